@@ -1,0 +1,14 @@
+"""Losses: formulas over a structure and its gold output."""
+
+from smoothsp.losses import functional
+from smoothsp.losses.modules import CRFLoss, StructuralHinge, StructuredPerceptron
+from smoothsp.losses.smoothing import L2, Entropy
+
+__all__ = [
+    "L2",
+    "CRFLoss",
+    "Entropy",
+    "StructuralHinge",
+    "StructuredPerceptron",
+    "functional",
+]

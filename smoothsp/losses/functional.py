@@ -1,0 +1,244 @@
+r"""The losses as formulas, one value per example.
+
+With s(y') the score of an output and c(y') its cost,
+
+    hinge         max_{y'} [s(y') + c(y')] - s(y)
+    smoothed      the same with a smooth maximum, which lies above the maximum
+    perceptron    max_{y'} s(y') - s(y)
+    CRF           log sum_{y'} exp(s(y')) - s(y)
+
+Every gradient is the derivative of the value.
+"""
+
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from smoothsp.losses.smoothing import L2, Entropy, Smoothing
+from smoothsp.oracles import Structure, SumStructure, TopKStructure
+
+Cost = Literal["hamming"] | Tensor | None
+
+
+def structural_hinge(
+    structure: Structure,
+    y: Tensor,
+    *,
+    smoothing: Smoothing = None,
+    cost: Cost = "hamming",
+    cost_scale: float = 1.0,
+) -> Float[Tensor, " batch"]:
+    r"""Structural hinge loss, smoothed or not.
+
+    .. math:: \max_{y'} [s(y') + c(y')] - s(y)
+
+    Parameters
+    ----------
+    structure
+        Potentials of a batch; gradients reach them all.
+    y
+        Gold outputs, anything where masked.
+    smoothing
+        What stands for the maximum: itself (``None``), ``Entropy(mu)``, ``L2(mu, k)``.
+    cost
+        ``"hamming"``: 1 for each wrong label. ``None``: no cost. Or a tensor of the
+        shape of the emissions (chain) or scores (multiclass): the cost of each label.
+    cost_scale
+        Multiplies the cost, >= 0.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``. Never negative with cost ``"hamming"`` or ``None``, and never
+        below the cost of the decoded output. 0 for rows without positions.
+
+    Notes
+    -----
+    One call of the max, exp or top-(k + 1) oracle.
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    eq. (4), (11) and section 2.3.
+    """
+    if isinstance(smoothing, L2):
+        return structural_hinge_l2(
+            require_topk(structure), y, smoothing, cost=cost, cost_scale=cost_scale
+        )[0]
+    augmented = _augmented(structure, y, cost, cost_scale)
+    if smoothing is None:
+        # decode never falls below another score, so neither does this below 0
+        return augmented.decode()[0] - structure.score(y)
+    if not isinstance(smoothing, Entropy):
+        raise TypeError(
+            f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
+        )
+    mu = smoothing.mu
+    soft = mu * _sum(augmented).scale(1 / mu).log_partition()
+    return _at_least_zero(soft - structure.score(y), cost)
+
+
+def structural_hinge_l2(
+    structure: TopKStructure,
+    y: Tensor,
+    smoothing: L2,
+    *,
+    cost: Cost = "hamming",
+    cost_scale: float = 1.0,
+) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """Structural hinge smoothed over the k best outputs, and which rows are exact.
+
+    A row is exact when its value and gradient are those of the smoothing over all
+    outputs. Arguments as ``structural_hinge``.
+    """
+    augmented = require_topk(_augmented(structure, y, cost, cost_scale))
+    if smoothing.k == "exact":
+        soft, exact = _l2_until_exact(augmented, smoothing.mu, smoothing.max_k)
+    else:
+        soft, exact = _l2_over_best(augmented, smoothing.mu, smoothing.k)
+    return _at_least_zero(soft - structure.score(y), cost), exact
+
+
+def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
+    """Structured perceptron loss, ``max s(y') - s(y)``: the hinge without a cost."""
+    return structural_hinge(structure, y, cost=None)
+
+
+def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
+    """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
+    return _at_least_zero(structure.log_partition() - structure.score(y), None)
+
+
+def max_entropy(
+    scores: Float[Tensor, "*batch m"], mu: float
+) -> Float[Tensor, "*batch"]:
+    """Maximum over the last axis, smoothed by entropy: ``mu log sum exp(s / mu)``."""
+    return mu * (scores / mu).logsumexp(-1)
+
+
+def max_l2(
+    scores: Float[Tensor, "*batch m"],
+    mu: float,
+    valid: Bool[Tensor, "*batch m"] | None = None,
+) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch m"]]:
+    r"""Maximum over the last axis, smoothed by the squared l2 norm, and its gradient.
+
+    .. math:: \max_{u \in \Delta} \langle u, s \rangle - \tfrac{\mu}{2} (\|u\|^2 - 1)
+
+    Parameters
+    ----------
+    scores
+        At least one of each row must be valid and finite.
+    mu
+        Strength, > 0.
+    valid
+        Which scores count; all if absent.
+
+    Returns
+    -------
+    value
+        Differentiable once; its derivative is ``u``.
+    u
+        The maximiser, the projection of ``scores / mu`` onto the simplex. No gradient.
+
+    Notes
+    -----
+    Nothing is divided by a small mu. Source: Pillutla et al., "A Smoother Way to Train
+    Structured Prediction Models", proposition 3.
+    """
+    if valid is None:
+        valid = torch.ones_like(scores, dtype=torch.bool)
+    lowest = torch.finfo(scores.dtype).min
+    top = scores.detach().masked_fill(~valid, lowest).amax(-1, keepdim=True)
+    below = (scores - top).masked_fill(~valid, 0)
+    z = below.detach().masked_fill(~valid, -torch.inf)
+    ranked = z.sort(-1, descending=True).values
+    # (8): j is in the support while sum_{i <= j} (z_i - z_j) < mu
+    size = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype)
+    sums = ranked.masked_fill(ranked == -torch.inf, 0).cumsum(-1)
+    inside = (ranked > -torch.inf) & (sums - size * ranked < mu)
+    count = inside.sum(-1, keepdim=True)
+    tau = (sums.gather(-1, count - 1) - mu) / count
+    u = ((z - tau) / mu).clamp(min=0)
+    value = top.squeeze(-1) + (u * below).sum(-1) + mu / 2 * (1 - u.square().sum(-1))
+    return value, u
+
+
+def topk_is_exact(
+    scores: Float[Tensor, "*batch k_plus_1"],
+    mu: float,
+    valid: Bool[Tensor, "*batch k_plus_1"],
+) -> Bool[Tensor, "*batch"]:
+    """Whether smoothing over the k best is smoothing over all, given the k + 1 best.
+
+    ``mu <= sum_{i <= k} (s_i - s_{k+1})``, or there are no more than k outputs.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    eq. (12).
+    """
+    last = scores[..., -1:]
+    reach = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
+    return ~valid[..., -1] | (mu <= reach)
+
+
+def _l2_over_best(structure: TopKStructure, mu: float, k: int) -> tuple[Tensor, Tensor]:
+    scores, _, valid = structure.decode_topk(k + 1)
+    value, _ = max_l2(scores[:, :k], mu, valid[:, :k])
+    return value, topk_is_exact(scores.detach(), mu, valid)
+
+
+def _l2_until_exact(
+    structure: TopKStructure, mu: float, max_k: int
+) -> tuple[Tensor, Tensor]:
+    """Double k for the rows that are not exact yet; values come back in row order."""
+    k = min(2, max_k)
+    value, exact = _l2_over_best(structure, mu, k)
+    while k < max_k and not bool(exact.all()):
+        k = min(2 * k, max_k)
+        rows = (~exact).nonzero().squeeze(1)
+        redone, redone_exact = _l2_over_best(structure.select(rows), mu, k)
+        value = value.index_copy(0, rows, redone)
+        exact = exact.index_copy(0, rows, redone_exact)
+    return value, exact
+
+
+def _augmented(
+    structure: Structure, y: Tensor, cost: Cost, cost_scale: float
+) -> Structure:
+    if not 0 <= cost_scale < float("inf"):
+        raise ValueError(f"cost_scale: expected a number >= 0, got {cost_scale}")
+    if cost is None:
+        return structure
+    if isinstance(cost, str):
+        if cost != "hamming":
+            raise ValueError(
+                f'cost: expected "hamming", None or a tensor, got {cost!r}'
+            )
+        cost = structure.hamming(y)
+    return structure.augment(cost * cost_scale)
+
+
+def _at_least_zero(loss: Tensor, cost: Cost) -> Tensor:
+    """Lift what rounding left below the bound 0 of the formula; keep the gradient."""
+    if isinstance(cost, Tensor):
+        return loss
+    return torch.where(loss < 0, loss - loss.detach(), loss)
+
+
+def require_topk(structure: Structure) -> TopKStructure:
+    """The structure, if it lists its K best outputs."""
+    # hasattr and not isinstance: torch.compile cannot look into protocols
+    if not hasattr(structure, "decode_topk"):
+        raise TypeError(
+            "structure: L2 smoothing needs a structure that answers decode_topk, "
+            f"{type(structure).__name__} does not"
+        )
+    return cast(TopKStructure, structure)
+
+
+def _sum(structure: Structure) -> SumStructure:
+    if not hasattr(structure, "log_partition"):
+        raise TypeError(
+            "structure: entropy smoothing needs a structure that answers "
+            f"log_partition, {type(structure).__name__} does not"
+        )
+    return cast(SumStructure, structure)

@@ -1,0 +1,34 @@
+"""A chain as kernels take it.
+
+Every op takes ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``,
+``[S, S]`` or ``[B, T - 1, S, S]``, ``[S]``, ``[S]``, ``[B, T]``, ``[B]``.
+``steps[b, :lengths[b]]`` are the real positions of row b in order.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+
+def kernel_arrays(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> tuple[Any, ...]:
+    """The arguments as a kernel takes them, ``shared`` last."""
+    tensors = (emissions, as_edges(transitions), start, end, steps, lengths)
+    shared = transitions.dim() == 2
+    return (*(x.detach().contiguous().numpy() for x in tensors), shared)
+
+
+def as_edges(transitions: Tensor) -> Tensor:
+    """Transitions with an axis for rows and one for steps."""
+    return transitions[None, None] if transitions.dim() == 2 else transitions
+
+
+def inner_steps(emissions: Tensor) -> int:
+    """Steps of the innermost loop of one pass over a batch: B T S^2."""
+    return emissions.numel() * emissions.shape[2]

@@ -1,0 +1,124 @@
+"""Scores and counts of given outputs of a chain, as registered ops.
+
+The arguments of a chain are those of ``_chain_arrays``.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels import chain_path_cpu
+from smoothsp.oracles._chain_arrays import kernel_arrays
+
+
+@torch.library.custom_op("smoothsp::chain_score", mutates_args=(), device_types="cpu")
+def score(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+) -> Tensor:
+    """Scores ``[B, K]`` of ``labels`` ``[B, K, T]``."""
+    B, K, _ = labels.shape
+    value = emissions.new_empty((B, K))
+    fault = np.empty(B, np.int64)
+    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
+    chain_path_cpu.score(
+        0, B, *chain, labels.contiguous().numpy(), value.numpy(), fault
+    )
+    if fault.max(initial=-1) >= 0:
+        row = int(fault.argmax())
+        step = int(fault[row])
+        found = labels[row, :, step].tolist()
+        raise ValueError(
+            f"y: expected labels in [0, {emissions.shape[2]}) at every real position, "
+            f"got {found[0] if K == 1 else found} at row {row}, step {step}; "
+            "mask that position if it has no label"
+        )
+    return value
+
+
+@score.register_fake
+def _(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+) -> Tensor:
+    return emissions.new_empty((labels.shape[0], labels.shape[1]))
+
+
+@torch.library.custom_op("smoothsp::chain_count", mutates_args=(), device_types="cpu")
+def count(
+    weights: Tensor,
+    labels: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    S: int,
+    shared: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use."""
+    B, _, T = labels.shape
+    emissions = weights.new_zeros((B, T, S))
+    edges = (1, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
+    sums = [torch.zeros(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
+    chain_path_cpu.count(
+        0,
+        B,
+        *(x.detach().contiguous().numpy() for x in (weights, labels, steps, lengths)),
+        shared,
+        emissions.numpy(),
+        *(x.numpy() for x in sums),
+    )
+    transitions, start, end = (x.to(weights.dtype) for x in sums)
+    return emissions, transitions.reshape(S, S) if shared else transitions, start, end
+
+
+@count.register_fake
+def _(
+    weights: Tensor,
+    labels: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    S: int,
+    shared: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    B, _, T = labels.shape
+    edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
+    new = weights.new_empty
+    return new((B, T, S)), new(edges), new((S,)), new((S,))
+
+
+def _save_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    emissions, transitions, _, _, steps, lengths, labels = inputs
+    ctx.save_for_backward(steps, lengths, labels)
+    ctx.S = emissions.shape[2]
+    ctx.shared = transitions.dim() == 2
+
+
+def _score_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    steps, lengths, labels = ctx.saved_tensors
+    return (*count(grad, labels, steps, lengths, ctx.S, ctx.shared), None, None, None)
+
+
+def _save_count(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, labels, steps, lengths, _, _ = inputs
+    ctx.save_for_backward(labels, steps, lengths)
+
+
+def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    # count is linear in the weights, and score is its adjoint
+    labels, steps, lengths = ctx.saved_tensors
+    return score(*grads, steps, lengths, labels), None, None, None, None, None
+
+
+score.register_autograd(_score_gradient, setup_context=_save_score)
+count.register_autograd(_count_gradient, setup_context=_save_count)

@@ -1,0 +1,249 @@
+"""Log-partition, marginals, their covariances and the entropy, as registered ops.
+
+The arguments of a chain are those of ``_chain_arrays``.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels import (
+    chain_covariance_cpu,
+    chain_log_cpu,
+    chain_sample_cpu,
+    chain_scaled_cpu,
+)
+from smoothsp._kernels.threads import run_rows
+from smoothsp.oracles._chain_arrays import as_edges, inner_steps, kernel_arrays
+
+
+def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
+    """Shapes of nodes, edges, heads and tails."""
+    B, T, S = emissions.shape
+    Q = 1 if transitions.dim() == 2 else T - 1
+    return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
+
+
+@torch.library.custom_op(
+    "smoothsp::chain_log_partition", mutates_args=(), device_types="cpu"
+)
+def log_partition(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
+
+    Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
+    ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals.
+    """
+    B, T, S = emissions.shape
+    new = emissions.new_empty
+    out = [new((B,)), *(new(x) for x in _marginal_shapes(emissions, transitions))]
+    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
+    arrays = [x.numpy() for x in out]
+    pending = np.ones(B, np.bool_)
+    # Scaled in the input's dtype, then in float64, then log space: a row is done by the
+    # first that is safe for it.
+    for dtype in dict.fromkeys((chain[0].dtype.type, np.float64)):
+        limits = np.finfo(dtype)
+        floor = float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
+        run_rows(
+            chain_scaled_cpu.forward_backward,
+            B,
+            2 * inner_steps(emissions),
+            *chain,
+            np.zeros(1, dtype),
+            floor,
+            pending,
+            *arrays,
+        )
+        if not pending.any():
+            break
+    else:
+        run_rows(
+            chain_log_cpu.forward_backward,
+            B,
+            16 * inner_steps(emissions),
+            *chain,
+            pending,
+            *arrays,
+        )
+    return out[0], out[1], out[2], out[3], out[4]
+
+
+@log_partition.register_fake
+def _(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    new = emissions.new_empty
+    nodes, edges, heads, tails = map(new, _marginal_shapes(emissions, transitions))
+    return new((emissions.shape[0],)), nodes, edges, heads, tails
+
+
+@torch.library.custom_op(
+    "smoothsp::chain_covariance", mutates_args=(), device_types="cpu"
+)
+def covariance(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    v_nodes: Tensor,
+    v_edges: Tensor,
+    v_heads: Tensor,
+    v_tails: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Covariance of every part with the sum of weights v over an output's parts.
+
+    The Hessian of the log-partition times v. Shapes as the marginals of
+    ``log_partition``.
+    """
+    weights = (v_nodes, v_edges, v_heads, v_tails)
+    nodes, edges, heads, tails = (
+        torch.empty_like(v, memory_format=torch.contiguous_format) for v in weights
+    )
+    run_rows(
+        chain_covariance_cpu.covariance,
+        len(lengths),
+        32 * inner_steps(emissions),
+        *kernel_arrays(emissions, transitions, start, end, steps, lengths),
+        *(x.detach().contiguous().numpy() for x in weights),
+        *(x.numpy() for x in (nodes, edges, heads, tails)),
+    )
+    return nodes, edges, heads, tails
+
+
+@covariance.register_fake
+def _(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    v_nodes: Tensor,
+    v_edges: Tensor,
+    v_heads: Tensor,
+    v_tails: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    nodes, edges, heads, tails = (
+        torch.empty_like(v, memory_format=torch.contiguous_format)
+        for v in (v_nodes, v_edges, v_heads, v_tails)
+    )
+    return nodes, edges, heads, tails
+
+
+def _to_potentials(
+    nodes: Tensor, edges: Tensor, heads: Tensor, tails: Tensor, shared: bool
+) -> tuple[Tensor, ...]:
+    """Gradients per row, added up to those of the potentials."""
+    moves = edges.sum((0, 1)) if shared else edges
+    return nodes, moves, heads.sum(0), tails.sum(0)
+
+
+def _save_log_partition(
+    ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
+) -> None:
+    ctx.save_for_backward(*inputs, *output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _log_partition_gradient(
+    ctx: Any, grad: Tensor | None, *marginal_grads: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    chain, marginals = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
+    shared = chain[1].dim() == 2
+    parts: list[Tensor] = []
+    if grad is not None:
+        # The gradient of the log-partition is the marginals.
+        parts = [grad.view(-1, *[1] * (m.dim() - 1)) * m for m in marginals]
+    if any(g is not None for g in marginal_grads):
+        # The derivative of the marginals is the covariances.
+        v = [
+            torch.zeros_like(m) if g is None else g
+            for m, g in zip(marginals, marginal_grads, strict=True)
+        ]
+        second = list(covariance(*chain, *v))
+        parts = [a + b for a, b in zip(parts, second, strict=True)] if parts else second
+    if not parts:
+        return (None,) * 6
+    nodes, edges, heads, tails = parts
+    return (*_to_potentials(nodes, edges, heads, tails, shared), None, None)
+
+
+log_partition.register_autograd(
+    _log_partition_gradient, setup_context=_save_log_partition
+)
+
+
+@torch.library.custom_op("smoothsp::chain_entropy", mutates_args=(), device_types="cpu")
+def entropy(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    """Entropy ``[B]`` of each row's law, in nats."""
+    value = emissions.new_empty((len(lengths),))
+    run_rows(
+        chain_sample_cpu.entropy,
+        len(lengths),
+        16 * inner_steps(emissions),
+        *kernel_arrays(emissions, transitions, start, end, steps, lengths),
+        value.numpy(),
+    )
+    return value
+
+
+@entropy.register_fake
+def _(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    return emissions.new_empty((emissions.shape[0],))
+
+
+def _save_entropy(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    # H = A - <theta, grad A>, hence dH = -(Hessian of A) theta.
+    emissions, transitions, start, end, _, lengths = ctx.saved_tensors
+    B = len(lengths)
+    edges = as_edges(transitions)
+    weights = (
+        emissions,
+        edges.expand(B, *edges.shape[1:]),
+        start.expand(B, -1),
+        end.expand(B, -1),
+    )
+    # A forbidden part has no chance: its weight is never used, but must be finite.
+    theta = [torch.where(w > -torch.inf, w, 0) for w in weights]
+    parts = covariance(*ctx.saved_tensors, *theta)
+    scaled = [-grad.view(-1, *[1] * (p.dim() - 1)) * p for p in parts]
+    nodes, moves, heads, tails = scaled
+    shared = transitions.dim() == 2
+    return (*_to_potentials(nodes, moves, heads, tails, shared), None, None)
+
+
+entropy.register_autograd(_entropy_gradient, setup_context=_save_entropy)

@@ -1,0 +1,219 @@
+"""Checks of what a user hands in, and their messages."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels import chain_check_cpu
+from smoothsp.oracles._chain_arrays import kernel_arrays
+
+FLOATS = (torch.float32, torch.float64)
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def potentials(name: str, value: object) -> Tensor:
+    """``value`` as a CPU tensor of float32 or float64; halves become float32."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.dtype in HALVES:
+        value = value.float()
+    if value.dtype not in FLOATS:
+        raise TypeError(
+            f"{name}: expected float32 or float64 (or a half type), got {value.dtype}"
+        )
+    if value.device.type != "cpu":
+        raise TypeError(
+            f"{name}: structures compute on the CPU, got a tensor on {value.device}; "
+            "move it with .cpu(), gradients flow back through the move"
+        )
+    return value
+
+
+def same_dtype(
+    name: str, value: Tensor, reference_name: str, reference: Tensor
+) -> None:
+    """Potentials must agree, so that none is silently rounded."""
+    if value.dtype != reference.dtype:
+        raise TypeError(
+            f"{name}: expected {reference.dtype} to match {reference_name}, "
+            f"got {value.dtype}"
+        )
+
+
+def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> None:
+    """``value`` must have the expected shape, called ``words``."""
+    if tuple(value.shape) != expected:
+        raise ValueError(
+            f"{name}: expected {words} = {expected}, got {tuple(value.shape)}"
+        )
+
+
+def positive_int(name: str, value: object) -> int:
+    """``value`` as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}")
+    return value
+
+
+def bool_mask(
+    name: str, value: object, expected: tuple[int, ...], words: str
+) -> Tensor:
+    """``value`` as a boolean mask of the expected shape."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.dtype != torch.bool:
+        raise TypeError(
+            f"{name}: expected torch.bool with True at real positions, "
+            f"got {value.dtype}; convert with .bool()"
+        )
+    if value.device.type != "cpu":
+        raise TypeError(
+            f"{name}: expected a tensor on the CPU like the potentials, "
+            f"got one on {value.device}"
+        )
+    shape(name, value, expected, words)
+    return value
+
+
+def row_lengths(value: object, batch: int, time: int) -> Tensor:
+    """``value`` as int64 lengths, one per row."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"lengths: expected a torch.Tensor, got {type(value).__name__}")
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"lengths: expected an integer dtype, got {value.dtype}")
+    if value.device.type != "cpu":
+        raise TypeError(
+            "lengths: expected a tensor on the CPU like the potentials, "
+            f"got one on {value.device}"
+        )
+    shape("lengths", value, (batch,), "(batch,)")
+    lengths = value.to(torch.int64)
+    if not torch.compiler.is_compiling() and batch:
+        wrong = (lengths < 0) | (lengths > time)
+        if bool(wrong.any()):
+            row = int(wrong.int().argmax())
+            raise ValueError(
+                f"lengths: expected values from 0 to {time}, the time axis of "
+                f"emissions, got {int(lengths[row])} at row {row}"
+            )
+    return lengths
+
+
+def labels(value: object, batch: int, time: int) -> Tensor:
+    """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"y: expected a torch.Tensor, got {type(value).__name__}")
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"y: expected an integer dtype, got {value.dtype}")
+    if value.device.type != "cpu":
+        raise TypeError(
+            "y: expected a tensor on the CPU like the potentials, "
+            f"got one on {value.device}"
+        )
+    ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
+    if ends != (batch, time):
+        raise ValueError(
+            f"y: expected (batch, time) = ({batch}, {time}) or (batch, k, time), "
+            f"got {tuple(value.shape)}"
+        )
+    return value.to(torch.int64)
+
+
+def chain_values(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    name: str = "emissions",
+) -> None:
+    """No NaN and no +inf where a chain is read, and an output for every row.
+
+    ``name`` is what to blame for a fault in the emissions. Costs one read of the
+    potentials. Skipped while ``torch.compile`` traces.
+    """
+    if torch.compiler.is_compiling():
+        return
+    fault = np.empty(5, np.int64)
+    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
+    chain_check_cpu.find_fault(*chain, fault)
+    code, row, step, i, j = fault.tolist()
+    if code == chain_check_cpu.FINE:
+        return
+    if code == chain_check_cpu.INFEASIBLE:
+        raise ValueError(
+            f"emissions, transitions: row {row} has no feasible output: every path is "
+            f"forbidden (-inf) by step {step}; allow at least one"
+        )
+    remedy = "potentials must be finite, or -inf to forbid"
+    if code == chain_check_cpu.EMISSION:
+        found = float(emissions[row, step, j])
+        raise ValueError(
+            f"{name}: expected no NaN and no +inf, got {found} at row {row}, "
+            f"step {step}, state {j}; {remedy}"
+        )
+    if code == chain_check_cpu.TRANSITION:
+        found = float(transitions[i, j] if row < 0 else transitions[row, step, i, j])
+        where = "" if row < 0 else f"row {row}, step {step}, "
+        raise ValueError(
+            f"transitions: expected no NaN and no +inf, got {found} at {where}from "
+            f"state {i} to state {j}; {remedy}"
+        )
+    which, state, values = (
+        ("start", j, start) if code == chain_check_cpu.START else ("end", i, end)
+    )
+    raise ValueError(
+        f"{which}: expected no NaN and no +inf, got {float(values[state])} at state "
+        f"{state}; {remedy}"
+    )
+
+
+def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None:
+    """No NaN and no +inf at a real candidate, and an output for every row."""
+    if torch.compiler.is_compiling() or not len(scores):
+        return
+    # scores are -inf under the mask: NaN and +inf are what is not below +inf
+    best = scores.max(1).values
+    if not bool((best < torch.inf).all()):
+        row, candidate = (~(scores < torch.inf)).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}: expected no NaN and no +inf, got "
+            f"{float(scores[row, candidate])} at row {row}, candidate {candidate}; "
+            "scores must be finite, or -inf to forbid"
+        )
+    stuck = (best == -torch.inf) & mask.any(1)
+    if bool(stuck.any()):
+        raise ValueError(
+            f"scores: row {int(stuck.int().argmax())} has no feasible output: every "
+            "candidate is forbidden (-inf); allow at least one"
+        )
+
+
+def candidates(value: object, mask: Tensor) -> Tensor:
+    """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
+    B, M = mask.shape
+    if not isinstance(value, Tensor):
+        raise TypeError(f"y: expected a torch.Tensor, got {type(value).__name__}")
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"y: expected an integer dtype, got {value.dtype}")
+    if value.dim() not in (1, 2) or value.shape[0] != B:
+        raise ValueError(
+            f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"
+        )
+    value = value.to(torch.int64)
+    if torch.compiler.is_compiling() or value.numel() == 0:
+        return value
+    columns = value if value.dim() == 2 else value[:, None]
+    inside = (columns >= 0) & (columns < M)
+    real = inside & mask.gather(1, columns.clamp(0, M - 1))
+    wrong = ~real & mask.any(1, keepdim=True)
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"y: expected a real candidate, in [0, {M}) and not masked, got "
+            f"{int(columns[row, column])} at row {row}"
+        )
+    return value

@@ -1,0 +1,322 @@
+"""First-order chains over label sequences."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from smoothsp.oracles import _chain_labels, _chain_paths, _chain_sums, _checks
+
+
+class Chain:
+    """A batch of chains: potentials, and exact inference on them.
+
+    The score of labels y is the sum, over the real positions in order, of
+    ``start[y_1] + emissions[1, y_1] + transitions[y_1, y_2] + emissions[2, y_2] + ... +
+    end[y_N]``. A score of ``-inf`` forbids. Everything is exact, and differentiable in
+    every potential.
+
+    Parameters
+    ----------
+    emissions
+        ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
+        in float32, and their gradients come back as they went in. On the CPU.
+    transitions
+        ``(state, state)``: ``transitions[i, j]`` scores state i followed by state j. Or
+        ``(batch, time - 1, state, state)``: ``transitions[b, t - 1]`` scores the step
+        into position t, from the real position before it.
+    start, end
+        ``(state,)`` scores of the first and of the last real position; zero if absent.
+    lengths
+        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+    mask
+        ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
+        Holes and left padding are legal: masked positions are skipped as if deleted.
+        What stands there is never read, and gets exactly zero gradient. A row without a
+        real position has one output, the empty one, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf at a real position, or a row whose outputs are
+        all forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Chain
+    >>> chain = Chain(torch.eye(2)[None], torch.tensor([[0.0, -3.0], [0.0, 0.0]]))
+    >>> value, y = chain.decode()
+    >>> value.tolist(), y.tolist()
+    ([1.0], [[0, 0]])
+    >>> chain.log_partition()
+    tensor([2.0412])
+    """
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    lengths: Tensor
+    """``(batch,)`` int64: the number of real positions of each row."""
+
+    def __init__(
+        self,
+        emissions: Tensor,
+        transitions: Tensor,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        emissions = _checks.potentials("emissions", emissions)
+        if emissions.dim() != 3 or emissions.shape[2] < 1:
+            raise ValueError(
+                "emissions: expected (batch, time, state) with at least one state, got "
+                f"{tuple(emissions.shape)}"
+            )
+        B, T, S = emissions.shape
+        transitions = _checks.potentials("transitions", transitions)
+        _checks.same_dtype("transitions", transitions, "emissions", emissions)
+        if transitions.dim() == 4:
+            edges = (B, max(T - 1, 0), S, S)
+            words = "(batch, time - 1, state, state)"
+            _checks.shape("transitions", transitions, edges, words)
+        else:
+            _checks.shape("transitions", transitions, (S, S), "(state, state)")
+        ends = []
+        for name, value in (("start", start), ("end", end)):
+            if value is None:
+                value = emissions.new_zeros(S)
+            value = _checks.potentials(name, value)
+            _checks.same_dtype(name, value, "emissions", emissions)
+            _checks.shape(name, value, (S,), "(state,)")
+            ends.append(value)
+        if lengths is not None and mask is not None:
+            raise ValueError(
+                "lengths, mask: expected at most one of the two, got both; a mask says "
+                "all that lengths say"
+            )
+        self._set(emissions, transitions, *ends)
+        if mask is not None:
+            mask = _checks.bool_mask("mask", mask, (B, T), "(batch, time)")
+            # True first, in order: the real positions
+            self._steps = torch.sort(~mask, dim=1, stable=True).indices
+            self.lengths = mask.sum(1)
+        else:
+            self._steps = torch.arange(T).expand(B, T).contiguous()
+            if lengths is None:
+                self.lengths = torch.full((B,), T)
+            else:
+                self.lengths = _checks.row_lengths(lengths, B, T)
+        _checks.chain_values(*self._potentials(), self._steps, self.lengths)
+
+    def _set(
+        self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+    ) -> None:
+        self.emissions, self.transitions = emissions, transitions
+        self.start, self.end = start, end
+
+    def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.emissions, self.transitions, self.start, self.end
+
+    def _like(
+        self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+    ) -> "Chain":
+        """Other potentials on the same positions, trusted to be sound."""
+        other = object.__new__(Chain)
+        other._set(emissions, transitions, start, end)
+        other._steps, other.lengths = self._steps, self.lengths
+        return other
+
+    def _chain(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        return (*self._potentials(), self._steps, self.lengths)
+
+    def __repr__(self) -> str:
+        B, T, S = self.emissions.shape
+        return f"Chain(batch={B}, time={T}, state={S}, dtype={self.emissions.dtype})"
+
+    @property
+    def mask(self) -> Bool[Tensor, "batch time"]:
+        """True where a position is real."""
+        B, T = self._steps.shape
+        real = torch.arange(T) < self.lengths[:, None]
+        return torch.zeros(B, T, dtype=torch.bool).scatter(1, self._steps, real)
+
+    def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Score of the labels y.
+
+        Parameters
+        ----------
+        y
+            Integers ``(batch, time)``, or ``(batch, k, time)`` for k outputs a row;
+            anything at masked positions.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)`` or ``(batch, k)``; -inf where y is forbidden.
+
+        Raises
+        ------
+        ValueError
+            If a label at a real position is not in ``[0, state)``.
+        """
+        B, T, _ = self.emissions.shape
+        y = _checks.labels(y, B, T)
+        paths = y if y.dim() == 3 else y[:, None]
+        value: Tensor = _chain_paths.score(*self._chain(), paths)
+        return value if y.dim() == 3 else value.squeeze(1)
+
+    def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
+        """Cost 1 for every state that differs from y at a real position, else 0."""
+        label, mask = self._real_labels(y)
+        cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
+        return cost.scatter(2, label[..., None], 0)
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
+        """How often y uses each state, at real positions."""
+        label, mask = self._real_labels(y)
+        B, _, S = self.emissions.shape
+        counts = self.emissions.new_zeros(B, S)
+        return counts.scatter_add(1, label, mask.to(counts.dtype))
+
+    def _real_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels with 0 at masked positions, and the mask."""
+        B, T, S = self.emissions.shape
+        mask = self.mask
+        # out of range at a real position is for score to report
+        return _checks.labels(y, B, T).masked_fill(~mask, 0).clamp(0, S - 1), mask
+
+    def augment(self, cost: Tensor) -> "Chain":
+        """The chain with ``cost`` ``(batch, time, state)`` added to the emissions.
+
+        Loss-augmented: its ``decode`` is the loss-augmented decoding.
+        """
+        cost = _checks.potentials("cost", cost).to(self.emissions.dtype)
+        B, T, S = self.emissions.shape
+        _checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
+        chain = self._like(self.emissions + cost, *self._potentials()[1:])
+        _checks.chain_values(*chain._chain(), name="cost")
+        return chain
+
+    def scale(self, factor: float) -> "Chain":
+        """The chain with every potential multiplied by ``factor > 0``."""
+        if not 0 < factor < float("inf"):
+            raise ValueError(f"factor: expected a positive number, got {factor}")
+        return self._like(*(x * factor for x in self._potentials()))
+
+    def select(self, rows: Tensor) -> "Chain":
+        """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
+        emissions, transitions, start, end = self._potentials()
+        moves = transitions if transitions.dim() == 2 else transitions[rows]
+        chain = self._like(emissions[rows], moves, start, end)
+        chain._steps, chain.lengths = self._steps[rows], self.lengths[rows]
+        return chain
+
+    def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
+        """Highest score, and labels that attain it: the max oracle.
+
+        Returns
+        -------
+        value
+            ``(batch,)``. Never below the score of any labels, to the last bit.
+        y
+            ``(batch, time)`` int64, -1 at masked positions.
+
+        Notes
+        -----
+        O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
+        Structured Prediction Models", algorithm 1.
+        """
+        y = _chain_labels.decode(*self._chain())
+        # Danskin: the gradient of a max is that of the score at a maximiser.
+        return self.score(y), y
+
+    def decode_topk(
+        self, k: int
+    ) -> tuple[
+        Float[Tensor, "batch k"], Int[Tensor, "batch k time"], Bool[Tensor, "batch k"]
+    ]:
+        """The k highest scores and their labels, sorted and distinct.
+
+        Returns
+        -------
+        values
+            ``(batch, k)``, best first; -inf where fewer than k outputs exist.
+        ys
+            ``(batch, k, time)`` int64, -1 at masked positions and where not valid.
+        valid
+            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+
+        Notes
+        -----
+        O(batch time state^2 k). Source: Pillutla et al., "A Smoother Way to Train
+        Structured Prediction Models", algorithm 2.
+        """
+        k = _checks.positive_int("k", k)
+        ys, valid = _chain_labels.decode_topk(*self._chain(), k)
+        existing = torch.where(valid[..., None], ys, ys[:, :1])
+        values = self.score(existing).masked_fill(~valid, -torch.inf)
+        return values, ys, valid
+
+    def log_partition(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
+
+        Its gradient is the marginals; it may be differentiated twice.
+
+        Notes
+        -----
+        O(batch time state^2), and state^2 exponentials when transitions are shared.
+        Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+        algorithms 3 and 9.
+        """
+        value: Tensor = _chain_sums.log_partition(*self._chain())[0]
+        return value
+
+    def marginals(self) -> Float[Tensor, "batch time state"]:
+        """Chance of each state at each position; 0 at masked ones. Differentiable."""
+        nodes: Tensor = _chain_sums.log_partition(*self._chain())[1]
+        return nodes
+
+    def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
+        """Joint chance of two neighbours, ``(batch, time - 1, state, state)``.
+
+        ``[b, t - 1, i, j]`` is the chance of state i at the real position before t and
+        state j at t; 0 where t is masked or the first. O(batch time state^2) memory.
+        """
+        emissions, transitions, start, end, steps, lengths = self._chain()
+        B, T, S = emissions.shape
+        if transitions.dim() == 2:
+            transitions = transitions.expand(B, max(T - 1, 0), S, S)
+        chain = (emissions, transitions, start, end, steps, lengths)
+        edges: Tensor = _chain_sums.log_partition(*chain)[2]
+        return edges
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of the labels y: ``score(y) - log_partition()``."""
+        score = self.score(y)
+        log_z = self.log_partition()
+        return score - (log_z if score.dim() == 1 else log_z[:, None])
+
+    def entropy(self) -> Float[Tensor, " batch"]:
+        """Entropy of the outputs, in nats. Differentiable once."""
+        value: Tensor = _chain_sums.entropy(*self._chain())
+        return value
+
+    def sample(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "batch n time"]:
+        """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
+        n = _checks.positive_int("n", n)
+        B, T, _ = self.emissions.shape
+        uniforms = torch.rand(B, n, T, generator=generator, dtype=torch.float64)
+        draws: Tensor = _chain_labels.sample(*self._chain(), uniforms)
+        return draws
+
+    def log_count(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the number of outputs that are not forbidden."""
+        allowed = (torch.where(x > -torch.inf, 0.0, x) for x in self._potentials())
+        return self._like(*(x.detach() for x in allowed)).log_partition()

@@ -1,0 +1,196 @@
+"""One choice from a list of candidates."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from smoothsp.oracles import _checks
+
+
+class Multiclass:
+    """A batch of choices among scored candidates: classes, boxes, answers.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, candidate)``, float32 or float64; halves are computed in float32. A
+        score of ``-inf`` forbids. On the CPU.
+    mask
+        ``(batch, candidate)`` bool, True where a candidate is real. What stands under
+        False is never read and gets exactly zero gradient. A row without candidates has
+        one output, written -1, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf at a real candidate, or a row whose candidates
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Multiclass
+    >>> value, y = Multiclass(torch.tensor([[1.0, 3.0, 2.0]])).decode()
+    >>> value.tolist(), y.tolist()
+    ([3.0], [1])
+    """
+
+    scores: Tensor
+    mask: Tensor
+
+    def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
+        scores = _checks.potentials("scores", scores)
+        if scores.dim() != 2 or scores.shape[1] < 1:
+            raise ValueError(
+                "scores: expected (batch, candidate) with at least one candidate, got "
+                f"{tuple(scores.shape)}"
+            )
+        if mask is None:
+            mask = torch.ones_like(scores, dtype=torch.bool)
+        else:
+            words = "(batch, candidate)"
+            mask = _checks.bool_mask("mask", mask, tuple(scores.shape), words)
+        self._set(scores, mask)
+        _checks.candidate_values(self.scores, self.mask)
+
+    def _set(self, scores: Tensor, mask: Tensor) -> None:
+        self.scores = torch.where(mask, scores, -torch.inf)
+        self.mask = mask
+
+    def _like(self, scores: Tensor, mask: Tensor) -> "Multiclass":
+        """Other scores, trusted to be sound."""
+        other = object.__new__(Multiclass)
+        other._set(scores, mask)
+        return other
+
+    def __repr__(self) -> str:
+        B, M = self.scores.shape
+        return f"Multiclass(batch={B}, candidate={M}, dtype={self.scores.dtype})"
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Number of labels of each row: 1, or 0 where there is no candidate."""
+        return self.mask.any(1).long()
+
+    @property
+    def _filled(self) -> Tensor:
+        """Scores in which a row without candidates holds zeros, for a sound softmax."""
+        return self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
+
+    def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Scores of the candidates y: ``(batch,)``, or ``(batch, k)`` for k a row.
+
+        Raises
+        ------
+        ValueError
+            If y is no real candidate of its row.
+        """
+        y = _checks.candidates(y, self.mask)
+        columns = y if y.dim() == 2 else y[:, None]
+        some = self.mask.any(1, keepdim=True)
+        picked = self._filled.gather(1, columns.masked_fill(~some, 0))
+        return picked if y.dim() == 2 else picked.squeeze(1)
+
+    def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
+        """Cost 1 for every real candidate but y, else 0."""
+        label = _checks.candidates(y, self.mask)[:, None]
+        cost = self.mask.to(self.scores.dtype)
+        some = self.mask.any(1, keepdim=True)
+        return cost.scatter(1, label.masked_fill(~some, 0), 0)
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
+        """One for the candidate y, else 0."""
+        return self.mask.to(self.scores.dtype) - self.hamming(y)
+
+    def augment(self, cost: Tensor) -> "Multiclass":
+        """The structure with ``cost`` ``(batch, candidate)`` added to the scores."""
+        cost = _checks.potentials("cost", cost).to(self.scores.dtype)
+        words = "(batch, candidate)"
+        _checks.shape("cost", cost, tuple(self.scores.shape), words)
+        other = self._like(self.scores + cost, self.mask)
+        _checks.candidate_values(other.scores, other.mask, name="cost")
+        return other
+
+    def scale(self, factor: float) -> "Multiclass":
+        """The structure with every score multiplied by ``factor > 0``."""
+        if not 0 < factor < float("inf"):
+            raise ValueError(f"factor: expected a positive number, got {factor}")
+        return self._like(self.scores * factor, self.mask)
+
+    def select(self, rows: Tensor) -> "Multiclass":
+        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        return self._like(self.scores[rows], self.mask[rows])
+
+    def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
+        """Highest score, and a candidate that attains it; -1 where there is none."""
+        y = self._filled.argmax(1)
+        value = self._filled.gather(1, y[:, None]).squeeze(1)
+        return value, y.masked_fill(~self.mask.any(1), -1)
+
+    def decode_topk(
+        self, k: int
+    ) -> tuple[
+        Float[Tensor, "batch k"], Int[Tensor, "batch k"], Bool[Tensor, "batch k"]
+    ]:
+        """The k highest scores and their candidates, sorted and distinct.
+
+        Returns
+        -------
+        values
+            ``(batch, k)``, best first; -inf where fewer than k candidates exist.
+        ys
+            ``(batch, k)`` int64, -1 where not valid.
+        valid
+            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+        """
+        k = _checks.positive_int("k", k)
+        M = self.scores.shape[1]
+        # stable, so that the k best are a prefix of the k + 1 best under ties
+        values, ys = self.scores.sort(dim=1, descending=True, stable=True)
+        values = torch.nn.functional.pad(values, (0, max(0, k - M)), value=-torch.inf)
+        ys = torch.nn.functional.pad(ys, (0, max(0, k - M)))[:, :k]
+        # a row without candidates has one output: the empty one
+        empty = ~self.mask.any(1, keepdim=True) & (torch.arange(k) == 0)
+        values = values[:, :k].masked_fill(empty, 0)
+        valid = values > -torch.inf
+        return values, ys.masked_fill(~valid | empty, -1), valid
+
+    def log_partition(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the sum of exp(score); its gradient is the marginals."""
+        return self._filled.logsumexp(1) * self.mask.any(1)
+
+    def marginals(self) -> Float[Tensor, "batch candidate"]:
+        """Chance of each candidate."""
+        return self._filled.softmax(1) * self.mask.any(1, keepdim=True)
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of y: ``score(y) - log_partition()``."""
+        score = self.score(y)
+        log_z = self.log_partition()
+        return score - (log_z if score.dim() == 1 else log_z[:, None])
+
+    def entropy(self) -> Float[Tensor, " batch"]:
+        """Entropy of the choice, in nats."""
+        log_chance = self._filled.log_softmax(1)
+        allowed = self.scores > -torch.inf
+        log_chance = log_chance.masked_fill(~allowed, 0)
+        return -(log_chance.exp() * allowed * log_chance).sum(1)
+
+    def sample(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "batch n"]:
+        """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate."""
+        n = _checks.positive_int("n", n)
+        B, _ = self.scores.shape
+        if B == 0:
+            return torch.empty(0, n, dtype=torch.int64)
+        chances = self._filled.detach().double().softmax(1)
+        draws = torch.multinomial(chances, n, replacement=True, generator=generator)
+        return draws.masked_fill(~self.mask.any(1, keepdim=True), -1)
+
+    def log_count(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the number of candidates that are not forbidden."""
+        allowed = (self.scores > -torch.inf).sum(1).clamp(min=1)
+        return allowed.to(self.scores.dtype).log()
