@@ -105,7 +105,7 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
-    return _at_least_zero(structure.log_partition() - structure.score(y), None)
+    return _at_least_zero(-structure.log_prob(y), None)
 
 
 def max_entropy(
@@ -131,7 +131,7 @@ def max_l2(
     mu
         Strength, > 0.
     valid
-        Which scores count; all if absent.
+        Which scores count; those above -inf if absent.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def max_l2(
     Structured Prediction Models", proposition 3.
     """
     if valid is None:
-        valid = torch.ones_like(scores, dtype=torch.bool)
+        valid = scores > -torch.inf
     lowest = torch.finfo(scores.dtype).min
     top = scores.detach().masked_fill(~valid, lowest).amax(-1, keepdim=True)
     below = (scores - top).masked_fill(~valid, 0)

@@ -190,7 +190,9 @@ def _weights(
             f"class_weight: expected (state,) = ({counts.shape[1]},), "
             f"got {tuple(class_weight.shape)}"
         )
-    mean = counts @ class_weight / structure.lengths.clamp(min=1)
+    lengths = structure.lengths
+    # a row without labels weighs as much as without class weights
+    mean = torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
     return mean if weight is None else mean * weight
 
 

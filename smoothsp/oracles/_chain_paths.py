@@ -23,9 +23,9 @@ def score(
     lengths: Tensor,
     labels: Tensor,
 ) -> Tensor:
-    """Scores ``[B, K]`` of ``labels`` ``[B, K, T]``."""
+    """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
     B, K, _ = labels.shape
-    value = emissions.new_empty((B, K))
+    value = emissions.new_empty((B, K), dtype=torch.float64)
     fault = np.empty(B, np.int64)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
     chain_path_cpu.score(
@@ -53,7 +53,7 @@ def _(
     lengths: Tensor,
     labels: Tensor,
 ) -> Tensor:
-    return emissions.new_empty((labels.shape[0], labels.shape[1]))
+    return emissions.new_empty(labels.shape[:2], dtype=torch.float64)
 
 
 @torch.library.custom_op("smoothsp::chain_count", mutates_args=(), device_types="cpu")
@@ -102,10 +102,12 @@ def _save_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(steps, lengths, labels)
     ctx.S = emissions.shape[2]
     ctx.shared = transitions.dim() == 2
+    ctx.dtype = emissions.dtype
 
 
 def _score_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     steps, lengths, labels = ctx.saved_tensors
+    grad = grad.to(ctx.dtype)
     return (*count(grad, labels, steps, lengths, ctx.S, ctx.shared), None, None, None)
 
 
@@ -117,7 +119,8 @@ def _save_count(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     # count is linear in the weights, and score is its adjoint
     labels, steps, lengths = ctx.saved_tensors
-    return score(*grads, steps, lengths, labels), None, None, None, None, None
+    weights = score(*grads, steps, lengths, labels).to(grads[0].dtype)
+    return weights, None, None, None, None, None
 
 
 score.register_autograd(_score_gradient, setup_context=_save_score)

@@ -37,14 +37,15 @@ def log_partition(
     steps: Tensor,
     lengths: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
+    """Log-partition ``[B]``, in float64, and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals.
     """
     B, T, S = emissions.shape
     new = emissions.new_empty
-    out = [new((B,)), *(new(x) for x in _marginal_shapes(emissions, transitions))]
+    value = new((B,), dtype=torch.float64)
+    out = [value, *(new(x) for x in _marginal_shapes(emissions, transitions))]
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
     arrays = [x.numpy() for x in out]
     pending = np.ones(B, np.bool_)
@@ -88,7 +89,8 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     new = emissions.new_empty
     nodes, edges, heads, tails = map(new, _marginal_shapes(emissions, transitions))
-    return new((emissions.shape[0],)), nodes, edges, heads, tails
+    value = new((emissions.shape[0],), dtype=torch.float64)
+    return value, nodes, edges, heads, tails
 
 
 @torch.library.custom_op(
@@ -169,6 +171,7 @@ def _log_partition_gradient(
     parts: list[Tensor] = []
     if grad is not None:
         # The gradient of the log-partition is the marginals.
+        grad = grad.to(marginals[0].dtype)
         parts = [grad.view(-1, *[1] * (m.dim() - 1)) * m for m in marginals]
     if any(g is not None for g in marginal_grads):
         # The derivative of the marginals is the covariances.

@@ -61,3 +61,7 @@ class SumStructure(Structure, Protocol):
     def log_partition(self) -> Tensor:
         """Logarithm of the sum of exp(score) over all outputs, ``(batch,)``."""
         ...
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Score of y less the log-partition, ``(batch,)``."""
+        ...

@@ -164,6 +164,10 @@ class Chain:
         ValueError
             If a label at a real position is not in ``[0, state)``.
         """
+        return self._score(y).to(self.emissions.dtype)
+
+    def _score(self, y: Tensor) -> Tensor:
+        """Score in float64."""
         B, T, _ = self.emissions.shape
         y = _checks.labels(y, B, T)
         paths = y if y.dim() == 3 else y[:, None]
@@ -273,6 +277,10 @@ class Chain:
         Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
         algorithms 3 and 9.
         """
+        return self._log_partition().to(self.emissions.dtype)
+
+    def _log_partition(self) -> Tensor:
+        """Log-partition in float64."""
         value: Tensor = _chain_sums.log_partition(*self._chain())[0]
         return value
 
@@ -296,10 +304,14 @@ class Chain:
         return edges
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of the labels y: ``score(y) - log_partition()``."""
-        score = self.score(y)
-        log_z = self.log_partition()
-        return score - (log_z if score.dim() == 1 else log_z[:, None])
+        """Log-probability of the labels y: ``score(y) - log_partition()``.
+
+        The difference is taken in float64, before it is rounded.
+        """
+        score = self._score(y)
+        log_z = self._log_partition()
+        chance = score - (log_z if score.dim() == 1 else log_z[:, None])
+        return chance.to(self.emissions.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
