@@ -72,9 +72,12 @@ def structural_hinge(
         raise TypeError(
             f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
         )
-    mu = smoothing.mu
+    mu, gold = smoothing.mu, structure.score(y)
+    if mu < torch.finfo(gold.dtype).tiny ** 0.5:
+        # scores / mu might overflow, and mu log m is lost in rounding
+        return augmented.decode()[0] - gold
     soft = mu * _sum(augmented).scale(1 / mu).log_partition()
-    return _at_least_zero(soft - structure.score(y), cost)
+    return _at_least_zero(soft - gold, cost)
 
 
 def structural_hinge_l2(
@@ -150,7 +153,8 @@ def max_l2(
     lowest = torch.finfo(scores.dtype).min
     top = scores.detach().masked_fill(~valid, lowest).amax(-1, keepdim=True)
     below = (scores - top).masked_fill(~valid, 0)
-    z = below.detach().masked_fill(~valid, -torch.inf)
+    # float64, so that no mu is too small for the dtype
+    z = below.detach().double().masked_fill(~valid, -torch.inf)
     ranked = z.sort(-1, descending=True).values
     # (8): j is in the support while sum_{i <= j} (z_i - z_j) < mu
     size = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype)
@@ -158,7 +162,7 @@ def max_l2(
     inside = (ranked > -torch.inf) & (sums - size * ranked < mu)
     count = inside.sum(-1, keepdim=True)
     tau = (sums.gather(-1, count - 1) - mu) / count
-    u = ((z - tau) / mu).clamp(min=0)
+    u = ((z - tau) / mu).clamp(min=0).to(scores.dtype)
     value = top.squeeze(-1) + (u * below).sum(-1) + mu / 2 * (1 - u.square().sum(-1))
     return value, u
 
@@ -166,7 +170,7 @@ def max_l2(
 def topk_is_exact(
     scores: Float[Tensor, "*batch k_plus_1"],
     mu: float,
-    valid: Bool[Tensor, "*batch k_plus_1"],
+    valid: Bool[Tensor, "*batch k_plus_1"] | None = None,
 ) -> Bool[Tensor, "*batch"]:
     """Whether smoothing over the k best is smoothing over all, given the k + 1 best.
 
@@ -175,6 +179,8 @@ def topk_is_exact(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (12).
     """
+    if valid is None:
+        valid = scores > -torch.inf
     last = scores[..., -1:]
     reach = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
     return ~valid[..., -1] | (mu <= reach)

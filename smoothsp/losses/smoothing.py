@@ -4,13 +4,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 
-def _check_mu(mu: float) -> None:
-    if not 0 < mu < float("inf"):
-        raise ValueError(f"mu: expected a positive number, got {mu}")
+class _PositiveMu:
+    """``mu`` is checked whenever it is set: a schedule sets it between steps."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "mu":
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"mu: expected a number, got {type(value).__name__}")
+            if not 0 < value < float("inf"):
+                raise ValueError(f"mu: expected a positive number, got {value}")
+        super().__setattr__(name, value)
 
 
 @dataclass
-class Entropy:
+class Entropy(_PositiveMu):
     r"""Entropy smoothing: ``mu log sum exp(score / mu)`` instead of the maximum.
 
     Lies above the maximum by at most ``mu log m`` for m outputs. The gradient weighs
@@ -29,12 +36,9 @@ class Entropy:
 
     mu: float
 
-    def __post_init__(self) -> None:
-        _check_mu(self.mu)
-
 
 @dataclass
-class L2:
+class L2(_PositiveMu):
     r"""Squared l2 smoothing over the k best outputs: the top-K strategy.
 
     ``max over the simplex of <u, s> - mu/2 (|u|^2 - 1)`` with s the k highest scores.
@@ -63,7 +67,6 @@ class L2:
     max_k: int = 1024
 
     def __post_init__(self) -> None:
-        _check_mu(self.mu)
         for name, value in (("k", self.k), ("max_k", self.max_k)):
             if name == "k" and value == "exact":
                 continue

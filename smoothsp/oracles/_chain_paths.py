@@ -11,6 +11,7 @@ from torch import Tensor
 
 from smoothsp._kernels import chain_path_cpu
 from smoothsp.oracles._chain_arrays import kernel_arrays
+from smoothsp.oracles._checks import label_out_of_range
 
 
 @torch.library.custom_op("smoothsp::chain_score", mutates_args=(), device_types="cpu")
@@ -35,11 +36,8 @@ def score(
         row = int(fault.argmax())
         step = int(fault[row])
         found = labels[row, :, step].tolist()
-        raise ValueError(
-            f"y: expected labels in [0, {emissions.shape[2]}) at every real position, "
-            f"got {found[0] if K == 1 else found} at row {row}, step {step}; "
-            "mask that position if it has no label"
-        )
+        label = found[0] if K == 1 else found
+        raise ValueError(label_out_of_range(emissions.shape[2], label, row, step))
     return value
 
 

@@ -121,6 +121,29 @@ def labels(value: object, batch: int, time: int) -> Tensor:
     return value.to(torch.int64)
 
 
+def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
+    """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
+    found = labels(value, *mask.shape)
+    shape("y", found, tuple(mask.shape), "(batch, time)")
+    found = found.masked_fill(~mask, 0)
+    if not torch.compiler.is_compiling():
+        wrong = (found < 0) | (found >= states)
+        if bool(wrong.any()):
+            row, step = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                label_out_of_range(states, int(found[row, step]), row, step)
+            )
+    return found.clamp(0, states - 1)
+
+
+def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
+    """What to tell about a label that is no state."""
+    return (
+        f"y: expected labels in [0, {states}) at every real position, got {found} at "
+        f"row {row}, step {step}; mask that position if it has no label"
+    )
+
+
 def chain_values(
     emissions: Tensor,
     transitions: Tensor,

@@ -51,7 +51,7 @@ class Chain:
     >>> value.tolist(), y.tolist()
     ([1.0], [[0, 0]])
     >>> chain.log_partition()
-    tensor([2.0412])
+    tensor([1.9176])
     """
 
     emissions: Tensor
@@ -189,10 +189,9 @@ class Chain:
 
     def _real_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels with 0 at masked positions, and the mask."""
-        B, T, S = self.emissions.shape
+        S = self.emissions.shape[2]
         mask = self.mask
-        # out of range at a real position is for score to report
-        return _checks.labels(y, B, T).masked_fill(~mask, 0).clamp(0, S - 1), mask
+        return _checks.real_labels(y, mask, S), mask
 
     def augment(self, cost: Tensor) -> "Chain":
         """The chain with ``cost`` ``(batch, time, state)`` added to the emissions.
