@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+__all__ = ["Constraints", "bio"]
+
 Scheme = Literal["IOB1", "BIO", "BIOES"]
 PREFIXES = {"IOB1": "IB", "BIO": "BI", "BIOES": "BIES"}
 

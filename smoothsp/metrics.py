@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+__all__ = ["span_f1", "spans"]
+
 Span = tuple[str, int, int]
 
 
