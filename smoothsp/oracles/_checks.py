@@ -77,48 +77,45 @@ def bool_mask(
     return value
 
 
-def row_lengths(value: object, batch: int, time: int) -> Tensor:
-    """``value`` as int64 lengths, one per row."""
+def integers(name: str, value: object) -> Tensor:
+    """``value`` as int64 on the CPU."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"lengths: expected a torch.Tensor, got {type(value).__name__}")
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"lengths: expected an integer dtype, got {value.dtype}")
+        raise TypeError(f"{name}: expected an integer dtype, got {value.dtype}")
     if value.device.type != "cpu":
         raise TypeError(
-            "lengths: expected a tensor on the CPU like the potentials, "
+            f"{name}: expected a tensor on the CPU like the potentials, "
             f"got one on {value.device}"
         )
+    return value.to(torch.int64)
+
+
+def row_lengths(value: object, batch: int, time: int) -> Tensor:
+    """``value`` as int64 lengths, one per row."""
+    value = integers("lengths", value)
     shape("lengths", value, (batch,), "(batch,)")
-    lengths = value.to(torch.int64)
     if not torch.compiler.is_compiling() and batch:
-        wrong = (lengths < 0) | (lengths > time)
+        wrong = (value < 0) | (value > time)
         if bool(wrong.any()):
             row = int(wrong.int().argmax())
             raise ValueError(
                 f"lengths: expected values from 0 to {time}, the time axis of "
-                f"emissions, got {int(lengths[row])} at row {row}"
+                f"emissions, got {int(value[row])} at row {row}"
             )
-    return lengths
+    return value
 
 
 def labels(value: object, batch: int, time: int) -> Tensor:
     """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"y: expected a torch.Tensor, got {type(value).__name__}")
-    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"y: expected an integer dtype, got {value.dtype}")
-    if value.device.type != "cpu":
-        raise TypeError(
-            "y: expected a tensor on the CPU like the potentials, "
-            f"got one on {value.device}"
-        )
+    value = integers("y", value)
     ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
     if ends != (batch, time):
         raise ValueError(
             f"y: expected (batch, time) = ({batch}, {time}) or (batch, k, time), "
             f"got {tuple(value.shape)}"
         )
-    return value.to(torch.int64)
+    return value
 
 
 def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
@@ -218,15 +215,11 @@ def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None
 def candidates(value: object, mask: Tensor) -> Tensor:
     """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
     B, M = mask.shape
-    if not isinstance(value, Tensor):
-        raise TypeError(f"y: expected a torch.Tensor, got {type(value).__name__}")
-    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"y: expected an integer dtype, got {value.dtype}")
+    value = integers("y", value)
     if value.dim() not in (1, 2) or value.shape[0] != B:
         raise ValueError(
             f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"
         )
-    value = value.to(torch.int64)
     if torch.compiler.is_compiling() or value.numel() == 0:
         return value
     columns = value if value.dim() == 2 else value[:, None]
