@@ -67,12 +67,12 @@ def structural_hinge(
     augmented = _augmented(structure, y, cost, cost_scale)
     if smoothing is None:
         # decode never falls below another score, so neither does this below 0
-        return augmented.decode()[0] - structure.score(y)
+        return augmented.decode()[0] - _gold_score(structure, y)
     if not isinstance(smoothing, Entropy):
         raise TypeError(
             f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
         )
-    mu, gold = smoothing.mu, structure.score(y)
+    mu, gold = smoothing.mu, _gold_score(structure, y)
     if mu < torch.finfo(gold.dtype).tiny ** 0.5:
         # scores / mu might overflow, and mu log m is lost in rounding
         return augmented.decode()[0] - gold
@@ -98,7 +98,7 @@ def structural_hinge_l2(
         soft, exact = _l2_until_exact(augmented, smoothing.mu, smoothing.max_k)
     else:
         soft, exact = _l2_over_best(augmented, smoothing.mu, smoothing.k)
-    return _at_least_zero(soft - structure.score(y), cost), exact
+    return _at_least_zero(soft - _gold_score(structure, y), cost), exact
 
 
 def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
@@ -108,7 +108,7 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
-    return _at_least_zero(-structure.log_prob(y), None)
+    return _at_least_zero(-_one_a_row(structure.log_prob(y), y), None)
 
 
 def max_entropy(
@@ -221,6 +221,18 @@ def _augmented(
             )
         cost = structure.hamming(y)
     return structure.augment(cost * cost_scale)
+
+
+def _gold_score(structure: Structure, y: Tensor) -> Tensor:
+    return _one_a_row(structure.score(y), y)
+
+
+def _one_a_row(values: Tensor, y: Tensor) -> Tensor:
+    if values.dim() != 1:
+        raise ValueError(
+            f"y: expected (batch, ...), one gold output a row, got {tuple(y.shape)}"
+        )
+    return values
 
 
 def _at_least_zero(loss: Tensor, cost: Cost) -> Tensor:

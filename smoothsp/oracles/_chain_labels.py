@@ -1,4 +1,4 @@
-"""Maximisers and samples of a chain, as registered ops: labels, without gradient.
+"""Maximisers and samples of a chain: labels, without gradient.
 
 The arguments of a chain are those of ``_chain_arrays``.
 """
@@ -9,10 +9,10 @@ from torch import Tensor
 from smoothsp._kernels import chain_max_cpu, chain_sample_cpu
 from smoothsp._kernels.threads import run_rows
 from smoothsp.oracles._chain_arrays import inner_steps, kernel_arrays
+from smoothsp.oracles._question import question
 
 
-@torch.library.custom_op("smoothsp::chain_decode", mutates_args=(), device_types="cpu")
-def decode(
+def _decode(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -23,30 +23,16 @@ def decode(
     """A maximiser of each row, ``[B, T]``, -1 where there is no real position."""
     labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    run_rows(
-        chain_max_cpu.viterbi,
-        len(lengths),
-        inner_steps(emissions),
-        *chain,
-        labels.numpy(),
-    )
+    work = inner_steps(emissions)
+    run_rows(chain_max_cpu.viterbi, len(lengths), work, *chain, labels.numpy())
     return labels
 
 
-@decode.register_fake
-def _(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> Tensor:
-    return torch.empty_like(steps, memory_format=torch.contiguous_format)
+def _fake_decode(*chain: Tensor) -> Tensor:
+    return torch.empty_like(chain[4], memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("smoothsp::chain_topk", mutates_args=(), device_types="cpu")
-def decode_topk(
+def _decode_topk(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -60,19 +46,13 @@ def decode_topk(
     labels = steps.new_empty((B, k, T))
     valid = steps.new_empty((B, k), dtype=torch.bool)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    run_rows(
-        chain_max_cpu.viterbi_topk,
-        B,
-        k * inner_steps(emissions),
-        *chain,
-        labels.numpy(),
-        valid.numpy(),
-    )
+    work = k * inner_steps(emissions)
+    out = (labels.numpy(), valid.numpy())
+    run_rows(chain_max_cpu.viterbi_topk, B, work, *chain, *out)
     return labels, valid
 
 
-@decode_topk.register_fake
-def _(
+def _fake_decode_topk(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -85,8 +65,7 @@ def _(
     return steps.new_empty((B, k, T)), steps.new_empty((B, k), dtype=torch.bool)
 
 
-@torch.library.custom_op("smoothsp::chain_sample", mutates_args=(), device_types="cpu")
-def sample(
+def _sample(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -98,25 +77,16 @@ def sample(
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
     labels = torch.empty_like(uniforms, dtype=torch.int64)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    run_rows(
-        chain_sample_cpu.sample,
-        len(lengths),
-        8 * inner_steps(emissions),
-        *chain,
-        uniforms.contiguous().numpy(),
-        labels.numpy(),
-    )
+    work = 8 * inner_steps(emissions)
+    arrays = (*chain, uniforms.contiguous().numpy(), labels.numpy())
+    run_rows(chain_sample_cpu.sample, len(lengths), work, *arrays)
     return labels
 
 
-@sample.register_fake
-def _(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    uniforms: Tensor,
-) -> Tensor:
-    return torch.empty_like(uniforms, dtype=torch.int64)
+def _fake_sample(*inputs: Tensor) -> Tensor:
+    return torch.empty_like(inputs[-1], dtype=torch.int64)
+
+
+decode = question("chain_decode", _decode, _fake_decode)
+decode_topk = question("chain_topk", _decode_topk, _fake_decode_topk)
+sample = question("chain_sample", _sample, _fake_sample)

@@ -1,4 +1,4 @@
-"""Scores and counts of given outputs of a chain, as registered ops.
+"""Scores and counts of given outputs of a chain.
 
 The arguments of a chain are those of ``_chain_arrays``.
 """
@@ -12,10 +12,10 @@ from torch import Tensor
 from smoothsp._kernels import chain_path_cpu
 from smoothsp.oracles._chain_arrays import kernel_arrays
 from smoothsp.oracles._checks import label_out_of_range
+from smoothsp.oracles._question import question
 
 
-@torch.library.custom_op("smoothsp::chain_score", mutates_args=(), device_types="cpu")
-def score(
+def _score(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -26,7 +26,7 @@ def score(
 ) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
     B, K, _ = labels.shape
-    value = emissions.new_empty((B, K), dtype=torch.float64)
+    value = torch.empty((B, K), dtype=torch.float64)
     fault = np.empty(B, np.int64)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
     chain_path_cpu.score(
@@ -41,21 +41,25 @@ def score(
     return value
 
 
-@score.register_fake
-def _(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    labels: Tensor,
-) -> Tensor:
-    return emissions.new_empty(labels.shape[:2], dtype=torch.float64)
+def _fake_score(emissions: Tensor, *rest: Tensor) -> Tensor:
+    return emissions.new_empty(rest[-1].shape[:2], dtype=torch.float64)
 
 
-@torch.library.custom_op("smoothsp::chain_count", mutates_args=(), device_types="cpu")
-def count(
+def _save_score(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    emissions, transitions, _, _, steps, lengths, labels = inputs
+    ctx.save_for_backward(steps, lengths, labels)
+    ctx.S = emissions.shape[2]
+    ctx.shared = transitions.dim() == 2
+    ctx.dtype = emissions.dtype
+
+
+def _score_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    steps, lengths, labels = ctx.saved_tensors
+    grad = grad.to(ctx.dtype)
+    return (*count(grad, labels, steps, lengths, ctx.S, ctx.shared), None, None, None)
+
+
+def _count(
     weights: Tensor,
     labels: Tensor,
     steps: Tensor,
@@ -80,8 +84,7 @@ def count(
     return emissions, transitions.reshape(S, S) if shared else transitions, start, end
 
 
-@count.register_fake
-def _(
+def _fake_count(
     weights: Tensor,
     labels: Tensor,
     steps: Tensor,
@@ -93,20 +96,6 @@ def _(
     edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
     new = weights.new_empty
     return new((B, T, S)), new(edges), new((S,)), new((S,))
-
-
-def _save_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    emissions, transitions, _, _, steps, lengths, labels = inputs
-    ctx.save_for_backward(steps, lengths, labels)
-    ctx.S = emissions.shape[2]
-    ctx.shared = transitions.dim() == 2
-    ctx.dtype = emissions.dtype
-
-
-def _score_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    steps, lengths, labels = ctx.saved_tensors
-    grad = grad.to(ctx.dtype)
-    return (*count(grad, labels, steps, lengths, ctx.S, ctx.shared), None, None, None)
 
 
 def _save_count(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -121,5 +110,5 @@ def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return weights, None, None, None, None, None
 
 
-score.register_autograd(_score_gradient, setup_context=_save_score)
-count.register_autograd(_count_gradient, setup_context=_save_count)
+score = question("chain_score", _score, _fake_score, _save_score, _score_gradient)
+count = question("chain_count", _count, _fake_count, _save_count, _count_gradient)

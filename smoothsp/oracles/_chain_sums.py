@@ -1,4 +1,4 @@
-"""Log-partition, marginals, their covariances and the entropy, as registered ops.
+"""Log-partition, marginals, their covariances and the entropy of a chain.
 
 The arguments of a chain are those of ``_chain_arrays``.
 """
@@ -17,6 +17,7 @@ from smoothsp._kernels import (
 )
 from smoothsp._kernels.threads import run_rows
 from smoothsp.oracles._chain_arrays import as_edges, inner_steps, kernel_arrays
+from smoothsp.oracles._question import question
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -26,10 +27,7 @@ def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, 
     return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
 
 
-@torch.library.custom_op(
-    "smoothsp::chain_log_partition", mutates_args=(), device_types="cpu"
-)
-def log_partition(
+def _log_partition(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -78,8 +76,7 @@ def log_partition(
     return out[0], out[1], out[2], out[3], out[4]
 
 
-@log_partition.register_fake
-def _(
+def _fake_log_partition(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -93,10 +90,7 @@ def _(
     return value, nodes, edges, heads, tails
 
 
-@torch.library.custom_op(
-    "smoothsp::chain_covariance", mutates_args=(), device_types="cpu"
-)
-def covariance(
+def _covariance(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -128,8 +122,7 @@ def covariance(
     return nodes, edges, heads, tails
 
 
-@covariance.register_fake
-def _(
+def _fake_covariance(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -146,6 +139,17 @@ def _(
         for v in (v_nodes, v_edges, v_heads, v_tails)
     )
     return nodes, edges, heads, tails
+
+
+def _save_nothing(ctx: Any, inputs: Any, output: Any) -> None:
+    pass
+
+
+def _no_third_derivative(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError(
+        "chain_covariance has no derivative: log_partition may be differentiated twice, "
+        "marginals and entropy once"
+    )
 
 
 def _to_potentials(
@@ -187,13 +191,7 @@ def _log_partition_gradient(
     return (*_to_potentials(nodes, edges, heads, tails, shared), None, None)
 
 
-log_partition.register_autograd(
-    _log_partition_gradient, setup_context=_save_log_partition
-)
-
-
-@torch.library.custom_op("smoothsp::chain_entropy", mutates_args=(), device_types="cpu")
-def entropy(
+def _entropy(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -213,8 +211,7 @@ def entropy(
     return value
 
 
-@entropy.register_fake
-def _(
+def _fake_entropy(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -249,4 +246,20 @@ def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return (*_to_potentials(nodes, moves, heads, tails, shared), None, None)
 
 
-entropy.register_autograd(_entropy_gradient, setup_context=_save_entropy)
+log_partition = question(
+    "chain_log_partition",
+    _log_partition,
+    _fake_log_partition,
+    _save_log_partition,
+    _log_partition_gradient,
+)
+covariance = question(
+    "chain_covariance",
+    _covariance,
+    _fake_covariance,
+    _save_nothing,
+    _no_third_derivative,
+)
+entropy = question(
+    "chain_entropy", _entropy, _fake_entropy, _save_entropy, _entropy_gradient
+)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from smoothsp._kernels import chain_check_cpu
 from smoothsp.oracles._chain_arrays import kernel_arrays
+from smoothsp.oracles._question import is_plain
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
@@ -155,7 +156,7 @@ def chain_values(
     ``name`` is what to blame for a fault in the emissions. Costs one read of the
     potentials. Skipped while ``torch.compile`` traces.
     """
-    if torch.compiler.is_compiling():
+    if not is_plain(emissions):
         return
     fault = np.empty(5, np.int64)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)

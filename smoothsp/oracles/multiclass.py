@@ -95,10 +95,11 @@ class Multiclass:
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """Cost 1 for every real candidate but y, else 0."""
-        label = _checks.candidates(y, self.mask)[:, None]
+        label = _checks.candidates(y, self.mask)
+        _checks.shape("y", label, (len(self.mask),), "(batch,)")
         cost = self.mask.to(self.scores.dtype)
         some = self.mask.any(1, keepdim=True)
-        return cost.scatter(1, label.masked_fill(~some, 0), 0)
+        return cost.scatter(1, label[:, None].masked_fill(~some, 0), 0)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """One for the candidate y, else 0."""

@@ -1,0 +1,291 @@
+"""CoNLL column files: reading them, their tagging schemes, and words to be tagged.
+
+A file has one word a line, in 2 or 4 columns parted by tabs or spaces: the word comes
+first and its tag last. A blank line ends a sentence. Three schemes are understood, all
+read as conlleval reads them:
+
+- ``IOB1``: ``I-`` throughout; ``B-`` only where a span touches another of its type;
+- ``BIO`` (IOB2): ``B-`` on the first word of every span, ``I-`` on the others;
+- ``BIOES``: as BIO, with ``E-`` on the last word and ``S-`` on a span of one word.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIXES = {"IOB1": "BI", "BIO": "BI", "BIOES": "BIES"}
+ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
+FAMILIES = [
+    ("eng.train", "eng.testa", "eng.testb"),
+    ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
+    *(
+        (f"train{ending}", f"{dev}{ending}", f"test{ending}")
+        for ending in ENDINGS
+        for dev in ("dev", "valid")
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    words: list[str]
+    tags: list[str]
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    train: Path
+    dev: Path
+    test: Path | None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A corpus whose tags are all in one scheme."""
+
+    train: list[Sentence]
+    dev: list[Sentence]
+    test: list[Sentence] | None
+    scheme: str
+
+    @property
+    def labels(self) -> list[str]:
+        """``O``, then every prefix of the scheme with every type seen in training."""
+        types = {_type(tag) for s in self.train for tag in s.tags if tag != "O"}
+        prefixes = PREFIXES[self.scheme]
+        return ["O", *(f"{p}-{kind}" for kind in sorted(types) for p in prefixes)]
+
+
+def read(path: str | Path) -> list[Sentence]:
+    """Sentences of one file, tags as they stand there.
+
+    ``-DOCSTART-`` lines are dropped. A byte order mark and CRLF line ends are ignored.
+    """
+    path = Path(path)
+    sentences, words, tags = [], [], []
+    columns, first = 0, 0
+    for number, line in enumerate(_lines(path.read_bytes(), path), start=1):
+        fields = _fields(line)
+        if not fields or fields[0] == "-DOCSTART-":
+            if words:
+                sentences.append(Sentence(words, tags))
+                words, tags = [], []
+            continue
+        if not columns:
+            columns, first = len(fields), number
+            _check_columns(columns, path, number, line)
+        if len(fields) != columns:
+            raise ValueError(
+                f"{path}, line {number}: expected {columns} columns as on line {first},"
+                f" got {len(fields)} ({line.strip()!r}). Part the columns by one tab or"
+                " by spaces, word first and tag last, with no space inside a word"
+            )
+        if not fields[0]:
+            raise ValueError(
+                f"{path}, line {number}: expected a word in the first column, got an"
+                " empty one. Write the word, or leave the whole line blank to end the"
+                " sentence"
+            )
+        if not _is_tag(fields[-1]):
+            raise ValueError(
+                f"{path}, line {number}: expected the tag in the last column to be O or"
+                f" B-, I-, E- or S- followed by a type, got {fields[-1]!r}. Convert the"
+                " file to IOB1, BIO or BIOES (from BILOU: L- is E-, U- is S-)"
+            )
+        words.append(fields[0])
+        tags.append(fields[-1])
+    if words:
+        sentences.append(Sentence(words, tags))
+    if not sentences:
+        raise ValueError(
+            f"{path}: expected at least one sentence, got none. Is this the right file,"
+            " and was it copied whole?"
+        )
+    return sentences
+
+
+def read_words(source: str | Path) -> list[list[str]]:
+    """Sentences to be tagged, from a file or from standard input (``-``).
+
+    The layout is told from all non-blank lines together, by the first rule that fits:
+
+    1. each has 2 or 4 columns and ends in a tag: a CoNLL file, whose tags are ignored;
+    2. each is a single word: one word a line, with blank lines between sentences;
+    3. otherwise: one sentence a line, its words parted by spaces or tabs.
+    """
+    if str(source) == "-":
+        name, content = "standard input", sys.stdin.buffer.read()
+    else:
+        name, content = str(source), Path(source).read_bytes()
+    rows = [_fields(line) for line in _lines(content, name)]
+    rows = [[] if row[:1] == ["-DOCSTART-"] else row for row in rows]
+    filled = [row for row in rows if row]
+    if not filled:
+        raise ValueError(
+            f"{name}: expected words to tag, got none. Give one sentence a line, or one"
+            " word a line with a blank line after each sentence"
+        )
+    in_columns = {len(row) for row in filled} in ({2}, {4})
+    if in_columns and all(_is_tag(row[-1]) and row[0] for row in filled):
+        return _paragraphs([row[:1] for row in rows])
+    rows = [[word for field in row for word in field.split()] for row in rows]
+    if all(len(row) <= 1 for row in rows):
+        return _paragraphs(rows)
+    return [row for row in rows if row]
+
+
+def detect_scheme(sentences: list[Sentence]) -> str:
+    """The scheme of the tags: ``"IOB1"``, ``"BIO"`` or ``"BIOES"``.
+
+    IOB1 and BIO differ in the first tag of a span that touches no other of its type.
+    The more frequent prefix decides, since real files hold slips: two tags of
+    CoNLL-2003's own training file are BIO among 23,000 that are IOB1.
+    """
+    firsts = {"B": 0, "I": 0}
+    for sentence in sentences:
+        previous = "O"
+        for tag in sentence.tags:
+            if tag[0] in "ES":
+                return "BIOES"
+            if tag != "O" and _type(tag) != _type(previous):
+                firsts[tag[0]] += 1
+            previous = tag
+    return "IOB1" if firsts["I"] > firsts["B"] else "BIO"
+
+
+def convert(tags: list[str], to: str, scheme: str) -> list[str]:
+    """The tags of one sentence, given in ``scheme``, rewritten in the scheme ``to``.
+
+    The spans are those that conlleval counts: ``I-`` or ``E-`` after ``O``, after
+    another type or after the end of a span begins one. So the result is well formed
+    even where ``tags`` are not.
+    """
+    for name, value in (("to", to), ("scheme", scheme)):
+        if value not in PREFIXES:
+            raise ValueError(f"{name}: expected IOB1, BIO or BIOES, got {value!r}")
+    for position, tag in enumerate(tags):
+        if tag != "O" and not (_is_tag(tag) and tag[0] in PREFIXES[scheme]):
+            raise ValueError(
+                f"tags: expected O or one of {', '.join(PREFIXES[scheme])} with a type"
+                f" (scheme {scheme}), got {tag!r} at position {position}. Find the"
+                " scheme with detect_scheme()"
+            )
+    result = ["O"] * len(tags)
+    type_before, end_before = "", -1
+    for kind, first, last in _spans(tags):
+        touches = kind == type_before and first == end_before + 1
+        begin = "I" if to == "IOB1" and not touches else "B"
+        result[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
+        result[first] = f"{begin}-{kind}"
+        if to == "BIOES":
+            result[last] = f"{'S' if first == last else 'E'}-{kind}"
+        type_before, end_before = kind, last
+    return result
+
+
+def find_splits(folder: str | Path) -> SplitFiles:
+    """The files of a corpus, by the names such files usually have.
+
+    The first family of names of which ``folder`` holds both training and development
+    file is taken; its test file may be missing.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise FileNotFoundError(
+            f"{folder}: expected a folder with a training and a development file,"
+            f" got {found}. Give the folder that holds the files"
+        )
+    for names in FAMILIES:
+        train, dev, test = (folder / name for name in names)
+        if train.is_file() and dev.is_file():
+            return SplitFiles(train, dev, test if test.is_file() else None)
+    held = sorted(path.name for path in folder.iterdir())
+    shown = ", ".join(held[:20]) + (", ..." if len(held) > 20 else "")
+    endings = ", ".join(ending or "no ending" for ending in ENDINGS)
+    raise FileNotFoundError(
+        f"{folder}: expected a training and a development file, got"
+        f" {shown or 'an empty folder'}. Looked for eng.train with eng.testa;"
+        " wnut17train.conll with emerging.dev.conll; train with dev or valid, both"
+        f" with the same ending ({endings}). Rename the files to one of these"
+    )
+
+
+def load(folder: str | Path, scheme: str = "BIOES") -> Splits:
+    """The corpus in ``folder``, all tags converted to ``scheme``."""
+    files = find_splits(folder)
+    return Splits(
+        _read_as(files.train, scheme),
+        _read_as(files.dev, scheme),
+        _read_as(files.test, scheme) if files.test else None,
+        scheme,
+    )
+
+
+def _read_as(path: Path, scheme: str) -> list[Sentence]:
+    sentences = read(path)
+    found = detect_scheme(sentences)
+    return [Sentence(s.words, convert(s.tags, scheme, found)) for s in sentences]
+
+
+def _lines(content: bytes, name: str | Path) -> list[str]:
+    # Not str.splitlines: words may hold U+2028 and its like.
+    lines = []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name}, line {number}: expected UTF-8, got the byte"
+                f" 0x{line[error.start]:02x}. Save the file as UTF-8"
+            ) from error
+    return lines
+
+
+def _fields(line: str) -> list[str]:
+    # Only tabs and spaces part columns: words may be other white space, U+00A0 say.
+    line = line.rstrip(" \t\r")
+    if "\t" in line:
+        return [field.strip(" ") for field in line.split("\t")]
+    return [field for field in line.split(" ") if field]
+
+
+def _check_columns(columns: int, path: Path, number: int, line: str) -> None:
+    if columns not in (2, 4):
+        raise ValueError(
+            f"{path}, line {number}: expected 2 columns (word, tag) or 4 (word, part of"
+            f" speech, chunk, tag), got {columns} ({line.strip()!r}). Keep only the"
+            " column of the words and the column of the tags"
+        )
+
+
+def _is_tag(field: str) -> bool:
+    return field == "O" or (len(field) > 2 and field[0] in "BIES" and field[1] == "-")
+
+
+def _type(tag: str) -> str:
+    return tag[2:]
+
+
+def _spans(tags: list[str]) -> list[tuple[str, int, int]]:
+    spans = []
+    previous = "O"
+    for position, tag in enumerate(tags):
+        if tag != "O":
+            begins = tag[0] in "BS" or previous[0] in "OES"
+            if begins or _type(tag) != _type(previous):
+                spans.append((_type(tag), position, position))
+            else:
+                spans[-1] = (spans[-1][0], spans[-1][1], position)
+        previous = tag
+    return spans
+
+
+def _paragraphs(rows: list[list[str]]) -> list[list[str]]:
+    sentences: list[list[str]] = [[]]
+    for row in rows:
+        if row:
+            sentences[-1].append(row[0])
+        elif sentences[-1]:
+            sentences.append([])
+    return [sentence for sentence in sentences if sentence]

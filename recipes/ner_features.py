@@ -1,0 +1,252 @@
+"""What the tagger of ``conll_ner.py`` knows of a word, as integers.
+
+Each distinct word is described once, in a row of a table: its lower-cased form with
+digits as 0, its characters, shape, prefixes and suffixes. A sentence is a list of
+rows, so that a batch computes the network's view of each distinct word once.
+
+Beside that, each position has the features of a linear tagger: words, shapes, prefixes
+and suffixes of a window of five words, and pairs of them, hashed to bucket numbers.
+"""
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PADDING, UNKNOWN = 0, 1
+RARE = 2
+LONGEST_WORD = 20
+MOST_BUCKETS = 1 << 18
+
+
+def normalise(word: str) -> str:
+    return re.sub(r"\d", "0", word.lower())
+
+
+def _shape(word: str) -> str:
+    letters = "".join(
+        "X" if c.isupper() else "x" if c.islower() else "0" if c.isdigit() else c
+        for c in word
+    )
+    return re.sub(r"(.)\1\1+", r"\1\1", letters)
+
+
+def _short_shape(word: str) -> str:
+    return re.sub(r"(.)\1", r"\1", _shape(word))
+
+
+def _prefix(n: int) -> Callable[[str], str]:
+    return lambda word: word[:n]
+
+
+def _suffix(n: int) -> Callable[[str], str]:
+    return lambda word: word[-n:]
+
+
+AFFIXES = [*(_prefix(n) for n in (2, 3, 4)), *(_suffix(n) for n in (1, 2, 3, 4))]
+FLAGS: list[Callable[[str], bool]] = [
+    lambda word: word[0].isupper(),
+    str.isupper,
+    str.islower,
+    str.isdigit,
+    lambda word: any(c.isdigit() for c in word),
+    lambda word: not any(c.isalnum() for c in word),
+    lambda word: "-" in word or "." in word,
+    lambda word: any(c.isupper() for c in word[1:]),
+]
+ATTRIBUTES: dict[str, Callable[[str], str]] = {
+    "cased": str,
+    "word": normalise,
+    "shape": _shape,
+    "short": _short_shape,
+    **{f"prefix{n}": _prefix(n) for n in (1, 2, 3, 4)},
+    **{f"suffix{n}": _suffix(n) for n in (1, 2, 3, 4)},
+}
+# A feature joins attributes at offsets from the position it describes.
+WINDOW_FEATURES = [
+    *([("word", o)] for o in (-2, -1, 0, 1, 2)),
+    *([("shape", o)] for o in (-2, -1, 0, 1, 2)),
+    *([("cased", o)] for o in (-1, 0, 1)),
+    *([(f"{end}{n}", 0)] for end in ("prefix", "suffix") for n in (1, 2, 3, 4)),
+    *([(end, o)] for end in ("prefix3", "suffix3") for o in (-1, 1)),
+    [("word", -1), ("word", 0)],
+    [("word", 0), ("word", 1)],
+    [("word", -1), ("word", 1)],
+    [("word", -1), ("short", 0)],
+    [("short", 0), ("word", 1)],
+    [("short", -1), ("short", 0)],
+    [("short", 0), ("short", 1)],
+    [("short", -2), ("short", -1), ("short", 0)],
+    [("short", -1), ("short", 0), ("short", 1)],
+    [("short", 0), ("short", 1), ("short", 2)],
+]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the tables of the network are indexed by; lists, so that it can be saved."""
+
+    words: list[str]
+    rare: list[bool]
+    """Words that training shows as unknown now and then, so that it learns what to do
+    with one."""
+    characters: list[str]
+    shapes: list[str]
+    affixes: list[list[str]]
+    buckets: int
+
+    @classmethod
+    def of(cls, sentences: list[list[str]], with_vectors: list[str]) -> "Vocabulary":
+        """All words of the training sentences, and those that come with a vector."""
+        counts = Counter(word for words in sentences for word in words)
+        forms = Counter(normalise(word) for words in sentences for word in words)
+        words = sorted({*forms, *with_vectors})
+        tokens = sum(counts.values())
+        return cls(
+            words,
+            [forms[word] <= RARE for word in words],
+            sorted({c for word in counts for c in word}),
+            _frequent(counts, _shape, 2),
+            [_frequent(forms, affix, 3) for affix in AFFIXES],
+            min(MOST_BUCKETS, 1 << tokens.bit_length()),
+        )
+
+
+def _frequent(
+    counts: Counter[str], form: Callable[[str], str], least: int
+) -> list[str]:
+    totals: Counter[str] = Counter()
+    for word, count in counts.items():
+        totals[form(word)] += count
+    return sorted(text for text, total in totals.items() if total >= least)
+
+
+class WordTable(NamedTuple):
+    """One row a word; the first row is padding, all zero."""
+
+    word: Tensor  # [W]
+    characters: Tensor  # [W, C]
+    shape: Tensor  # [W]
+    affixes: Tensor  # [W, A]
+    flags: Tensor  # [W, F] float
+
+
+class Batch(NamedTuple):
+    table: WordTable  # of the distinct words of the batch
+    rows: Tensor  # [B, T]
+    mask: Tensor  # [B, T]
+    window: Tensor  # [N, features] bucket numbers, of the N real positions
+    tags: Tensor  # [B, T], -1 where padded
+
+    def to(self, device: torch.device) -> "Batch":
+        table = WordTable(*(column.to(device) for column in self.table))
+        return Batch(table, *(tensor.to(device) for tensor in self[1:]))
+
+
+class Corpus:
+    """Sentences as integers, from which batches are cut."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        sentences: list[list[str]],
+        tags: list[list[int]] | None = None,
+    ) -> None:
+        words = sorted({word for sentence in sentences for word in sentence})
+        self.table = _table(vocabulary, words)
+        row = {word: number for number, word in enumerate(words, start=1)}
+        lengths = [len(sentence) for sentence in sentences]
+        # Two rows of padding part the sentences: as far as the window reaches.
+        rows = [0, 0]
+        for sentence in sentences:
+            rows += [row[word] for word in sentence] + [0, 0]
+        padded = np.array(rows)
+        real = padded.nonzero()[0]
+        self.lengths = torch.tensor(lengths)
+        self.starts = self.lengths.cumsum(0) - self.lengths
+        self.rows = torch.from_numpy(padded[real])
+        self.window = _window(words, padded, real, vocabulary.buckets)
+        flat = [tag for sentence in tags or [] for tag in sentence]
+        self.tags = torch.tensor(flat or [-1] * len(real))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, sentences: Tensor) -> Batch:
+        lengths = self.lengths[sentences]
+        step = torch.arange(int(lengths.max()))
+        mask = step < lengths[:, None]
+        places = (self.starts[sentences, None] + step)[mask]
+        rows = torch.zeros(mask.shape, dtype=torch.long)
+        rows[mask] = self.rows[places]
+        distinct, rows = rows.unique(return_inverse=True)
+        tags = torch.full(mask.shape, -1)
+        tags[mask] = self.tags[places]
+        table = WordTable(*(column[distinct] for column in self.table))
+        return Batch(table, rows, mask, self.window[places], tags)
+
+    def shuffled(self, size: int) -> list[Tensor]:
+        """Sentence numbers of each batch of a pass, like lengths together."""
+        order = (self.lengths + 3 * torch.rand(len(self))).argsort()
+        batches = order.split(size)
+        return [batches[i] for i in torch.randperm(len(batches))]
+
+    def in_order_of_length(self, size: int) -> Iterator[Tensor]:
+        yield from self.lengths.argsort(stable=True).split(size)
+
+
+def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:
+    def column(known: list[str], form: Callable[[str], str]) -> Tensor:
+        number = {text: n for n, text in enumerate(known, start=UNKNOWN + 1)}
+        found = [number.get(form(word), UNKNOWN) for word in words]
+        return torch.tensor([PADDING, *found])
+
+    number = {c: n for n, c in enumerate(vocabulary.characters, start=UNKNOWN + 1)}
+    characters = torch.zeros(len(words) + 1, LONGEST_WORD, dtype=torch.long)
+    flags = torch.zeros(len(words) + 1, len(FLAGS))
+    for row, word in enumerate(words, start=1):
+        half = LONGEST_WORD // 2
+        kept = word if len(word) <= LONGEST_WORD else word[:half] + word[-half:]
+        found = [number.get(c, UNKNOWN) for c in kept]
+        characters[row, : len(kept)] = torch.tensor(found)
+        flags[row] = torch.tensor([flag(word) for flag in FLAGS])
+    affixes = [
+        column(known, lambda word, affix=affix: affix(normalise(word)))
+        for known, affix in zip(vocabulary.affixes, AFFIXES, strict=True)
+    ]
+    return WordTable(
+        column(vocabulary.words, normalise),
+        characters,
+        column(vocabulary.shapes, _shape),
+        torch.stack(affixes, 1),
+        flags,
+    )
+
+
+def _window(
+    words: list[str], padded: np.ndarray, real: np.ndarray, buckets: int
+) -> Tensor:
+    """Bucket of each window feature at each real position."""
+    # crc32 and not hash(): the same in every process, so that a saved model works.
+    hashes = {
+        name: np.array(
+            [0, *(zlib.crc32(f"{name} {form(word)}".encode()) for word in words)],
+            dtype=np.uint64,
+        )
+        for name, form in ATTRIBUTES.items()
+    }
+    mix = np.uint64(0x9E3779B97F4A7C15)
+    found = np.empty((len(real), len(WINDOW_FEATURES)), dtype=np.int32)
+    for feature, parts in enumerate(WINDOW_FEATURES):
+        value = np.full(len(real), feature + 1, dtype=np.uint64)
+        for name, offset in parts:
+            value = (value * mix) ^ hashes[name][padded[real + offset]]
+            value ^= value >> np.uint64(29)
+        found[:, feature] = (value * mix >> np.uint64(32)) % np.uint64(buckets)
+    return torch.from_numpy(found)

@@ -1,0 +1,1 @@
+"""Tests of smoothsp: laws, truth by enumeration, twins."""

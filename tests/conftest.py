@@ -1,0 +1,34 @@
+"""Set before any kernel is compiled: bounds checks, their own cache, few threads."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+import torch
+from hypothesis import HealthCheck, settings
+
+# An index out of range raises instead of ending the run. The cache has to be a fresh
+# one: numba serves a cached kernel that was compiled without the checks.
+os.environ["NUMBA_BOUNDSCHECK"] = "1"
+_CACHE = tempfile.mkdtemp(prefix="smoothsp-numba-")
+os.environ["NUMBA_CACHE_DIR"] = _CACHE
+_OWNER = os.getpid()
+
+
+@atexit.register
+def _remove_cache() -> None:
+    if os.getpid() == _OWNER:
+        shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+torch.set_num_threads(1)
+
+settings.register_profile(
+    "smoothsp",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("smoothsp")

@@ -1,0 +1,163 @@
+"""Deliberate faults in the kernels, and a check of the laws that has to see them.
+
+Run as ``python -m tests.faults FOLDER``: for each fault, copies the package into the
+folder, breaks one line of one kernel there, and checks the laws on that copy in a child
+process. Prints one line a fault: its name, and "green" or "red". Meant to run without
+numba's compiler, which would take longer than these small chains do.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import jaxtyping  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import torch
+from torch.testing import assert_close
+
+from tests.brute_force import ChainCase
+
+ROOT = Path(__file__).parents[1]
+
+# name: (kernel, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": ("chain_path_cpu", "", ""),
+    "forward without emissions": ("chain_scaled_cpu", "into[s] *= w", "into[s] *= 1"),
+    "backward one step off": (
+        "chain_scaled_cpu",
+        "pull[j] = weights[n, j] * beta[j]",
+        "pull[j] = weights[n - 1, j] * beta[j]",
+    ),
+    "edges transposed": (
+        "chain_scaled_cpu",
+        "block[i, j] += a * pull[j]",
+        "block[j, i] += a * pull[j]",
+    ),
+    "log space without end": ("chain_log_cpu", "beta[s] = end[s]", "beta[s] = 0"),
+    "transitions transposed": (
+        "chain_max_cpu",
+        "reach = a + transitions[p, q, i, j]",
+        "reach = a + transitions[p, q, j, i]",
+    ),
+    "minimum at the end": (
+        "chain_max_cpu",
+        "if alpha[s] > alpha[j]",
+        "if alpha[s] < alpha[j]",
+    ),
+    "rank forgotten": (
+        "chain_max_cpu",
+        "rank[n, j, k] = taken[best]",
+        "rank[n, j, k] = 0",
+    ),
+    "mask skipped": (
+        "chain_max_cpu",
+        "labels[b, steps[b, n]] = j",
+        "labels[b, n] = j",
+    ),
+    "end subtracted": ("chain_path_cpu", "= total + end[i]", "= total - end[i]"),
+    "count of the wrong edge": (
+        "chain_path_cpu",
+        "transitions[p, q, i, j] += weight",
+        "transitions[p, q, j, i] += weight",
+    ),
+    "second order without past": (
+        "chain_covariance_cpu",
+        "past[n, j] += mean",
+        "past[n, j] += 0 * mean",
+    ),
+    "entropy of the last label only": (
+        "chain_sample_cpu",
+        "chance * (h[i] - log_chance)",
+        "chance * (0 * h[i] - log_chance)",
+    ),
+}
+
+
+def cases() -> list[ChainCase]:
+    """Chains with a hole, left padding and an empty row; the last ones underflow."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    found = []
+    for scale in (1.0, 1000.0):
+        for edges in ((3, 3), (3, 3, 3, 3)):
+            shapes = ((3, 4, 3), edges, (3,), (3,))
+            drawn = [
+                scale * torch.randn(s, generator=generator).double() for s in shapes
+            ]
+            found.append(ChainCase(*drawn, mask=mask))
+    return found
+
+
+def check_laws() -> None:
+    """Compare every oracle of every case with enumeration."""
+    from smoothsp.oracles import Chain
+
+    for case in cases():
+        ours, truth = case.leaves(), case.leaves()
+        built = Chain(*ours.potentials().values(), mask=case.mask)
+        value, y = built.decode()
+        values, ys, valid = built.decode_topk(4)
+        total = built.log_partition() + 2 * value + 3 * built.entropy()
+        for b, row in enumerate(truth):
+            place = row.index(y[b])
+            assert_close(value[b], row.maximum())
+            assert_close(row.scores[place], row.maximum())
+            assert_close(values[b], row.topk(4))
+            places = [row.index(best) for best in ys[b][valid[b]]]
+            assert len(set(places)) == min(4, row.count())
+            assert_close(built.log_partition()[b], row.log_partition())
+            assert_close(built.marginals()[b], row.marginals())
+            assert_close(built.edge_marginals()[b], row.edge_marginals())
+            p = row.probabilities
+            logs = (row.scores - row.log_partition()) * (p > 0)
+            entropy = -(p * logs).sum()
+            assert_close(built.entropy()[b], entropy)
+            expected = row.log_partition() + 2 * row.scores[place] + 3 * entropy
+            if expected.requires_grad:
+                expected.backward()
+        total.sum().backward()
+        for name, gradient in truth.gradients().items():
+            assert_close(ours.gradients()[name], gradient, rtol=1e-6, atol=1e-6)
+
+
+def green(package: Path) -> bool:
+    """Check the laws on one copy, in a child that imports that copy first."""
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            sys.path.insert(0, str(package.parent))
+            import smoothsp
+
+            if Path(smoothsp.__file__).parent == package:
+                status = 1
+                check_laws()
+                status = 0
+        finally:
+            os._exit(status)
+    _, waited = os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(waited)
+    if status not in (0, 1):
+        raise RuntimeError(f"{package} could not be imported")
+    return status == 0
+
+
+def main(folder: Path) -> None:
+    for number, (name, (kernel, line, instead)) in enumerate(FAULTS.items()):
+        package = folder / str(number) / "smoothsp"
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "smoothsp", package, ignore=ignored)
+        source = package / "_kernels" / f"{kernel}.py"
+        text = source.read_text()
+        if line not in text:
+            raise RuntimeError(
+                f"{kernel} has no line {line!r} any more: choose another"
+            )
+        source.write_text(text.replace(line, instead) if line else text)
+        sys.stdout.write(f"{name}\t{'green' if green(package) else 'red'}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Losses are formulas over a structure's answers."""

@@ -1,0 +1,244 @@
+"""Weights, reductions and state of the loss modules."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
+from smoothsp.oracles import Chain, Multiclass
+from tests.brute_force import Case
+from tests.losses.truth import GOLD, SMALL, draw_problem, place
+from tests.strategies import every_structure, structure
+
+LOSSES = {
+    "hinge": StructuralHinge,
+    "hinge-l2": lambda **options: StructuralHinge(L2(2.0, 3), **options),
+    "hinge-entropy": lambda **options: StructuralHinge(Entropy(2.0), **options),
+    "crf": CRFLoss,
+    "perceptron": StructuredPerceptron,
+}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def class_means(case: Case, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Mean class weight of the gold labels of each row, one where there are none."""
+    means = []
+    for b, row in enumerate(case):
+        labels = row.outputs[place(row, y[b])].reshape(-1)
+        labels = labels[labels >= 0]
+        means.append(weights[labels].mean() if len(labels) else torch.tensor(1.0))
+    return torch.stack(means).double()
+
+
+def positions(case: Case) -> torch.Tensor:
+    """Number of labels of each row."""
+    real = case.real
+    return (real.sum(1) if hasattr(case, "emissions") else real.any(1)).double()
+
+
+@every_loss
+@every_structure
+@given(st.data(), st.booleans(), st.booleans())
+def test_reductions_are_weighted_means(kind, name, data, weighted, by_class):
+    case, y = draw_problem(data, kind, spreads=("normal",), min_batch=1)
+    S = case.parts.shape[-1]
+    weight = torch.linspace(0.5, 2.0, len(case)).double() if weighted else None
+    class_weight = torch.linspace(0.2, 3.0, S).double() if by_class else None
+    built = structure(case)
+
+    def ask(reduction: str, class_weight: object = class_weight) -> torch.Tensor:
+        loss = LOSSES[name](reduction=reduction, class_weight=class_weight)
+        return loss(built, y, weight=weight)
+
+    plain = LOSSES[name](reduction="none")(built, y)
+    factor = torch.ones(len(case)).double() if weight is None else weight
+    if by_class:
+        factor = factor * class_means(case, y, class_weight)
+    each = plain * factor
+    assert_close(ask("none"), each)
+    assert_close(ask("sum"), each.sum())
+    assert_close(ask("mean"), each.sum() / factor.sum())
+    tokens = (factor * positions(case)).sum()
+    expected = each.sum() / tokens if tokens > 0 else torch.tensor(0.0).double()
+    assert_close(ask("token_mean"), expected)
+
+
+@every_loss
+@every_structure
+def test_equal_class_weights_change_nothing(kind, name):
+    case, y = SMALL[kind], GOLD[kind].clone()
+    mask = case.real.clone()
+    mask[1] = False
+    case = case.replace(mask=mask)
+    built = structure(case)
+    for reduction in ("none", "sum", "mean", "token_mean"):
+        ones = torch.ones(case.parts.shape[-1]).double()
+        with_ones = LOSSES[name](reduction=reduction, class_weight=ones)(built, y)
+        assert_close(with_ones, LOSSES[name](reduction=reduction)(built, y))
+
+
+@every_loss
+def test_a_batch_without_examples_or_labels_costs_nothing(name):
+    emissions = torch.zeros(0, 3, 2, requires_grad=True)
+    transitions = torch.zeros(2, 2, requires_grad=True)
+    none = torch.zeros(0, 3, dtype=torch.int64)
+    masked = Chain(
+        torch.full((2, 3, 2), math.nan),
+        transitions,
+        mask=torch.zeros(2, 3, dtype=torch.bool),
+    )
+    for reduction in ("sum", "mean", "token_mean"):
+        loss = LOSSES[name](reduction=reduction)
+        for built, y in (
+            (Chain(emissions, transitions), none),
+            (masked, torch.full((2, 3), -100)),
+            (Multiclass(torch.zeros(0, 3)), none[:, 0]),
+        ):
+            assert loss(built, y).item() == 0
+        loss(Chain(emissions, transitions), none).backward()
+        assert (transitions.grad == 0).all()
+        assert loss(masked, torch.full((2, 3), -100)).item() == 0
+
+
+@every_loss
+def test_weights_of_zero_give_zero_and_not_nan(name):
+    case, y = SMALL["chain"], GOLD["chain"]
+    for reduction in ("sum", "mean", "token_mean"):
+        loss = LOSSES[name](reduction=reduction)
+        assert loss(structure(case), y, weight=torch.zeros(2)).item() == 0
+
+
+@every_loss
+@every_structure
+def test_the_reduced_loss_passes_its_weights_to_the_gradient(kind, name):
+    case, y = SMALL[kind], GOLD[kind]
+    weight = torch.tensor([0.25, 3.0]).double()
+    one, other = case.leaves(), case.leaves()
+    LOSSES[name]()(structure(one), y, weight=weight).backward()
+    each = LOSSES[name](reduction="none")(structure(other), y)
+    ((each * weight).sum() / weight.sum()).backward()
+    for key, gradient in other.gradients().items():
+        assert_close(one.gradients()[key], gradient)
+
+
+@every_structure
+def test_mu_may_change_between_steps(kind):
+    case, y = SMALL[kind], GOLD[kind]
+    for smoothing in (Entropy(1.0), L2(1.0, 3)):
+        loss = StructuralHinge(smoothing)
+        first = loss(structure(case), y)
+        loss.smoothing.mu = 4.0
+        second = loss(structure(case), y)
+        fresh = StructuralHinge(type(smoothing)(**vars(smoothing)))
+        assert second > first
+        assert_close(fresh(structure(case), y), second)
+
+
+def test_exact_is_about_the_last_call():
+    case, y = SMALL["multiclass"], GOLD["multiclass"]
+    loss = StructuralHinge(L2(1.0, 2))
+    assert loss.exact is None
+    loss(structure(case), y)
+    assert loss.exact.shape == (2,)
+    loss.smoothing = None
+    loss(structure(case), y)
+    assert loss.exact is None
+
+
+@every_structure
+def test_the_cost_of_a_call_replaces_that_of_the_constructor(kind):
+    case, y = SMALL[kind], GOLD[kind]
+    built = structure(case)
+    cost = 2 * built.hamming(y)
+    by_call = StructuralHinge()(built, y, cost=cost)
+    assert_close(by_call, StructuralHinge(cost_scale=2.0)(built, y))
+    assert_close(by_call, StructuralHinge(cost=cost)(built, y))
+
+
+@every_loss
+def test_losses_hold_no_state_worth_saving(name):
+    loss = LOSSES[name](class_weight=torch.ones(3))
+    assert list(loss.parameters()) == []
+    assert loss.state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Entropy(0.0), ValueError, "mu: expected a positive number, got 0"),
+        (lambda: Entropy(math.nan), ValueError, "mu: expected a positive number"),
+        (lambda: L2(-1.0, 3), ValueError, "mu: expected a positive number, got -1"),
+        (lambda: L2(1.0, 0), ValueError, "k: expected at least 1, got 0"),
+        (lambda: L2(1.0, 2.5), TypeError, 'k: expected an int or "exact", got 2.5'),
+        (lambda: L2(1.0, "all"), TypeError, 'k: expected an int or "exact"'),
+        (lambda: L2(1.0, "exact", max_k=0), ValueError, "max_k: expected at least 1"),
+        (
+            lambda: CRFLoss(reduction="avg"),
+            ValueError,
+            "reduction: .*token_mean.*'avg'",
+        ),
+        (lambda: StructuralHinge(reduction=""), ValueError, "reduction: expected"),
+        (lambda: hinge(cost="zero-one"), ValueError, "cost: .*hamming.*'zero-one'"),
+        (lambda: hinge(cost_scale=-1.0), ValueError, "cost_scale: .*got -1"),
+        (
+            lambda: hinge(cost=torch.ones(2, 3)),
+            ValueError,
+            r"cost: .*\(2, 3, 2\).*\(2, 3\)",
+        ),
+        (lambda: hinge(smoothing=0.5), TypeError, "smoothing: .*L2, got float"),
+        (
+            lambda: hinge(class_weight=torch.ones(5)),
+            ValueError,
+            r"class_weight: .*\(5,\)",
+        ),
+        (
+            lambda: hinge(weight=torch.ones(3)),
+            ValueError,
+            r"weight: .*\(2,\), got \(3,\)",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def hinge(weight: torch.Tensor | None = None, **options: object) -> torch.Tensor:
+    case, y = SMALL["chain"], GOLD["chain"]
+    return StructuralHinge(**options)(structure(case), y, weight=weight)
+
+
+@every_loss
+@every_structure
+def test_a_list_of_gold_outputs_is_refused(kind, name):
+    case, y = SMALL[kind], GOLD[kind]
+    several = torch.stack([y, y, y], 1)
+    with pytest.raises(ValueError, match=r"y: expected \(batch.*got"):
+        LOSSES[name]()(structure(case), several)
+
+
+def test_a_structure_that_cannot_answer_is_named():
+    class OnlyMax:
+        """A structure that decodes and no more."""
+
+        def __init__(self, inner: Multiclass) -> None:
+            self.lengths, self.inner = inner.lengths, inner
+            self.score, self.hamming = inner.score, inner.hamming
+            self.decode, self.select = inner.decode, inner.select
+
+        def augment(self, cost: torch.Tensor) -> "OnlyMax":
+            return OnlyMax(self.inner.augment(cost))
+
+    case, y = SMALL["multiclass"], GOLD["multiclass"]
+    only = OnlyMax(structure(case))
+    assert_close(StructuralHinge()(only, y), StructuralHinge()(structure(case), y))
+    with pytest.raises(TypeError, match=r"structure: .*decode_topk, OnlyMax does not"):
+        StructuralHinge(L2(1.0, 2))(only, y)
+    with pytest.raises(
+        TypeError, match=r"structure: .*log_partition, OnlyMax does not"
+    ):
+        StructuralHinge(Entropy(1.0))(only, y)

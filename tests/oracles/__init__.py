@@ -1,0 +1,1 @@
+"""Structures answer questions: laws first, then the particulars of each."""

@@ -1,0 +1,181 @@
+"""Large chains, large scores, and the same bits every time."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from torch.testing import assert_close
+
+from tests import recurrence
+from tests.brute_force import ChainCase
+from tests.oracles.chains import QUESTIONS, answers, gradients, large_case
+from tests.strategies import chains, structure
+
+F32, F64 = torch.float32, torch.float64
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("S", [1, 2, 9, 17, 65])
+def test_large_instances_equal_the_recurrence(S, per_edge):
+    case = large_case(3, 12, S, seed=S, per_edge=per_edge, scale=2.0)
+    built = structure(case)
+    assert_close(built.log_partition(), recurrence.log_partition(case))
+    assert_close(built.decode()[0], recurrence.maximum(case))
+    assert_close(built.marginals(), recurrence.marginals(case))
+    assert_close(built.score(built.decode()[1]), recurrence.maximum(case))
+
+
+def test_the_kth_best_of_a_large_instance_is_the_kth_best():
+    # Nothing is left above the third best once the two best are forbidden one by one.
+    case = large_case(1, 20, 5, seed=3)
+    values, ys, _ = structure(case).decode_topk(2)
+    best = ys[0, 0]
+    forbidden = []
+    for t in range(20):
+        emissions = case.emissions.clone()
+        emissions[0, t, best[t]] = -math.inf
+        forbidden.append(structure(case.replace(emissions=emissions)).decode()[0])
+    assert_close(values[:, 1], torch.stack(forbidden).max(0).values)
+
+
+@given(chains(min_batch=1))
+def test_in_float32_every_spread_agrees_with_enumeration(case: ChainCase):
+    single = case.map(lambda v: v.float())
+    truth = single.map(lambda v: v.double())
+    leaves = single.leaves()
+    built = structure(leaves)
+    value, log_partition, entropy = (
+        answers(q, built) for q in ("decode", "log_partition", "entropy")
+    )
+    marginals = built.marginals()
+    for b, row in enumerate(truth):
+        # Rounding of the answer alone: the values reach 10,000, the chances 1.
+        assert_close(value[b].double(), row.maximum(), rtol=2e-7, atol=1e-6)
+        assert_close(
+            log_partition[b].double(), row.log_partition(), rtol=2e-7, atol=1e-6
+        )
+        assert_close(marginals[b].double(), row.marginals(), rtol=0, atol=2e-6)
+        assert_close(entropy[b].double(), row.entropy(), rtol=0, atol=1e-5)
+    (log_partition.sum() + entropy.sum()).backward()
+    for gradient in leaves.gradients().values():
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_a_hundred_thousand_steps_in_float32_equal_float64(scale):
+    drawn = large_case(2, 100_000, 3, seed=1, scale=scale).map(lambda v: v.to(F32))
+    short, long = drawn, drawn.map(lambda v: v.to(F64))
+    for question in ("log_partition", "decode", "entropy"):
+        found, expected = (answers(question, structure(c)) for c in (short, long))
+        assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    truth = recurrence.log_partition(
+        long.replace(
+            emissions=long.emissions[:, :2000], lengths=long.lengths.clamp(max=2000)
+        )
+    )
+    cut = short.replace(
+        emissions=short.emissions[:, :2000], lengths=short.lengths.clamp(max=2000)
+    )
+    assert_close(structure(cut).log_partition().double(), truth, rtol=1e-5, atol=0)
+    for found, expected in zip(gradients(short), gradients(long), strict=True):
+        assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_scores_of_any_magnitude_in_float32_equal_float64(scale):
+    drawn = large_case(8, 40, 5, seed=2, scale=scale).map(lambda v: v.to(F32))
+    short, long = drawn, drawn.map(lambda v: v.to(F64))
+    assert_close(
+        structure(long).log_partition(),
+        recurrence.log_partition(long),
+        rtol=1e-12,
+        atol=0,
+    )
+    for question in ("log_partition", "decode", "decode_topk"):
+        found, expected = (answers(question, structure(c)) for c in (short, long))
+        assert_close(found.double(), expected, rtol=1e-5, atol=0)
+    for found, expected in zip(gradients(short), gradients(long), strict=True):
+        assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_forbidden_parts_beside_huge_spreads_never_make_nan(dtype):
+    case = large_case(6, 30, 4, seed=4, scale=1e4)
+    transitions = case.transitions.clone()
+    transitions[0, 1:] = -math.inf
+    transitions[2, 2] = -math.inf
+    emissions = case.emissions.clone()
+    emissions[:, 3::5, :2] = -math.inf
+    emissions[:, 4::7, 3] = -math.inf
+    end = case.end.clone()
+    end[0] = -math.inf
+    case = case.replace(transitions=transitions, emissions=emissions, end=end)
+    case = case.map(lambda v: v.to(dtype))
+    built = structure(case)
+    for question in QUESTIONS[2:]:
+        assert answers(question, built).isfinite().all()
+        for gradient in gradients(case, question):
+            assert gradient.isfinite().all()
+    exact = structure(case.map(lambda v: v.to(F64)))
+    assert_close(
+        built.log_partition().double(), exact.log_partition(), rtol=1e-5, atol=0
+    )
+    assert_close(built.marginals().double(), exact.marginals(), rtol=0, atol=1e-5)
+
+
+def test_a_row_that_underflows_does_not_disturb_the_others():
+    mild = large_case(3, 8, 4, seed=5)
+    wild = mild.emissions.clone()
+    wild[1] *= 1e5
+    together = structure(mild.replace(emissions=wild))
+    for question in ("log_partition", "marginals", "entropy"):
+        found = answers(question, together)
+        for b, emissions in ((0, mild.emissions), (1, wild), (2, mild.emissions)):
+            alone = mild.replace(
+                emissions=emissions[b : b + 1], lengths=mild.lengths[b : b + 1]
+            )
+            expected = answers(question, structure(alone))
+            assert_close(found[b : b + 1], expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("question", QUESTIONS[2:])
+def test_the_same_question_twice_gives_the_same_bits_on_any_number_of_threads(question):
+    case = large_case(24, 60, 24, seed=6).map(lambda v: v.to(F32))
+    assert case.emissions.numel() * 24 > 2 * 300_000
+    found = []
+    for threads in (1, 2, 2):
+        torch.set_num_threads(threads)
+        try:
+            value = answers(question, structure(case))
+            found.append([value, *gradients(case, question)])
+        finally:
+            torch.set_num_threads(1)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_gradients_summed_over_a_large_batch_have_the_same_bits_on_any_threads():
+    case = large_case(3000, 3, 17, seed=9).map(lambda v: v.to(F32))
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            found.append(gradients(case) + gradients(case, "decode_topk"))
+        finally:
+            torch.set_num_threads(1)
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_large_batch_equals_its_rows_bit_for_bit():
+    case = large_case(20, 30, 7, seed=8)
+    for question in ("log_partition", "decode", "marginals", "entropy", "decode_topk"):
+        whole = answers(question, structure(case))
+        for b in range(len(case)):
+            alone = case.replace(
+                emissions=case.emissions[b : b + 1], lengths=case.lengths[b : b + 1]
+            )
+            one = answers(question, structure(alone))
+            assert torch.equal(one, whole[b : b + 1])

@@ -1,0 +1,325 @@
+"""Bad input is refused at the door, in words that say what and where."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from smoothsp.oracles import Chain, Multiclass
+
+E = torch.zeros(2, 3, 4)
+T = torch.zeros(4, 4)
+EDGES = torch.zeros(2, 2, 4, 4)
+Y = torch.zeros(2, 3, dtype=torch.int64)
+SCORES = torch.zeros(2, 4)
+NAN, INF = math.nan, math.inf
+
+
+def put(tensor: torch.Tensor, *place: object) -> torch.Tensor:
+    """Return a copy with a value at an index: ``put(x, 1, 2, value)``."""
+    *index, value = place
+    copy = tensor.clone()
+    copy[tuple(index)] = value
+    return copy
+
+
+def mask(*rows: list[int]) -> torch.Tensor:
+    return torch.tensor(rows).bool()
+
+
+# what is built, the words that have to stand in the message, in this order
+VALUES = {
+    "nan_emission": (
+        lambda: Chain(put(E, 1, 2, 3, NAN), T),
+        r"emissions: .*got nan at row 1, step 2, state 3",
+    ),
+    "inf_emission": (
+        lambda: Chain(put(E, 1, 0, 0, INF), T),
+        r"emissions: .*\+inf.*got inf at row 1, step 0",
+    ),
+    "nan_under_a_hole_is_skipped": (
+        lambda: Chain(
+            put(E, 0, slice(1, 3), 0, NAN), T, mask=mask([1, 0, 1], [1, 1, 1])
+        ),
+        r"emissions: .*got nan at row 0, step 2",
+    ),
+    "nan_transition": (
+        lambda: Chain(E, put(T, 1, 2, NAN)),
+        r"transitions: .*got nan at .*from state 1 to state 2",
+    ),
+    "inf_edge": (
+        lambda: Chain(E, put(EDGES, 1, 0, 2, 3, INF)),
+        r"transitions: .*got inf at row 1, step 0, from state 2 to state 3",
+    ),
+    "nan_start": (lambda: Chain(E, T, put(T[0], 2, NAN)), r"start: .*nan at state 2"),
+    "inf_end": (lambda: Chain(E, T, end=put(T[0], 3, INF)), r"end: .*inf at state 3"),
+    "infeasible_emissions": (
+        lambda: Chain(put(E, 1, 2, slice(None), -INF), T),
+        r"row 1 has no feasible output.* step 2",
+    ),
+    "infeasible_transitions": (
+        lambda: Chain(E, torch.full((4, 4), -INF), lengths=torch.tensor([1, 2])),
+        r"transitions: row 1 has no feasible output.* step 1",
+    ),
+    "infeasible_ends": (
+        lambda: Chain(E, put(T, slice(None), 0, -INF), end=put(T[0] - INF, 0, 0.0)),
+        r"row 0 has no feasible output",
+    ),
+    "nan_cost": (
+        lambda: Chain(E, T).augment(put(E, 0, 1, 2, NAN)),
+        r"nan at row 0, step 1, state 2",
+    ),
+    "nan_score": (
+        lambda: Multiclass(put(SCORES, 1, 2, NAN)),
+        r"scores: .*got nan at row 1, candidate 2",
+    ),
+    "inf_score": (
+        lambda: Multiclass(put(SCORES, 1, 2, INF)),
+        r"scores: .*got inf at row 1, candidate 2",
+    ),
+    "infeasible_scores": (
+        lambda: Multiclass(put(SCORES, 1, slice(None), -INF)),
+        r"scores: row 1 has no feasible output",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_that_no_score_can_have_is_named_with_its_place(name):
+    build, message = VALUES[name]
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("S", [64, 65, 130])
+def test_of_many_states_the_last_may_be_the_only_one_left(S):
+    emissions, transitions = torch.zeros(1, 3, S), torch.full((S, S), -INF)
+    transitions[S - 1, 0] = transitions[0, S - 2] = 0.0
+    start = put(torch.full((S,), -INF), S - 1, 0.0)
+    value, y = Chain(emissions, transitions, start).decode()
+    assert value.item() == 0
+    assert y.tolist() == [[S - 1, 0, S - 2]]
+    end = put(torch.zeros(S), S - 2, -INF)
+    with pytest.raises(ValueError, match=r"row 0 has no feasible output.* step 2"):
+        Chain(emissions, transitions, start, end)
+
+
+SHAPES = {
+    "flat_emissions": (
+        lambda: Chain(E[0], T),
+        r"emissions: expected \(batch, time, state\).*got \(3, 4\)",
+    ),
+    "no_state": (
+        lambda: Chain(E[..., :0], T[:0, :0]),
+        r"emissions: .*at least one state",
+    ),
+    "transitions": (
+        lambda: Chain(E, torch.zeros(4, 5)),
+        r"transitions: expected \(state, state\) = \(4, 4\), got \(4, 5\)",
+    ),
+    "edges_of_every_step": (
+        lambda: Chain(E, torch.zeros(2, 3, 4, 4)),
+        r"transitions: expected .*time - 1.* = \(2, 2, 4, 4\), got \(2, 3, 4, 4\)",
+    ),
+    "start": (
+        lambda: Chain(E, T, T),
+        r"start: expected \(state,\) = \(4,\), got \(4, 4\)",
+    ),
+    "end": (lambda: Chain(E, T, end=T[0, :3]), r"end: expected .*\(4,\), got \(3,\)"),
+    "mask": (
+        lambda: Chain(E, T, mask=mask([1, 1], [1, 0])),
+        r"mask: expected \(batch, time\) = \(2, 3\), got \(2, 2\)",
+    ),
+    "lengths": (
+        lambda: Chain(E, T, lengths=torch.tensor([1, 1, 1])),
+        r"lengths: expected \(batch,\) = \(2,\), got \(3,\)",
+    ),
+    "long": (
+        lambda: Chain(E, T, lengths=torch.tensor([3, 4])),
+        r"lengths: expected values from 0 to 3.*got 4 at row 1",
+    ),
+    "negative": (
+        lambda: Chain(E, T, lengths=torch.tensor([-1, 3])),
+        r"lengths: expected values from 0 to 3.*got -1 at row 0",
+    ),
+    "both": (
+        lambda: Chain(
+            E, T, lengths=torch.tensor([1, 1]), mask=mask([1, 1, 1], [1, 1, 1])
+        ),
+        r"lengths, mask: expected at most one",
+    ),
+    "cost": (
+        lambda: Chain(E, T).augment(E[:, :2]),
+        r"cost: expected \(batch, time, state\) = \(2, 3, 4\), got \(2, 2, 4\)",
+    ),
+    "flat_scores": (lambda: Multiclass(T[0]), r"scores: expected .*got \(4,\)"),
+    "no_candidate": (lambda: Multiclass(SCORES[:, :0]), r"scores: .*got \(2, 0\)"),
+    "candidate_mask": (
+        lambda: Multiclass(SCORES, mask=mask([1], [1])),
+        r"mask: expected \(batch, candidate\) = \(2, 4\), got \(2, 1\)",
+    ),
+    "candidate_cost": (
+        lambda: Multiclass(SCORES).augment(E),
+        r"cost: expected \(batch, candidate\) = \(2, 4\), got \(2, 3, 4\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_that_does_not_fit_is_named_beside_the_one_expected(name):
+    build, message = SHAPES[name]
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+META = torch.zeros(2, 3, 4, device="meta")
+
+TYPES = {
+    "numpy": (
+        lambda: Chain(np.zeros((2, 3, 4)), T),
+        "emissions: .*Tensor, got ndarray",
+    ),
+    "integers": (lambda: Chain(E.long(), T), "emissions: .*float64.*got torch.int64"),
+    "complex": (lambda: Chain(E, T.cfloat()), "transitions: .*got torch.complex64"),
+    "mixed": (
+        lambda: Chain(E, T.double()),
+        "transitions: expected torch.float32 to match emissions, got torch.float64",
+    ),
+    "mixed_start": (lambda: Chain(E, T, T[0].double()), "start: .*match emissions"),
+    "mixed_end": (lambda: Chain(E, T, end=T[0].double()), "end: .*match emissions"),
+    "device": (lambda: Chain(META, T), r"emissions: .*CPU.* on meta.*\.cpu\(\)"),
+    "mixed_devices": (
+        lambda: Chain(E, T.to("meta")),
+        r"transitions: .*meta.*\.cpu\(\)",
+    ),
+    "start_device": (lambda: Chain(E, T, T[0].to("meta")), r"start: .*meta"),
+    "end_device": (lambda: Chain(E, T, end=T[0].to("meta")), r"end: .*meta"),
+    "mask_device": (
+        lambda: Chain(E, T, mask=torch.ones(2, 3, device="meta").bool()),
+        "mask: .*CPU.*meta",
+    ),
+    "lengths_device": (
+        lambda: Chain(E, T, lengths=torch.ones(2, device="meta").long()),
+        "lengths: .*CPU.*meta",
+    ),
+    "integer_mask": (
+        lambda: Chain(E, T, mask=torch.ones(2, 3).long()),
+        r"mask: expected torch.bool.*got torch.int64.*\.bool\(\)",
+    ),
+    "list_mask": (lambda: Chain(E, T, mask=[[True]]), "mask: .*Tensor, got list"),
+    "float_lengths": (
+        lambda: Chain(E, T, lengths=torch.ones(2)),
+        "lengths: expected an integer dtype, got torch.float32",
+    ),
+    "list_lengths": (
+        lambda: Chain(E, T, lengths=[1, 2]),
+        "lengths: .*Tensor, got list",
+    ),
+    "cost": (lambda: Chain(E, T).augment(E.long()), "cost: .*float64.*got torch.int64"),
+    "float_y": (
+        lambda: Chain(E, T).score(Y.float()),
+        "y: .*integer.*got torch.float32",
+    ),
+    "list_y": (lambda: Chain(E, T).score([[0]]), "y: .*Tensor, got list"),
+    "y_device": (lambda: Chain(E, T).score(Y.to("meta")), "y: .*CPU.*meta"),
+    "float_k": (lambda: Chain(E, T).decode_topk(2.0), "k: expected an int, got float"),
+    "bool_k": (lambda: Chain(E, T).decode_topk(True), "k: expected an int, got bool"),
+    "float_n": (lambda: Chain(E, T).sample(2.0), "n: expected an int, got float"),
+    "scores_device": (
+        lambda: Multiclass(SCORES.to("meta")),
+        r"scores: .*meta.*\.cpu\(\)",
+    ),
+    "candidate_mask": (
+        lambda: Multiclass(SCORES, mask=SCORES),
+        "mask: expected torch.bool.*got torch.float32",
+    ),
+    "candidate_y": (
+        lambda: Multiclass(SCORES).score(torch.zeros(2)),
+        "y: expected an integer dtype, got torch.float32",
+    ),
+    "candidate_y_device": (
+        lambda: Multiclass(SCORES).score(Y[:, 0].to("meta")),
+        "y: .*CPU.*meta",
+    ),
+    "candidate_k": (lambda: Multiclass(SCORES).decode_topk(1.5), "k: .*got float"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_type_that_does_not_fit_is_named(name):
+    build, message = TYPES[name]
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+HOLE = mask([1, 0, 1], [1, 1, 1])
+LABELS = {
+    "too_large": (
+        lambda c: c(put(Y, 1, 2, 4)),
+        r"y: .*\[0, 4\).*got 4 at row 1, step 2",
+    ),
+    "minus_one": (lambda c: c(put(Y, 0, 2, -1)), r"y: .*got -1 at row 0, step 2"),
+    "minus_hundred": (
+        lambda c: c(put(Y, 1, 1, -100)),
+        r"y: .*-100 at row 1, step 1.*mask",
+    ),
+}
+
+
+@pytest.mark.parametrize("question", ["score", "log_prob", "hamming"])
+@pytest.mark.parametrize("name", LABELS)
+def test_a_label_out_of_range_is_named_with_its_row_and_step(name, question):
+    ask, message = LABELS[name]
+    with pytest.raises(ValueError, match=message):
+        ask(getattr(Chain(E, T, mask=HOLE), question))
+
+
+@pytest.mark.parametrize("question", ["score", "log_prob"])
+def test_a_label_out_of_range_in_a_list_of_outputs_is_named_too(question):
+    ys = put(torch.zeros(2, 5, 3, dtype=torch.int64), 1, 3, 2, 9)
+    with pytest.raises(ValueError, match=r"y: .*9.* at row 1, step 2"):
+        getattr(Chain(E, T), question)(ys)
+
+
+@pytest.mark.parametrize("question", ["score", "log_prob", "hamming"])
+def test_labels_at_masked_positions_are_never_looked_at(question):
+    ask = getattr(Chain(E, T, mask=HOLE), question)
+    assert torch.equal(ask(put(Y, 0, 1, -100)), ask(put(Y, 0, 1, 10**12)))
+
+
+@pytest.mark.parametrize("question", ["score", "log_prob", "hamming"])
+@pytest.mark.parametrize("label", [4, -1, 3])
+def test_a_candidate_that_is_not_there_is_named_with_its_row(question, label):
+    built = Multiclass(SCORES, mask=mask([1, 1, 1, 0], [0, 0, 0, 0]))
+    with pytest.raises(ValueError, match=rf"y: .*\[0, 4\).*got {label} at row 0"):
+        getattr(built, question)(torch.tensor([label, -100]))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2,), (2, 1, 1, 3)])
+def test_labels_of_another_shape_are_refused(shape):
+    y = torch.zeros(shape, dtype=torch.int64)
+    with pytest.raises(
+        ValueError, match=r"y: expected \(batch, time\) = \(2, 3\).*got"
+    ):
+        Chain(E, T).score(y)
+
+
+@pytest.mark.parametrize("built", [Chain(E, T), Multiclass(SCORES)], ids=["c", "m"])
+def test_counts_have_to_be_positive(built):
+    for count in (0, -2):
+        with pytest.raises(ValueError, match=f"k: expected at least 1, got {count}"):
+            built.decode_topk(count)
+        with pytest.raises(ValueError, match=f"n: expected at least 1, got {count}"):
+            built.sample(count)
+        with pytest.raises(ValueError, match=f"factor: .*positive.*got {count}"):
+            built.scale(count)
+
+
+def test_unknown_arguments_are_refused():
+    with pytest.raises(TypeError, match="masks"):
+        Chain(E, T, masks=HOLE)
+    with pytest.raises(TypeError, match="lengths"):
+        Multiclass(SCORES, lengths=torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="positional"):
+        Chain(E, T, None, None, HOLE)

@@ -1,0 +1,59 @@
+"""The registered ops, one by one, as torch.library checks them."""
+
+import pytest
+import torch
+
+from smoothsp.oracles import Chain
+from tests.oracles.chains import Y, random_case
+
+CHAIN_OPS = {
+    "chain_score",
+    "chain_count",
+    "chain_decode",
+    "chain_topk",
+    "chain_sample",
+    "chain_log_partition",
+    "chain_covariance",
+    "chain_entropy",
+}
+
+
+def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
+    """What an op takes; potentials ask for a gradient where the op has one."""
+    case = random_case(per_edge)
+    with_gradient = {"chain_score", "chain_log_partition", "chain_entropy"}
+    case = case.leaves() if name in with_gradient else case
+    B, T, S = case.emissions.shape
+    steps = torch.sort(~case.mask, dim=1, stable=True).indices
+    lengths = case.mask.sum(1)
+    chain = (case.emissions, case.transitions, case.start, case.end, steps, lengths)
+    labels = torch.where(case.mask, Y, 0)[:, None].repeat(1, 2, 1)
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(B, T, S), (B, T - 1 if per_edge else 1, S, S), (B, S), (B, S)]
+    weights = [torch.randn(s, generator=generator).double() for s in shapes]
+    rest = {
+        "chain_score": (labels,),
+        "chain_topk": (3,),
+        "chain_sample": (torch.rand(B, 2, T, generator=generator).double(),),
+        "chain_covariance": tuple(weights),
+    }
+    if name == "chain_count":
+        amounts = torch.randn(B, 2, generator=generator).double().requires_grad_()
+        return amounts, labels, steps, lengths, S, not per_edge
+    return (*chain, *rest.get(name, ()))
+
+
+# opcheck itself looks at the gradient of tensors that are no leaves
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("name", sorted(CHAIN_OPS))
+def test_the_op_keeps_the_promises_of_its_registration(name, per_edge):
+    op = getattr(torch.ops.smoothsp, name).default
+    torch.library.opcheck(op, arguments(name, per_edge))
+
+
+def test_every_registered_op_is_checked():
+    assert Chain is not None
+    names = torch._C._dispatch_get_all_op_names()
+    registered = {n.split("::")[1] for n in names if n.startswith("smoothsp::")}
+    assert registered == CHAIN_OPS

@@ -1,0 +1,158 @@
+"""Who may import whom, and which names are public."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "smoothsp"
+
+# What each part may import besides itself and the standard library.
+MAY_IMPORT = {
+    "_kernels": {"numpy", "numba", "llvmlite", "torch", "triton"},
+    "oracles": {"smoothsp._kernels", "numpy", "torch", "jaxtyping"},
+    "losses": {"smoothsp.oracles", "torch", "jaxtyping"},
+    "layers": {
+        "smoothsp.constraints",
+        "smoothsp.oracles",
+        "smoothsp.losses",
+        "torch",
+        "jaxtyping",
+    },
+    "constraints": {"torch", "jaxtyping"},
+    "metrics": {"numpy", "torch"},
+}
+PUBLIC = {
+    "smoothsp": {"LinearChain", "constraints", "losses", "metrics", "oracles"},
+    "smoothsp.oracles": {
+        "Chain",
+        "Multiclass",
+        "Structure",
+        "SumStructure",
+        "TopKStructure",
+    },
+    "smoothsp.constraints": {"Constraints", "bio"},
+    "smoothsp.metrics": {"span_f1", "spans"},
+    "smoothsp.losses": {
+        "CRFLoss",
+        "Entropy",
+        "L2",
+        "StructuralHinge",
+        "StructuredPerceptron",
+        "functional",
+    },
+}
+HEAVY = {
+    "lightning",
+    "matplotlib",
+    "pytorch_lightning",
+    "seqeval",
+    "sklearn",
+    "torchvision",
+    "tqdm",
+    "triton",
+    "tyro",
+}
+NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
+LONGEST_FILE = 350
+
+SOURCES = sorted(
+    path
+    for folder in ("smoothsp", "recipes", "benchmarks", "tests", "docs")
+    for path in (ROOT / folder).rglob("*.py")
+)
+PARTS = sorted(
+    (path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path)
+    for path in PACKAGE.rglob("*.py")
+    if path != PACKAGE / "__init__.py"
+)
+USERS = [path for path in SOURCES if path.is_relative_to(ROOT / "recipes")]
+USERS += [path for path in SOURCES if path.is_relative_to(ROOT / "benchmarks")]
+
+
+def shown(path):
+    return str(path.relative_to(ROOT))
+
+
+def imported_names(path):
+    """Yield (module, name); the name is None for a plain ``import module``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{shown(path)}:{node.lineno} relative import"
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+
+
+def imported_parts(path):
+    """First two segments of what is imported from smoothsp, first one otherwise."""
+    for module, name in imported_names(path):
+        segments = [*module.split("."), *([name] if name else [])]
+        yield ".".join(segments[: 2 if segments[0] == "smoothsp" else 1])
+
+
+@pytest.mark.parametrize(("part", "path"), PARTS, ids=lambda x: Path(x).name)
+def test_imports_follow_the_table(part, path):
+    assert part in MAY_IMPORT, f"smoothsp/{part} has no row in the import table"
+    allowed = MAY_IMPORT[part] | {f"smoothsp.{part}"} | sys.stdlib_module_names
+    extra = set(imported_parts(path)) - allowed
+    assert not extra, f"{shown(path)} imports {sorted(extra)}"
+
+
+@pytest.mark.parametrize("path", USERS, ids=shown)
+def test_recipes_and_benchmarks_use_public_names_only(path):
+    for module, name in imported_names(path):
+        if module.split(".")[0] != "smoothsp":
+            continue
+        private = [s for s in module.split(".") if s.startswith("_")]
+        assert not private, f"{shown(path)} imports {module}"
+        if name is not None:
+            public = importlib.import_module(module).__all__
+            assert name in public, f"{module}.{name} is not public"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            root = node.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            private = isinstance(root, ast.Name) and root.id == "smoothsp"
+            assert not private, f"{shown(path)}:{node.lineno} uses {node.attr}"
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_those_written_here(module):
+    names = importlib.import_module(module).__all__
+    assert {name for name in names if not name.startswith("__")} == PUBLIC[module]
+    assert all(hasattr(importlib.import_module(module), name) for name in names)
+
+
+def test_import_is_light():
+    # What torch itself brings along is not ours to judge.
+    program = (
+        "import sys, torch; before = set(sys.modules); import smoothsp;"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(done.stdout.split())
+    assert "smoothsp" in loaded
+    assert not loaded & HEAVY
+
+
+def test_file_names_say_what_is_inside():
+    for path in SOURCES:
+        vague = NAMES_THAT_SAY_NOTHING & {path.stem.strip("_"), path.parent.name}
+        assert not vague, shown(path)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=shown)
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= LONGEST_FILE

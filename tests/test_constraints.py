@@ -1,0 +1,122 @@
+"""What `constraints.bio` allows, against the definition of each encoding."""
+
+import itertools
+
+import pytest
+import torch
+
+from smoothsp.constraints import bio
+
+SCHEMES = {
+    "IOB1": ["O", "B-X", "I-X", "B-Y", "I-Y"],
+    "BIO": ["O", "B-X", "I-X", "B-Y", "I-Y"],
+    "BIOES": ["O", *(f"{p}-{kind}" for kind in "XY" for p in "BIES")],
+}
+
+
+def encodings(scheme: str, length: int) -> set[tuple[str, ...]]:
+    """Every labelling of a sentence that encodes some set of spans.
+
+    Sentences are cut into pieces, each outside or a span of one type; no automaton.
+    """
+    if scheme == "IOB1":
+        return {relabel_iob1(labels) for labels in encodings("BIO", length)}
+    if length == 0:
+        return {()}
+    found = set()
+    for size, kind in itertools.product(range(1, length + 1), ("", "X", "Y")):
+        if kind == "" and size > 1:
+            continue
+        for rest in encodings(scheme, length - size):
+            found.add(piece(scheme, size, kind, rest) + rest)
+    return found
+
+
+def piece(scheme: str, size: int, kind: str, rest: tuple[str, ...]) -> tuple[str, ...]:
+    if kind == "":
+        return ("O",)
+    if scheme == "BIOES":
+        prefixes = "S" if size == 1 else "B" + "I" * (size - 2) + "E"
+    else:
+        prefixes = "B" + "I" * (size - 1)
+    return tuple(f"{p}-{kind}" for p in prefixes)
+
+
+def relabel_iob1(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Keep B only where the label before has the same type; otherwise write I."""
+    pairs = zip(("O", *labels), labels, strict=False)
+    touches = [before[2:] == label[2:] for before, label in pairs]
+    return tuple(
+        label if same or label == "O" else "I" + label[1:]
+        for same, label in zip(touches, labels, strict=True)
+    )
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_exactly_the_encodings_of_spans_are_legal(scheme, length):
+    labels = SCHEMES[scheme]
+    if length == 4 and scheme == "BIOES":
+        labels = [label for label in labels if not label.endswith("Y")]
+    start, transitions, end = bio(labels, scheme)
+    found = set()
+    for path in itertools.product(range(len(labels)), repeat=length):
+        moves = all(transitions[i, j] for i, j in itertools.pairwise(path))
+        if start[path[0]] and moves and end[path[-1]]:
+            found.add(tuple(labels[i] for i in path))
+    known = set(labels)
+    assert found == {e for e in encodings(scheme, length) if set(e) <= known}
+
+
+def test_the_order_of_labels_does_not_matter():
+    labels = SCHEMES["BIOES"]
+    order = [3, 0, 8, 5, 1, 7, 2, 6, 4]
+    start, transitions, end = bio(labels)
+    shuffled = bio([labels[i] for i in order])
+    assert torch.equal(shuffled.start, start[order])
+    assert torch.equal(shuffled.transitions, transitions[order][:, order])
+    assert torch.equal(shuffled.end, end[order])
+
+
+def test_shapes_and_types():
+    start, transitions, end = bio(SCHEMES["BIO"])
+    assert start.dtype == transitions.dtype == end.dtype == torch.bool
+    assert start.shape == end.shape == (5,)
+    assert transitions.shape == (5, 5)
+
+
+def test_the_scheme_is_found_from_the_labels():
+    pairs = [
+        (["O", "B-X", "I-X"], "BIO"),
+        (["O", "S-X", "B-X", "I-X", "E-X"], "BIOES"),
+        (["O", "B-X", "I-X", "E-Y", "B-Y"], "BIOES"),
+    ]
+    for labels, scheme in pairs:
+        for found, expected in zip(bio(labels), bio(labels, scheme), strict=True):
+            assert torch.equal(found, expected)
+    for found, expected in zip(
+        bio(["O", "B-X"], "IOB2"), bio(["O", "B-X"], "BIO"), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_types_may_hold_dashes():
+    labels = ["O", "B-GPE-LOC", "I-GPE-LOC", "B-GPE-ORG", "I-GPE-ORG"]
+    transitions = bio(labels).transitions
+    assert transitions[1, 2]
+    assert not transitions[3, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "message"),
+    [
+        (["O", "B-X"], "IO", "scheme: expected .*BIOES.*got 'IO'"),
+        (["O", "X"], None, "labels: expected O.*got 'X'"),
+        (["O", "B-"], None, "labels: .*got 'B-'"),
+        (["O", "E-X"], "BIO", "labels: .*for BIO, got 'E-X'"),
+        (["O", "L-X"], "BIOES", "labels: .*for BIOES, got 'L-X'"),
+    ],
+)
+def test_labels_that_the_scheme_does_not_know_are_named(labels, scheme, message):
+    with pytest.raises(ValueError, match=message):
+        bio(labels, scheme)
