@@ -11,6 +11,7 @@ from torch import Tensor
 
 from smoothsp._kernels import (
     chain_covariance_cpu,
+    chain_lanes_cpu,
     chain_log_cpu,
     chain_sample_cpu,
     chain_scaled_cpu,
@@ -18,6 +19,9 @@ from smoothsp._kernels import (
 from smoothsp._kernels.threads import run_rows
 from smoothsp.oracles._chain_arrays import as_edges, inner_steps, kernel_arrays
 from smoothsp.oracles._question import question
+
+# Fewer rows than this leave too many lanes of a vector idle.
+ROWS_FOR_LANES = 4
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -40,7 +44,7 @@ def _log_partition(
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals.
     """
-    B, T, S = emissions.shape
+    B = len(emissions)
     new = emissions.new_empty
     value = new((B,), dtype=torch.float64)
     out = [value, *(new(x) for x in _marginal_shapes(emissions, transitions))]
@@ -50,30 +54,36 @@ def _log_partition(
     # Scaled in the input's dtype, then in float64, then log space: a row is done by the
     # first that is safe for it.
     for dtype in dict.fromkeys((chain[0].dtype.type, np.float64)):
-        limits = np.finfo(dtype)
-        floor = float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
-        run_rows(
-            chain_scaled_cpu.forward_backward,
-            B,
-            2 * inner_steps(emissions),
-            *chain,
-            np.zeros(1, dtype),
-            floor,
-            pending,
-            *arrays,
-        )
+        _scaled(chain, dtype, pending, arrays)
         if not pending.any():
             break
     else:
-        run_rows(
-            chain_log_cpu.forward_backward,
-            B,
-            16 * inner_steps(emissions),
-            *chain,
-            pending,
-            *arrays,
-        )
+        work = 16 * inner_steps(emissions)
+        run_rows(chain_log_cpu.forward_backward, B, work, *chain, pending, *arrays)
     return out[0], out[1], out[2], out[3], out[4]
+
+
+def _scaled(
+    chain: tuple[Any, ...], dtype: Any, pending: Any, arrays: list[Any]
+) -> None:
+    """Fill the pending rows that the scaled recursion can do in ``dtype``."""
+    emissions, lengths, shared = chain[0], chain[5], chain[6]
+    B, T, S = emissions.shape
+    limits = np.finfo(dtype)
+    floor = float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
+    work = 2 * emissions.size * S
+    rows = pending.nonzero()[0]
+    if shared and len(rows) >= ROWS_FOR_LANES:
+        order = rows[np.argsort(-lengths[rows], kind="stable")]
+        zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
+        groups = -(-len(rows) // len(zeros))
+        kernel = chain_lanes_cpu.forward_backward
+        limit = (order, zeros, 1 / floor, pending)
+        run_rows(kernel, groups, work, *chain, *limit, *arrays)
+    else:
+        kernel = chain_scaled_cpu.forward_backward
+        zero = np.zeros(1, dtype)
+        run_rows(kernel, B, work, *chain, zero, floor, pending, *arrays)
 
 
 def _fake_log_partition(
@@ -147,8 +157,8 @@ def _save_nothing(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _no_third_derivative(ctx: Any, *grads: Tensor) -> None:
     raise RuntimeError(
-        "chain_covariance has no derivative: log_partition may be differentiated twice, "
-        "marginals and entropy once"
+        "chain_covariance has no derivative: log_partition may be differentiated "
+        "twice, marginals and entropy once"
     )
 
 
