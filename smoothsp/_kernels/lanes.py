@@ -7,7 +7,7 @@ four keep what is summed in registers.
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.simd import fma, load, splat, store
+from smoothsp._kernels.simd import fma, larger, load, splat, store
 
 # Steps between two hand-overs of a running sum to float64.
 BLOCK = 64
@@ -38,6 +38,36 @@ def product(x, o, matrix, S, y, p, zero, L):
         y0 = zero
         for i in range(S):
             y0 = fma(load(x, o + i * L), splat(matrix[i * S + j]), y0)
+        store(y, p + j * L, y0)
+        j += 1
+
+
+@njit(error_model="numpy", inline="always")
+def max_product(x, o, matrix, S, y, p, L):
+    """``y(j) = max_i x(i) + matrix(i, j)``, x at offset o, y at p."""
+    j = 0
+    while j + 4 <= S:
+        v = load(x, o)
+        y0 = v + splat(matrix[j])
+        y1 = v + splat(matrix[j + 1])
+        y2 = v + splat(matrix[j + 2])
+        y3 = v + splat(matrix[j + 3])
+        for i in range(1, S):
+            v = load(x, o + i * L)
+            e = i * S + j
+            y0 = larger(v + splat(matrix[e]), y0)
+            y1 = larger(v + splat(matrix[e + 1]), y1)
+            y2 = larger(v + splat(matrix[e + 2]), y2)
+            y3 = larger(v + splat(matrix[e + 3]), y3)
+        store(y, p + j * L, y0)
+        store(y, p + (j + 1) * L, y1)
+        store(y, p + (j + 2) * L, y2)
+        store(y, p + (j + 3) * L, y3)
+        j += 4
+    while j < S:
+        y0 = load(x, o) + splat(matrix[j])
+        for i in range(1, S):
+            y0 = larger(load(x, o + i * L) + splat(matrix[i * S + j]), y0)
         store(y, p + j * L, y0)
         j += 1
 

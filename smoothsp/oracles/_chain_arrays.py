@@ -9,6 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+# Fewer rows than this leave too many lanes of a vector idle.
+ROWS_FOR_LANES = 4
+
 
 def kernel_arrays(
     emissions: Tensor,

@@ -3,12 +3,17 @@
 The arguments of a chain are those of ``_chain_arrays``.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels import chain_max_cpu, chain_sample_cpu
+from smoothsp._kernels import chain_max_cpu, chain_max_lanes_cpu, chain_sample_cpu
 from smoothsp._kernels.threads import run_rows
-from smoothsp.oracles._chain_arrays import inner_steps, kernel_arrays
+from smoothsp.oracles._chain_arrays import (
+    ROWS_FOR_LANES,
+    inner_steps,
+    kernel_arrays,
+)
 from smoothsp.oracles._question import question
 
 
@@ -24,7 +29,14 @@ def _decode(
     labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
     work = inner_steps(emissions)
-    run_rows(chain_max_cpu.viterbi, len(lengths), work, *chain, labels.numpy())
+    if transitions.dim() == 2 and len(lengths) >= ROWS_FOR_LANES:
+        order = np.argsort(-chain[5], kind="stable")
+        zeros = np.zeros(8)
+        groups = -(-len(order) // len(zeros))
+        kernel = chain_max_lanes_cpu.viterbi
+        run_rows(kernel, groups, work, *chain, order, zeros, labels.numpy())
+    else:
+        run_rows(chain_max_cpu.viterbi, len(lengths), work, *chain, labels.numpy())
     return labels
 
 

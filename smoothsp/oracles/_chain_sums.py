@@ -17,11 +17,13 @@ from smoothsp._kernels import (
     chain_scaled_cpu,
 )
 from smoothsp._kernels.threads import run_rows
-from smoothsp.oracles._chain_arrays import as_edges, inner_steps, kernel_arrays
+from smoothsp.oracles._chain_arrays import (
+    ROWS_FOR_LANES,
+    as_edges,
+    inner_steps,
+    kernel_arrays,
+)
 from smoothsp.oracles._question import question
-
-# Fewer rows than this leave too many lanes of a vector idle.
-ROWS_FOR_LANES = 4
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
