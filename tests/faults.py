@@ -35,6 +35,18 @@ FAULTS = {
         "block[j, i] += a * pull[j]",
     ),
     "log space without end": ("chain_log_cpu", "beta[s] = end[s]", "beta[s] = 0"),
+    "lanes without the mask": (
+        "chain_lanes_cpu",
+        "weights[(n * S + s) * L + x] = emissions[b, t, s]",
+        "weights[(n * S + s) * L + x] = emissions[b, n, s]",
+    ),
+    "lanes without end": (
+        "chain_lanes_cpu",
+        "math.log(norms[x]) + last_top",
+        "math.log(norms[x])",
+    ),
+    "tile of another column": ("lanes", "splat(matrix[e + 3])", "splat(matrix[e + 2])"),
+    "decoding lanes without end": ("chain_max_lanes_cpu", "+ end[s]", "+ 0 * end[s]"),
     "transitions transposed": (
         "chain_max_cpu",
         "reach = a + transitions[p, q, i, j]",
@@ -75,13 +87,18 @@ FAULTS = {
 
 
 def cases() -> list[ChainCase]:
-    """Chains with a hole, left padding and an empty row; the last ones underflow."""
+    """Chains with a hole, left padding and an empty row.
+
+    Few rows and many, which other kernels do, shared and other transitions; the second
+    half underflows.
+    """
     generator = torch.Generator().manual_seed(0)
-    mask = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    few = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    many = torch.cat([few, few.flip(0), few])
     found = []
     for scale in (1.0, 1000.0):
-        for edges in ((3, 3), (3, 3, 3, 3)):
-            shapes = ((3, 4, 3), edges, (3,), (3,))
+        for mask, edges in ((few, (5, 5)), (few, (3, 3, 5, 5)), (many, (5, 5))):
+            shapes = ((len(mask), 4, 5), edges, (5,), (5,))
             drawn = [
                 scale * torch.randn(s, generator=generator).double() for s in shapes
             ]

@@ -53,30 +53,47 @@ def find_fault(
                     open_moves[i, j >> 6] |= one << np.uint64(j & 63)
                 else:
                     forbids = True
+    flat = emissions.reshape(-1)
+    T = emissions.shape[1]
     for b in range(B):
+        N = lengths[b]
         row_forbids = forbids
-        for n in range(lengths[b]):
-            t = steps[b, n]
-            for s in range(S):
-                if not emissions[b, t, s] < np.inf:
-                    fault[0] = EMISSION
-                    fault[1] = b
-                    fault[2] = t
-                    fault[4] = s
-                    return
-                row_forbids |= emissions[b, t, s] == -np.inf
-            if n == 0 or shared:
-                continue
-            for i in range(S):
-                for j in range(S):
-                    if not transitions[b, t - 1, i, j] < np.inf:
-                        fault[0] = TRANSITION
-                        fault[1] = b
-                        fault[2] = t - 1
-                        fault[3] = i
-                        fault[4] = j
-                        return
-                    row_forbids |= transitions[b, t - 1, i, j] == -np.inf
+        # a run of real positions is counted in one loop, which the compiler vectorises
+        n = 0
+        while n < N:
+            begin = steps[b, n]
+            n += 1
+            while n < N and steps[b, n] == steps[b, n - 1] + 1:
+                n += 1
+            stop = steps[b, n - 1] + 1
+            wrong = 0
+            low = 0
+            for x in flat[(b * T + begin) * S : (b * T + stop) * S]:
+                wrong += not x < np.inf
+                low += x == -np.inf
+            row_forbids |= low > 0
+            if wrong > 0:
+                for t in range(begin, stop):
+                    for s in range(S):
+                        if not emissions[b, t, s] < np.inf:
+                            fault[0] = EMISSION
+                            fault[1] = b
+                            fault[2] = t
+                            fault[4] = s
+                            return
+        if not shared:
+            for n in range(1, N):
+                t = steps[b, n]
+                for i in range(S):
+                    for j in range(S):
+                        if not transitions[b, t - 1, i, j] < np.inf:
+                            fault[0] = TRANSITION
+                            fault[1] = b
+                            fault[2] = t - 1
+                            fault[3] = i
+                            fault[4] = j
+                            return
+                        row_forbids |= transitions[b, t - 1, i, j] == -np.inf
         if not row_forbids:
             continue
         for n in range(lengths[b]):

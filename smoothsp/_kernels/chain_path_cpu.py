@@ -92,3 +92,44 @@ def count(
                 i = j
             if N > 0:
                 end[i] += weight
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def residual(
+    first,
+    last,
+    labels,
+    steps,
+    lengths,
+    shared,
+    nodes,
+    edges,
+    heads,
+    tails,
+):
+    """Turn marginals into the parts that labels[B, T] use, less the marginals."""
+    T, S = nodes.shape[1], nodes.shape[2]
+    for b in range(first, last):
+        N = lengths[b]
+        for t in range(T):
+            for s in range(S):
+                nodes[b, t, s] = -nodes[b, t, s]
+        for q in range(edges.shape[1]):
+            for i in range(S):
+                for j in range(S):
+                    edges[b, q, i, j] = -edges[b, q, i, j]
+        for s in range(S):
+            heads[b, s] = -heads[b, s]
+            tails[b, s] = -tails[b, s]
+        i = 0
+        for n in range(N):
+            t = steps[b, n]
+            j = labels[b, t]
+            nodes[b, t, j] += 1
+            if n == 0:
+                heads[b, j] += 1
+            else:
+                edges[b, 0 if shared else t - 1, i, j] += 1
+            i = j
+        if N > 0:
+            tails[b, i] += 1

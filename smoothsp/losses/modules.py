@@ -199,16 +199,19 @@ def _weights(
 def _reduce(
     losses: Tensor, structure: Structure, weight: Tensor | None, reduction: Reduction
 ) -> Tensor:
-    if weight is None:
-        weight = torch.ones_like(losses)
-    weight = weight.to(losses.dtype)
-    weighted = losses * weight
+    if weight is not None:
+        weight = weight.to(losses.dtype)
+        losses = losses * weight
     if reduction == "none":
-        return weighted
+        return losses
+    total = losses.sum()
     if reduction == "sum":
-        return weighted.sum()
+        return total
+    # an empty batch costs nothing
+    if reduction == "mean" and weight is None:
+        return total / max(len(losses), 1)
+    weight = torch.ones_like(losses) if weight is None else weight
     if reduction == "token_mean":
         weight = weight * structure.lengths
     count = weight.sum()
-    # an empty batch costs nothing
-    return weighted.sum() / torch.where(count == 0, 1, count)
+    return total / torch.where(count == 0, 1, count)

@@ -15,7 +15,7 @@ from smoothsp.oracles._checks import label_out_of_range
 from smoothsp.oracles._question import question
 
 
-def _score(
+def score_labels(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -110,5 +110,5 @@ def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return weights, None, None, None, None, None
 
 
-score = question("chain_score", _score, _fake_score, _save_score, _score_gradient)
+score = question("chain_score", score_labels, _fake_score, _save_score, _score_gradient)
 count = question("chain_count", _count, _fake_count, _save_count, _count_gradient)

@@ -13,6 +13,7 @@ from smoothsp._kernels import (
     chain_covariance_cpu,
     chain_lanes_cpu,
     chain_log_cpu,
+    chain_path_cpu,
     chain_sample_cpu,
     chain_scaled_cpu,
 )
@@ -23,6 +24,7 @@ from smoothsp.oracles._chain_arrays import (
     inner_steps,
     kernel_arrays,
 )
+from smoothsp.oracles._chain_paths import score_labels
 from smoothsp.oracles._question import question
 
 
@@ -153,6 +155,51 @@ def _fake_covariance(
     return nodes, edges, heads, tails
 
 
+def _log_prob(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, in float64, and its gradient.
+
+    The gradient, one per row, is the parts that the labels use less the marginals, in
+    the shapes of the marginals of ``log_partition``.
+    """
+    chain = (emissions, transitions, start, end, steps, lengths)
+    score = score_labels(*chain, labels[:, None])
+    log_z, *parts = _log_partition(*chain)
+    chain_path_cpu.residual(
+        0,
+        len(lengths),
+        *(x.contiguous().numpy() for x in (labels, steps, lengths)),
+        transitions.dim() == 2,
+        *(x.numpy() for x in parts),
+    )
+    nodes, edges, heads, tails = parts
+    return score.squeeze(1) - log_z, nodes, edges, heads, tails
+
+
+def _fake_log_prob(
+    *inputs: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return _fake_log_partition(*inputs[:6])
+
+
+def _save_log_prob(
+    ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
+) -> None:
+    _save_log_partition(ctx, inputs[:6], output)
+    ctx.sign = -1
+
+
+def _log_prob_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    return (*_log_partition_gradient(ctx, *grads), None)
+
+
 def _save_nothing(ctx: Any, inputs: Any, output: Any) -> None:
     pass
 
@@ -177,6 +224,7 @@ def _save_log_partition(
 ) -> None:
     ctx.save_for_backward(*inputs, *output[1:])
     ctx.set_materialize_grads(False)
+    ctx.sign = 1
 
 
 def _log_partition_gradient(
@@ -186,13 +234,14 @@ def _log_partition_gradient(
     shared = chain[1].dim() == 2
     parts: list[Tensor] = []
     if grad is not None:
-        # The gradient of the log-partition is the marginals.
+        # The gradient of the log-partition is the marginals (of a log-probability,
+        # labels less marginals: it stands in their place, and ctx.sign is -1).
         grad = grad.to(marginals[0].dtype)
         parts = [grad.view(-1, *[1] * (m.dim() - 1)) * m for m in marginals]
     if any(g is not None for g in marginal_grads):
         # The derivative of the marginals is the covariances.
         v = [
-            torch.zeros_like(m) if g is None else g
+            torch.zeros_like(m) if g is None else ctx.sign * g
             for m, g in zip(marginals, marginal_grads, strict=True)
         ]
         second = list(covariance(*chain, *v))
@@ -264,6 +313,9 @@ log_partition = question(
     _fake_log_partition,
     _save_log_partition,
     _log_partition_gradient,
+)
+log_prob = question(
+    "chain_log_prob", _log_prob, _fake_log_prob, _save_log_prob, _log_prob_gradient
 )
 covariance = question(
     "chain_covariance",

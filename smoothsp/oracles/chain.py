@@ -307,9 +307,12 @@ class Chain:
 
         The difference is taken in float64, before it is rounded.
         """
-        score = self._score(y)
-        log_z = self._log_partition()
-        chance = score - (log_z if score.dim() == 1 else log_z[:, None])
+        B, T, _ = self.emissions.shape
+        y = _checks.labels(y, B, T)
+        if y.dim() == 2:
+            chance: Tensor = _chain_sums.log_prob(*self._chain(), y)[0]
+        else:
+            chance = self._score(y) - self._log_partition()[:, None]
         return chance.to(self.emissions.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:

@@ -15,13 +15,19 @@ CHAIN_OPS = {
     "chain_log_partition",
     "chain_covariance",
     "chain_entropy",
+    "chain_log_prob",
 }
 
 
 def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
     """What an op takes; potentials ask for a gradient where the op has one."""
     case = random_case(per_edge)
-    with_gradient = {"chain_score", "chain_log_partition", "chain_entropy"}
+    with_gradient = {
+        "chain_score",
+        "chain_log_partition",
+        "chain_log_prob",
+        "chain_entropy",
+    }
     case = case.leaves() if name in with_gradient else case
     B, T, S = case.emissions.shape
     steps = torch.sort(~case.mask, dim=1, stable=True).indices
@@ -33,6 +39,7 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
     weights = [torch.randn(s, generator=generator).double() for s in shapes]
     rest = {
         "chain_score": (labels,),
+        "chain_log_prob": (labels[:, 0],),
         "chain_topk": (3,),
         "chain_sample": (torch.rand(B, 2, T, generator=generator).double(),),
         "chain_covariance": tuple(weights),

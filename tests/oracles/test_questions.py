@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -138,6 +138,7 @@ def test_entropy_and_count_are_the_enumerated_ones(kind, data):
 def test_more_outputs_can_be_asked_for_than_exist(kind, data):
     case = draw_case(data, kind, spreads=("ties", "wide"), min_batch=1)
     case = only_small(case)
+    assume(all(row.count() > 0 for row in case))
     k = 200
     values, _, valid = structure(case).decode_topk(k)
     for b, row in enumerate(case):

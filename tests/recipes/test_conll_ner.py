@@ -125,6 +125,7 @@ def start(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(
     trained, data, tmp_path
 ):
