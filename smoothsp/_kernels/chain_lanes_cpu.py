@@ -179,7 +179,11 @@ def _forward(N, S, move, top, zeros, ends, weights, alphas, log_z):
                 log_z[x] += peaks[x]
                 if n > 0:
                     log_z[x] += top
-                scale[x] *= norms[x]
+                # few logs, and no product that leaves the range
+                if norms[x] > 1e-100:
+                    scale[x] *= norms[x]
+                else:
+                    log_z[x] += math.log(norms[x])
                 if scale[x] < 1e-200 or scale[x] > 1e200:
                     log_z[x] += math.log(scale[x])
                     scale[x] = 1

@@ -136,7 +136,11 @@ def forward_backward(
             for s in range(S):
                 alphas[n, s] = into[s] / c
             log_scale += peak
-            scale *= c
+            # few logs, and no product that leaves the range
+            if c > 1e-100:
+                scale *= c
+            else:
+                log_scale += math.log(c)
             if scale < 1e-200 or scale > 1e200:
                 log_scale += math.log(scale)
                 scale = 1.0
