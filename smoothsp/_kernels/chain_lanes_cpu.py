@@ -167,9 +167,9 @@ def _forward(N, S, move, top, zeros, ends, weights, alphas, log_z):
             store(weights, o + s * L, w)
             store(alphas, o + s * L, a)
             c = c + a
-        # an idle lane may die out: it must not become NaN
-        c = where_below(splat(zeros.dtype.type(n)), ends_v, c, one)
-        inverse = one / c
+        # an idle lane holds 0: left to itself it would grow, or die out, to NaN
+        here = splat(zeros.dtype.type(n))
+        inverse = where_below(here, ends_v, one / c, zero)
         for s in range(S):
             store(alphas, o + s * L, load(alphas, o + s * L) * inverse)
         store(norms, 0, c)

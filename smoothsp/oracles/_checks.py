@@ -171,13 +171,14 @@ def chain_values(
         )
     remedy = "potentials must be finite, or -inf to forbid"
     if code == chain_check_cpu.EMISSION:
-        found = float(emissions[row, step, j])
+        found = emissions[row, step, j].item()
         raise ValueError(
             f"{name}: expected no NaN and no +inf, got {found} at row {row}, "
             f"step {step}, state {j}; {remedy}"
         )
     if code == chain_check_cpu.TRANSITION:
-        found = float(transitions[i, j] if row < 0 else transitions[row, step, i, j])
+        place = (i, j) if row < 0 else (row, step, i, j)
+        found = transitions[place].item()
         where = "" if row < 0 else f"row {row}, step {step}, "
         raise ValueError(
             f"transitions: expected no NaN and no +inf, got {found} at {where}from "
@@ -187,7 +188,7 @@ def chain_values(
         ("start", j, start) if code == chain_check_cpu.START else ("end", i, end)
     )
     raise ValueError(
-        f"{which}: expected no NaN and no +inf, got {float(values[state])} at state "
+        f"{which}: expected no NaN and no +inf, got {values[state].item()} at state "
         f"{state}; {remedy}"
     )
 
@@ -202,7 +203,7 @@ def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None
         row, candidate = (~(scores < torch.inf)).nonzero()[0].tolist()
         raise ValueError(
             f"{name}: expected no NaN and no +inf, got "
-            f"{float(scores[row, candidate])} at row {row}, candidate {candidate}; "
+            f"{scores[row, candidate].item()} at row {row}, candidate {candidate}; "
             "scores must be finite, or -inf to forbid"
         )
     stuck = (best == -torch.inf) & mask.any(1)

@@ -89,6 +89,21 @@ def test_ordinary_rows_are_never_left_pending(kernel, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_short_rows_beside_a_long_one_stay_finite(dtype):
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((20, 700, 7), (7, 7), (7,), (7,))
+    drawn = [values(generator, "normal", *shape) for shape in shapes]
+    lengths = torch.arange(20)
+    lengths[-1] = 700
+    case = ChainCase(*drawn, lengths=lengths)
+    done, found = answers("lanes", case, dtype)
+    assert done.all()
+    for ours, theirs in zip(found, answers("log", case, dtype)[1], strict=True):
+        rounding = 100 * np.finfo(dtype).eps
+        np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_row_does_not_depend_on_the_rows_beside_it(dtype):
     generator = torch.Generator().manual_seed(0)
     shapes = ((23, 70, 5), (5, 5), (5,), (5,))
