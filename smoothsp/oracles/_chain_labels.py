@@ -3,6 +3,8 @@
 The arguments of a chain are those of ``_chain_arrays``.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,6 +17,20 @@ from smoothsp.oracles._chain_arrays import (
     kernel_arrays,
 )
 from smoothsp.oracles._question import question
+
+# With fewer states it is faster to merge the lists of all prefixes.
+STATES_FOR_LAZY = 12
+
+
+def _in_lanes(transitions: Tensor, rows: int) -> bool:
+    return transitions.dim() == 2 and rows >= ROWS_FOR_LANES
+
+
+def _groups(lengths: Any) -> tuple[int, Any, Any]:
+    """Number of groups of lanes; the rows, longest first; a vector of zeros."""
+    order = np.argsort(-lengths, kind="stable")
+    zeros = np.zeros(8)
+    return -(-len(order) // len(zeros)), order, zeros
 
 
 def _decode(
@@ -29,12 +45,10 @@ def _decode(
     labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
     work = inner_steps(emissions)
-    if transitions.dim() == 2 and len(lengths) >= ROWS_FOR_LANES:
-        order = np.argsort(-chain[5], kind="stable")
-        zeros = np.zeros(8)
-        groups = -(-len(order) // len(zeros))
+    if _in_lanes(transitions, len(lengths)):
+        groups, *options = _groups(chain[5])
         kernel = chain_max_lanes_cpu.viterbi
-        run_rows(kernel, groups, work, *chain, order, zeros, labels.numpy())
+        run_rows(kernel, groups, work, *chain, *options, labels.numpy())
     else:
         run_rows(chain_max_cpu.viterbi, len(lengths), work, *chain, labels.numpy())
     return labels
@@ -58,9 +72,14 @@ def _decode_topk(
     labels = steps.new_empty((B, k, T))
     valid = steps.new_empty((B, k), dtype=torch.bool)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    work = k * inner_steps(emissions)
     out = (labels.numpy(), valid.numpy())
-    run_rows(chain_max_cpu.viterbi_topk, B, work, *chain, *out)
+    if _in_lanes(transitions, B) and emissions.shape[2] >= STATES_FOR_LAZY:
+        groups, *options = _groups(chain[5])
+        kernel = chain_max_lanes_cpu.viterbi_topk
+        run_rows(kernel, groups, inner_steps(emissions), *chain, *options, *out)
+    else:
+        work = k * inner_steps(emissions)
+        run_rows(chain_max_cpu.viterbi_topk, B, work, *chain, *out)
     return labels, valid
 
 

@@ -1,4 +1,4 @@
-"""The ways to sum over a chain give the same numbers: lanes, plain loops, log space."""
+"""All ways give the same: lanes, plain loops, log space, lazy enumeration."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from smoothsp._kernels import chain_lanes_cpu, chain_log_cpu, chain_scaled_cpu
+from smoothsp._kernels import (
+    chain_lanes_cpu,
+    chain_log_cpu,
+    chain_max_cpu,
+    chain_max_lanes_cpu,
+    chain_scaled_cpu,
+)
 from smoothsp.oracles._chain_arrays import kernel_arrays
 from tests.brute_force import ChainCase
 from tests.strategies import forbid_some, generators, structure, values
@@ -115,3 +121,37 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(dtype):
         row = ChainCase(drawn[0][b : b + 1], *drawn[1:], mask=mask[b : b + 1])
         for one, many in zip(answers("lanes", row, dtype)[1], together, strict=True):
             assert np.array_equal(one[0], many[b])
+
+
+@settings(max_examples=40)
+@given(batches(), st.integers(1, 12))
+def test_lazy_enumeration_lists_what_merging_lists(case, K):
+    built = structure(case)
+    chain = kernel_arrays(*built._chain())
+    B, T, _ = case.emissions.shape
+    order = np.argsort(-chain[5], kind="stable")
+    found = []
+    for lanes in (True, False):
+        labels, valid = np.full((B, K, T), 99), np.full((B, K), lanes)
+        if lanes:
+            arrays = (order, np.zeros(8), labels, valid)
+            chain_max_lanes_cpu.viterbi_topk(0, -(-B // 8), *chain, *arrays)
+        else:
+            chain_max_cpu.viterbi_topk(0, B, *chain, labels, valid)
+        found.append((labels, valid))
+    (labels, valid), (other_labels, other_valid) = found
+    assert np.array_equal(labels, other_labels)
+    assert np.array_equal(valid, other_valid)
+    assert np.array_equal(labels[:, 0] >= 0, built.mask.numpy())
+
+
+@settings(max_examples=40)
+@given(batches())
+def test_viterbi_in_lanes_finds_what_plain_loops_find(case):
+    chain = kernel_arrays(*structure(case)._chain())
+    B, T, _ = case.emissions.shape
+    order = np.argsort(-chain[5], kind="stable")
+    labels, others = np.full((B, T), 99), np.full((B, T), 99)
+    chain_max_lanes_cpu.viterbi(0, -(-B // 8), *chain, order, np.zeros(8), labels)
+    chain_max_cpu.viterbi(0, B, *chain, others)
+    assert np.array_equal(labels, others)

@@ -1,0 +1,146 @@
+"""Runs that are killed, stopped and continued."""
+
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import checkpoint
+import conll_ner
+from conll_ner import Config, main
+from tests.recipes.runs import EPOCHS, TRAIN, numbers
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments):
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "recipes" / "conll_ner.py"), *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_ends_with_the_same_numbers(
+    trained, data, tmp_path
+):
+    config, result = trained
+    arguments = ["--data", data, "--epochs", str(EPOCHS), "--out", str(tmp_path)]
+    chance = random.Random(5)
+    for attempt in range(2):
+        process = start(*arguments, *(["--resume"] if attempt else []))
+        for line in process.stdout:
+            if line.startswith("epoch"):
+                break
+        # Anywhere in the next epoch, or while its checkpoint is written.
+        time.sleep(chance.uniform(0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "metrics.json").exists()
+    output, errors = start(*arguments, "--resume").communicate()
+    assert "resuming" in output, errors
+    assert numbers(tmp_path) == numbers(config.out)
+    assert numbers(tmp_path)["result"] == result
+    again = checkpoint.load(tmp_path / "checkpoint.pt")
+    whole = checkpoint.load(config.out / "checkpoint.pt")
+    for part in ("model", "best", "average"):
+        for name, weights in whole[part].items():
+            assert torch.equal(again[part][name], weights), (part, name)
+
+
+def test_a_file_killed_while_written_is_the_old_one(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.write(path, lambda sink: sink.write(b"old"))
+
+    def half(sink):
+        sink.write(b"ne")
+        sink.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        checkpoint.write(path, half)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    checkpoint.write(path, lambda sink: sink.write(b"new"))
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "metrics.json"
+    checkpoint.write(path, lambda sink: sink.write(b"old"))
+    with pytest.raises(ZeroDivisionError):
+        checkpoint.write(path, lambda sink: sink.write(b"n") / 0)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_control_c_keeps_the_last_epoch_and_says_how_to_go_on(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    config = Config(tiny, epochs=2, out=tmp_path / "run")
+    whole = main(dataclasses.replace(config, out=tmp_path / "whole"))
+    epoch = conll_ner.Run.epoch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            conll_ner.Run,
+            "epoch",
+            lambda run, *rest: interrupted() if run.history else epoch(run, *rest),
+        )
+        arguments = ["--data", tiny, "--epochs", "2", "--out", str(config.out)]
+        patch.setattr(sys, "argv", ["conll_ner.py", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            conll_ner.command_line()
+    assert stop.value.code == 130
+    assert "stopped; add --resume to continue after epoch 1" in capsys.readouterr().out
+    assert main(dataclasses.replace(config, resume=True)) == whole
+
+
+def test_a_finished_run_resumes_to_its_report(trained):
+    config, result = trained
+    assert main(dataclasses.replace(config, resume=True)) == result
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": "crf"}, "loss: expected hinge-l2 as in the run to resume"),
+        ({"mu": 2.0}, "mu: expected 1.0 as in"),
+        ({"top_k": 7}, "top_k: expected 5 as in"),
+        ({"epochs": 9}, f"epochs: expected {EPOCHS} as in"),
+        ({"seed": 2}, "seed: expected 1 as in"),
+        ({"data": "tiny"}, f"data: expected {TRAIN + 40} sentences with checksum"),
+        ({"embeddings": "vectors"}, "embeddings: expected 0 vectors with checksum"),
+    ],
+)
+def test_resuming_with_other_settings_names_them(
+    change, message, trained, tiny, vectors, request
+):
+    places = {"tiny": tiny, "vectors": str(vectors)}
+    change = {name: places.get(value, value) for name, value in change.items()}
+    with pytest.raises(ValueError, match=message):
+        main(dataclasses.replace(trained[0], resume=True, **change))
+
+
+# --- prediction ---
