@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["from_threads", "from_workers", "after_fork"])
 def test_the_oracles_give_the_same_bits(program):
     # Newer Pythons warn about any fork beside threads, which is what is tried here.
