@@ -12,7 +12,7 @@ ner: $(INSTALLED)  ## train the named-entity tagger; ARGS="--data DIR" for real 
 	$(VENV)/bin/python recipes/conll_ner.py $(ARGS)
 
 test: $(INSTALLED)
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) ruff format --check .

@@ -11,15 +11,18 @@ from hypothesis import HealthCheck, settings
 # An index out of range raises instead of ending the run. The cache has to be a fresh
 # one: numba serves a cached kernel that was compiled without the checks.
 os.environ["NUMBA_BOUNDSCHECK"] = "1"
-_CACHE = tempfile.mkdtemp(prefix="smoothsp-numba-")
-os.environ["NUMBA_CACHE_DIR"] = _CACHE
 _OWNER = os.getpid()
 
 
-@atexit.register
-def _remove_cache() -> None:
+def _remove_cache(folder: str) -> None:
     if os.getpid() == _OWNER:
-        shutil.rmtree(_CACHE, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# The workers of one run share the cache of the process that started them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="smoothsp-numba-")
+    atexit.register(_remove_cache, os.environ["NUMBA_CACHE_DIR"])
 
 
 torch.set_num_threads(1)

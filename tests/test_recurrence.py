@@ -2,6 +2,7 @@
 
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests import recurrence
@@ -18,6 +19,13 @@ def test_the_recurrence_equals_enumeration(case: ChainCase):
         assert_close(values[b], row.log_partition())
         assert_close(best[b], row.maximum())
         assert_close(marginals[b], row.marginals(), rtol=1e-7, atol=1e-9)
+
+
+@given(chains(poison=False), st.integers(1, 7))
+def test_the_recurrence_of_the_k_best_equals_enumeration(case: ChainCase, k: int):
+    values = recurrence.topk(case, k)
+    for b, row in enumerate(case):
+        assert_close(values[b], row.topk(k))
 
 
 def test_enumeration_reproduces_the_toy_chain():
