@@ -63,6 +63,11 @@ FAULTS = {
         "rank[n, j, k] = taken[best]",
         "rank[n, j, k] = 0",
     ),
+    "next best forgotten": (
+        "ranking",
+        "r = rank[cell, count[cell] - 1] + 1",
+        "r = rank[cell, count[cell] - 1]",
+    ),
     "mask skipped": (
         "chain_max_cpu",
         "labels[b, steps[b, n]] = j",
@@ -104,6 +109,12 @@ def cases() -> list[ChainCase]:
         shapes = ((len(mask), 4, 5), edges, (5,), (5,))
         drawn = [scale * torch.randn(s, generator=generator).double() for s in shapes]
         found.append(ChainCase(*drawn, mask=mask))
+    # many states, of which the k best are enumerated lazily
+    drawn = [
+        torch.randn(s, generator=generator).double() for s in ((5, 3, 12), (12, 12))
+    ]
+    ends = [torch.randn(12, generator=generator).double() for _ in range(2)]
+    found.append(ChainCase(*drawn, *ends, mask=many[:5, 1:]))
     return found
 
 
