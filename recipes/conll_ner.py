@@ -15,6 +15,14 @@ after every epoch, and ``metrics.json`` and ``learning_curve.png`` at the end. A
 that is killed and resumed ends with the numbers of one that was not. In the line of an
 epoch, ``exact`` is the share of sentences for which smoothing over the k best outputs
 was smoothing over all of them.
+
+Measured with ``OMP_NUM_THREADS=1`` on one core of an AMD EPYC, about 140 s a run, on
+CoNLL-2003 English (``eng.testa``, which also chose the epoch), mean of seeds 1, 2, 3:
+
+    --data DIR                       span F1 92.04    (92.02, 92.02, 92.08)
+    --data DIR --embeddings FILE     span F1 92.74    (92.75, 92.74, 92.73)
+
+FILE is 5,050 words of GloVe 6B in 50 dimensions. ``README.md`` has all five losses.
 """
 
 import dataclasses
