@@ -74,13 +74,14 @@ def table(
     look_up: dict[str, dict[str, float]],
 ) -> str:
     heads = ("precision", "recall", "F1", "spans", "look-up F1")
-    lines = [f"{title:<8}" + "".join(f"{head:>12}" for head in heads)]
+    width = 2 + max(map(len, [title, *scores]))
+    lines = [f"{title:<{width}}" + "".join(f"{head:>12}" for head in heads)]
     for name, row in scores.items():
         other = look_up.get(name, {"f1": 0.0})["f1"]
         shares = [row["precision"], row["recall"], row["f1"], other]
         cells = [f"{100 * share:.2f}" for share in shares]
         cells.insert(3, str(row["spans"]))
-        lines.append(f"{name:<8}" + "".join(f"{cell:>12}" for cell in cells))
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)
 
 
