@@ -1,0 +1,151 @@
+"""What the Triton kernels of a chain share: blocks of states, addresses, log sums.
+
+A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
+with the zero of the semiring. Scores between states are read in tiles of ``ROWS`` from
+and ``BLOCK`` to. Blocks of values are called ``b_``, and their shapes stand behind.
+"""
+
+from typing import Any
+
+import torch
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+from torch import Tensor
+
+
+def block_of(S: int) -> int:
+    """States in a block."""
+    return max(16, triton.next_power_of_2(S))
+
+
+def warps_of(cells: int, dtype: torch.dtype) -> int:
+    """Warps that hold a tile in 32 registers a thread; one needs no barriers."""
+    return min(16, max(1, cells * dtype.itemsize // 4096))
+
+
+def rows_of(block: int, warps: int, cells: int = 16) -> int:
+    """Rows of a tile with so many cells for each thread."""
+    return min(block, max(1, 32 * warps * cells // block))
+
+
+def launch(
+    kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
+) -> None:
+    """Run programs of a kernel on the device of the tensor ``near``."""
+    with torch.cuda.device_of(near):
+        kernel[(programs,)](*args, **options)
+
+
+@triton.jit
+def finite(x):
+    """Return x, and 0 for -inf: what may be subtracted without making NaN."""
+    return tl.where(x > float("-inf"), x, 0.0)
+
+
+@triton.jit
+def fill(pointer, count, number, CELLS: tl.constexpr):
+    """Write a number to ``count`` cells."""
+    for first in range(0, count, CELLS):
+        o = first + tl.arange(0, CELLS)
+        tl.store(pointer + o, number, mask=o < count)
+
+
+@triton.jit
+def states_if(real, S, BLOCK: tl.constexpr):
+    """Return the mask of the states, none of them unless ``real``: [BLOCK]."""
+    return tl.arange(0, BLOCK) < tl.where(real, S, 0)
+
+
+@triton.jit
+def edge_scores(transitions, b, t, T, S, SHARED: tl.constexpr):
+    """Return where the scores [S, S] of the edge into position t begin."""
+    if SHARED:
+        return transitions
+    else:
+        return transitions + (b * (T - 1) + t - 1) * S * S
+
+
+@triton.jit
+def row_edges(edges, b, t, T, S, SHARED: tl.constexpr):
+    """Return where the edge into t begins in [B, 1 if shared else T - 1, S, S]."""
+    if SHARED:
+        return edges + b * S * S
+    else:
+        return edges + (b * (T - 1) + t - 1) * S * S
+
+
+@triton.jit
+def load_tile(pointer, i, S, BLOCK: tl.constexpr):
+    """Load the rows i of a matrix [S, S]: [ROWS, BLOCK]; -inf outside."""
+    j = tl.arange(0, BLOCK)
+    inside = (i[:, None] < S) & (j[None, :] < S)
+    return tl.load(
+        pointer + i[:, None] * S + j[None, :], mask=inside, other=float("-inf")
+    )
+
+
+@triton.jit
+def log_total(b_x):
+    """Return the log of the sum of exp of a block; -inf if all of it is."""
+    peak = tl.max(b_x, 0)
+    total = tl.sum(tl.exp(b_x - finite(peak)), 0)
+    return peak + tl.log(tl.where(peak > float("-inf"), total, 1.0))
+
+
+@triton.jit
+def log_push(alpha, scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Return ``log sum_i exp(alpha(i) + scores(i, j))`` in float64: [BLOCK].
+
+    The sum runs over tiles of rows, and is scaled anew when its largest term grows.
+    """
+    b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
+    b_total = tl.zeros([BLOCK], tl.float64)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_alpha = tl.load(alpha + i, mask=i < S, other=float("-inf"))
+        b_x = b_alpha[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
+        b_grown = tl.maximum(b_peak, tl.max(b_x, 0))
+        b_shift = finite(b_grown)
+        b_total *= tl.exp(b_peak - b_shift)
+        b_total += tl.sum(tl.exp(b_x - b_shift[None, :]), 0)
+        b_peak = b_grown
+    return b_peak + tl.log(tl.where(b_peak > float("-inf"), b_total, 1.0))
+
+
+@triton.jit
+def log_pull(scores, b_pull, grown, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Write ``log sum_j exp(scores(i, j) + pull(j))`` in float64 to grown[S]."""
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_x = load_tile(scores, i, S, BLOCK) + b_pull[None, :]  # [ROWS, BLOCK]
+        b_peak = tl.max(b_x, 1)
+        b_total = tl.sum(tl.exp(b_x - finite(b_peak)[:, None]), 1)
+        b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
+        tl.store(grown + i, b_peak + tl.log(b_total), mask=i < S)
+
+
+@triton.jit
+def all_moves(scores, S, BLOCK: tl.constexpr):
+    """Load exp(scores - top) of all states, and top: [BLOCK, BLOCK] and a number."""
+    b_x = load_tile(scores, tl.arange(0, BLOCK), S, BLOCK)
+    top = finite(tl.max(tl.max(b_x, 1), 0))
+    return tl.exp(b_x - top), top
+
+
+@triton.jit
+def largest(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Return the largest of scores[S, S], and 0 if all are -inf."""
+    b_top = tl.full([BLOCK], float("-inf"), scores.dtype.element_ty)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_top = tl.maximum(b_top, tl.max(load_tile(scores, i, S, BLOCK), 0))
+    return finite(tl.max(b_top, 0))
+
+
+@triton.jit
+def tile_moves(scores, moves, top, i, S, READY: tl.constexpr, BLOCK: tl.constexpr):
+    """Return exp(scores - top) of the rows i, 0 outside: [ROWS, BLOCK]."""
+    if READY:
+        return tl.maximum(load_tile(moves, i, S, BLOCK), 0.0)
+    else:
+        return tl.exp(load_tile(scores, i, S, BLOCK) - top)

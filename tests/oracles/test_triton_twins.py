@@ -1,0 +1,160 @@
+"""Every Triton kernel equals its numba twin: values, marginals, labels, counts."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.brute_force import ChainCase
+from tests.oracles.twins import DEVICE, KERNELS, OPS, WIDE, Twins, kernels
+from tests.strategies import chains, fill_padding, forbid_some, generators, values
+
+any_kernel = pytest.mark.parametrize("kernel", KERNELS)
+dtypes = st.sampled_from([torch.float32, WIDE])
+
+# Blocks are powers of two from 16, and from 256 states on (float64: 128) no block of
+# states by states fits into registers.
+UGLY = [
+    (3, 1, 1, False, WIDE),
+    (3, 7, 1, True, torch.float32),
+    (2, 7, 3, False, torch.float32),
+    (2, 7, 5, True, WIDE),
+    (2, 7, 9, False, WIDE),
+    (2, 7, 9, True, torch.float32),
+    (2, 7, 17, False, torch.float32),
+    (2, 1, 17, True, WIDE),
+    (2, 3, 130, False, torch.float32),
+    (2, 3, 130, True, WIDE),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scratch_is_poisoned():
+    """What ``torch.empty`` returns holds NaN, or the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def ugly_case(B: int, T: int, S: int, per_edge: bool) -> ChainCase:
+    """Ragged rows with holes, the last one full and the first one empty if B > 2."""
+    generator = torch.Generator().manual_seed(B + T + S)
+
+    def randn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=WIDE)
+
+    mask = torch.rand(B, T, generator=generator) < 0.7
+    mask[-1] = True
+    mask[0] &= B < 3
+    edges = randn(B, T - 1, S, S) if per_edge else randn(S, S)
+    case = ChainCase(randn(B, T, S), edges, randn(S), randn(S), mask=mask)
+    return fill_padding(forbid_some(case, generator), math.nan)
+
+
+@any_kernel
+@settings(max_examples=10)
+@given(case=chains(), dtype=dtypes, generator=generators())
+def test_a_kernel_equals_its_twin(kernel, case, dtype, generator):
+    getattr(Twins.of(case, dtype, generator), kernel)()
+
+
+@any_kernel
+@pytest.mark.parametrize(("B", "T", "S", "per_edge", "dtype"), UGLY)
+def test_sizes_that_fill_no_block(kernel, B, T, S, per_edge, dtype):
+    generator = torch.Generator().manual_seed(0)
+    getattr(Twins.of(ugly_case(B, T, S, per_edge), dtype, generator), kernel)()
+
+
+@any_kernel
+def test_a_batch_without_rows_and_one_without_time(kernel):
+    generator = torch.Generator().manual_seed(0)
+    for B, T in ((0, 3), (2, 0)):
+        case = ChainCase(torch.zeros(B, T, 2).double(), torch.zeros(2, 2).double())
+        getattr(Twins.of(case, WIDE, generator), kernel)()
+
+
+@pytest.mark.parametrize("kernel", ["forward_backward", "score", "count", "residual"])
+def test_rows_longer_than_a_block_of_time(kernel):
+    generator = torch.Generator().manual_seed(0)
+    emissions = torch.randn(1, 70, 3, generator=generator, dtype=WIDE)
+    case = ChainCase(emissions, torch.eye(3, dtype=WIDE))
+    getattr(Twins.of(case, torch.float32, generator), kernel)()
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("S", [5, 130])
+def test_ties_go_to_the_lower_state(S, per_edge):
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, 2, S, S) if per_edge else (S, S)
+    potentials = [values(generator, "ties", *x) for x in ((2, 3, S), shape, (S,), (S,))]
+    twins = Twins.of(ChainCase(*potentials), torch.float32, generator)
+    twins.viterbi()
+    assert torch.equal(twins.topk(1)[0][:, 0], OPS.chain_decode(*twins.chain))
+
+
+def test_normalisers_whose_product_is_too_small():
+    # about 1e-190 at every step, as no move is both cheap and towards a likely state
+    edges = torch.full((2, 2), -440.0, dtype=WIDE)
+    edges[0, 1] = 0
+    emissions = torch.tensor([0.0, -450.0], dtype=WIDE).expand(1, 6, 2)
+    Twins.of(ChainCase(emissions, edges), WIDE, torch.Generator()).forward_backward()
+
+
+def test_a_row_that_scaling_cannot_do_is_done_in_log_space():
+    emissions = torch.tensor([[[0.0, -900.0]] * 6, [[0.0, 1.0]] * 6], dtype=WIDE)
+    edges = torch.tensor([[-900.0, 0.0], [0.0, -math.inf]], dtype=WIDE)
+    case = ChainCase(emissions, edges)
+    for dtype in (torch.float32, WIDE):
+        Twins.of(case, dtype, torch.Generator()).forward_backward()
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_a_row_without_a_feasible_output_has_no_nan(per_edge):
+    emissions = torch.zeros(2, 3, 2, dtype=WIDE)
+    emissions[0, 1] = -math.inf
+    edges = torch.zeros(2, 2, 2, 2) if per_edge else torch.zeros(2, 2)
+    twins = Twins.of(ChainCase(emissions, edges.double()), WIDE, torch.Generator())
+    fill = [torch.full((2,), math.nan, dtype=WIDE)]
+    fill += [torch.full((2, 3, 2), math.nan, dtype=WIDE)]
+    fill += [torch.full((2, 2 if per_edge else 1, 2, 2), math.nan, dtype=WIDE)]
+    fill += [torch.full((2, 2), math.nan, dtype=WIDE)] * 2
+    found = twins.run(kernels("scaled").forward_backward, fill=fill)
+    assert found[0].tolist() == [-math.inf, pytest.approx(3 * math.log(2))]
+    assert all((x[0] == 0).all() and x[1].isfinite().all() for x in found[1:])
+
+
+def test_a_label_out_of_range_is_found_where_it_stands():
+    case = ChainCase(torch.zeros(3, 4, 2).double(), torch.zeros(2, 2).double())
+    case = case.replace(mask=torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1] * 4]).bool())
+    y = torch.zeros(3, 2, 4, dtype=torch.int64)
+    # at a masked position, in the second output after a good one, twice
+    y[0, 0, 2] = 5
+    y[1, 1, 2] = 2
+    y[2, :, 1:] = -1
+    fill = [torch.zeros(3, 2, dtype=WIDE), torch.full((3,), 9)]
+    twins = Twins.of(case, WIDE, torch.Generator())
+    _, fault = twins.run(kernels("path").score, y, fill=fill)
+    assert fault.tolist() == [-1, 2, 1]
+
+
+@pytest.mark.gpu
+@any_kernel
+@pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
+def test_two_runs_give_the_same_bits(kernel, monkeypatch):
+    found = []
+    call = Twins.call
+
+    def kept(self, *args, **options):
+        found.append(call(self, *args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(Twins, "call", kept)
+    case = ugly_case(40, 50, 17, per_edge=False)
+    for _ in range(2):
+        generator = torch.Generator().manual_seed(0)
+        getattr(Twins.of(case, torch.float32, generator), kernel)()
+    half = len(found) // 2
+    for first, second in zip(found[:half], found[half:], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
