@@ -6,8 +6,7 @@ best of every cell. The next ones are worked out only where an output among the 
 may use them: the r-th prefix of a cell extends the ``rank``-th prefix of the cell
 ``back`` one step earlier, and its successor is sought there first.
 
-Source: recursive enumeration, Jiménez and Marzal, "Computing the k shortest paths: a
-new algorithm and an experimental comparison" (1999).
+The method is known as recursive enumeration of the k shortest paths.
 """
 
 import numpy as np

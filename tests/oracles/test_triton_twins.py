@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.brute_force import ChainCase
+from tests.oracles.chains import large_case
 from tests.oracles.twins import DEVICE, KERNELS, OPS, WIDE, Twins, kernels
 from tests.strategies import chains, fill_padding, forbid_some, generators, values
 
@@ -102,12 +103,28 @@ def test_normalisers_whose_product_is_too_small():
     Twins.of(ChainCase(emissions, edges), WIDE, torch.Generator()).forward_backward()
 
 
-def test_a_row_that_scaling_cannot_do_is_done_in_log_space():
-    emissions = torch.tensor([[[0.0, -900.0]] * 6, [[0.0, 1.0]] * 6], dtype=WIDE)
-    edges = torch.tensor([[-900.0, 0.0], [0.0, -math.inf]], dtype=WIDE)
-    case = ChainCase(emissions, edges)
-    for dtype in (torch.float32, WIDE):
-        Twins.of(case, dtype, torch.Generator()).forward_backward()
+@pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 40.0), (WIDE, 300.0)])
+def test_rows_that_scaling_cannot_do_are_done_in_log_space(dtype, gap):
+    # The second row may not change its state: what is likely at first has a weight that
+    # underflows at last, though no normaliser is small on the way forward.
+    likely, not_now = torch.tensor([[gap, 0.0], [0.0, gap]], dtype=WIDE)
+    often = torch.stack([likely, not_now, likely, not_now, likely, not_now])
+    turn = torch.stack([likely, likely, likely, not_now, not_now, not_now])
+    emissions = torch.stack([3 * often, turn])
+    edges = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]], dtype=WIDE)
+    Twins.of(ChainCase(emissions, edges), dtype, torch.Generator()).forward_backward()
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter can be looked into")
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("S", [3, 130])
+def test_ordinary_rows_never_reach_log_space(S, per_edge, monkeypatch):
+    def unexpected(*args):
+        raise AssertionError
+
+    monkeypatch.setattr(kernels("scaled"), "forward_backward_row", unexpected)
+    case = large_case(1, 150 if S == 3 else 5, S, per_edge=per_edge)
+    Twins.of(case, torch.float32, torch.Generator()).forward_backward()
 
 
 @pytest.mark.parametrize("per_edge", [False, True])
