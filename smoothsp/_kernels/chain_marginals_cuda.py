@@ -87,7 +87,8 @@ def backward_row(
         b_node = b_node / z
         tl.store(nodes + (b * T + t) * S + o, b_node, mask=m)
         if SHARED:
-            # every thread has read its part of this step: z is a sum over all
+            # in place of the weights, once every thread has read them
+            tl.debug_barrier()
             tl.store(pulls + n * S + o, b_pull / z, mask=m)
         else:
             for first in range(0, S, ROWS):
