@@ -73,6 +73,21 @@ FAULTS = {
         "labels[b, steps[b, n]] = j",
         "labels[b, n] = j",
     ),
+    "gradient of the wrong move": (
+        "chain_weights_cpu",
+        "total[i * S + j - low] += weights[b]",
+        "total[j * S + i - low] += weights[b]",
+    ),
+    "labels left out of the gradient": (
+        "chain_weights_cpu",
+        "emissions[b, t, labels[b, t]] += weights[b]",
+        "emissions[b, t, labels[b, t]] += 0",
+    ),
+    "rows in the wrong order": (
+        "chain_calls_cpu",
+        "first[T - n + 1] += 1",
+        "first[T - n] += 1",
+    ),
     "end subtracted": ("chain_path_cpu", "= total + end[i]", "= total - end[i]"),
     "count of the wrong edge": (
         "chain_path_cpu",
@@ -128,6 +143,8 @@ def check_laws() -> None:
         value, y = built.decode()
         values, ys, valid = built.decode_topk(4)
         total = built.log_partition() + 2 * value + 3 * built.entropy()
+        with torch.no_grad():
+            assert_close(built.decode()[0], value)
         for b, row in enumerate(truth):
             place = row.index(y[b])
             assert_close(value[b], row.maximum())
@@ -143,9 +160,10 @@ def check_laws() -> None:
             entropy = -(p * logs).sum()
             assert_close(built.entropy()[b], entropy)
             expected = row.log_partition() + 2 * row.scores[place] + 3 * entropy
+            expected = expected + 5 * (row.scores[place] - row.log_partition())
             if expected.requires_grad:
                 expected.backward()
-        total.sum().backward()
+        (total.sum() + built.log_likelihood(y, 5)).backward()
         for name, gradient in truth.gradients().items():
             assert_close(ours.gradients()[name], gradient, rtol=1e-6, atol=1e-6)
 

@@ -49,6 +49,11 @@ def run_rows(kernel: Callable[..., None], rows: int, work: int, *arrays: Any) ->
         other.result()
 
 
+def deserves_threads(work: int) -> bool:
+    """Whether ``run_rows`` would share so much work among threads."""
+    return work >= 2 * WORK_PER_THREAD and torch.get_num_threads() > 1
+
+
 def _get_pool(size: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     with _lock:

@@ -108,7 +108,7 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
-    return _at_least_zero(-_one_a_row(structure.log_prob(y), y), None)
+    return -_one_a_row(structure.log_prob(y), y)
 
 
 def max_entropy(

@@ -106,8 +106,8 @@ class StructuralHinge(nn.Module):
                 cost=batch_cost,
                 cost_scale=scale,
             )
-        weight = _weights(structure, y, weight, self.class_weight)
-        return _reduce(losses, structure, weight, self.reduction)
+        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        return _reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Arguments, for ``print``."""
@@ -133,9 +133,10 @@ class CRFLoss(nn.Module):
         self, structure: SumStructure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
-        losses = functional.crf_nll(structure, y)
-        weight = _weights(structure, y, weight, self.class_weight)
-        return _reduce(losses, structure, weight, self.reduction)
+        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        if self.reduction != "none":
+            return structure.log_likelihood(y, -row_weight)
+        return _reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
 class StructuredPerceptron(nn.Module):
@@ -158,8 +159,8 @@ class StructuredPerceptron(nn.Module):
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
         losses = functional.perceptron(structure, y)
-        weight = _weights(structure, y, weight, self.class_weight)
-        return _reduce(losses, structure, weight, self.reduction)
+        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        return _reduce(losses, row_weight, self.reduction)
 
 
 def _check_reduction(reduction: Reduction) -> Reduction:
@@ -175,15 +176,35 @@ def _weights(
     y: Tensor,
     weight: Tensor | None,
     class_weight: Tensor | None,
-) -> Tensor | None:
-    """Weight of each example: its own times the mean of its gold labels'."""
-    batch = len(structure.lengths)
+    reduction: Reduction,
+) -> Tensor | float:
+    """What each example's loss is multiplied by, before all are added up.
+
+    Its own weight times the mean of its gold labels', over what the reduction says.
+    """
+    batch = len(structure.lengths) if weight is not None else len(y)
     if weight is not None and tuple(weight.shape) != (batch,):
         raise ValueError(
             f"weight: expected (batch,) = ({batch},), got {tuple(weight.shape)}"
         )
-    if class_weight is None:
-        return weight
+    if class_weight is not None:
+        own = _mean_class_weight(structure, y, class_weight)
+        weight = own if weight is None else own * weight
+    if reduction in ("none", "sum"):
+        return 1.0 if weight is None else weight
+    # an empty batch costs nothing
+    if reduction == "mean" and weight is None:
+        return 1 / max(batch, 1)
+    lengths = structure.lengths
+    if weight is None:
+        # a tensor, so that nothing waits for its value
+        return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
+    count = (weight * lengths).sum() if reduction == "token_mean" else weight.sum()
+    return weight / torch.where(count == 0, 1, count)
+
+
+def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
+    """Mean weight of the gold labels of each row; 1 for a row without labels."""
     counts = structure.label_counts(y).to(class_weight.dtype)
     if tuple(class_weight.shape) != (counts.shape[1],):
         raise ValueError(
@@ -191,27 +212,11 @@ def _weights(
             f"got {tuple(class_weight.shape)}"
         )
     lengths = structure.lengths
-    # a row without labels weighs as much as without class weights
-    mean = torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
-    return mean if weight is None else mean * weight
+    return torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
 
 
-def _reduce(
-    losses: Tensor, structure: Structure, weight: Tensor | None, reduction: Reduction
-) -> Tensor:
-    if weight is not None:
+def _reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
+    if isinstance(weight, Tensor):
         weight = weight.to(losses.dtype)
-        losses = losses * weight
-    if reduction == "none":
-        return losses
-    total = losses.sum()
-    if reduction == "sum":
-        return total
-    # an empty batch costs nothing
-    if reduction == "mean" and weight is None:
-        return total / max(len(losses), 1)
-    weight = torch.ones_like(losses) if weight is None else weight
-    if reduction == "token_mean":
-        weight = weight * structure.lengths
-    count = weight.sum()
-    return total / torch.where(count == 0, 1, count)
+    losses = losses * weight
+    return losses if reduction == "none" else losses.sum()

@@ -22,9 +22,24 @@ def kernel_arrays(
     lengths: Tensor,
 ) -> tuple[Any, ...]:
     """The arguments as a kernel takes them, ``shared`` last."""
-    tensors = (emissions, as_edges(transitions), start, end, steps, lengths)
     shared = transitions.dim() == 2
-    return (*(x.detach().contiguous().numpy() for x in tensors), shared)
+    moves = array(transitions)
+    return (
+        array(emissions),
+        moves[None, None] if shared else moves,
+        array(start),
+        array(end),
+        array(steps),
+        array(lengths),
+        shared,
+    )
+
+
+def array(tensor: Tensor) -> Any:
+    """The tensor as a contiguous array, of its own memory where it is contiguous."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
 
 
 def as_edges(transitions: Tensor) -> Tensor:

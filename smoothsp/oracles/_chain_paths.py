@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels import chain_path_cpu
-from smoothsp.oracles._chain_arrays import kernel_arrays
+from smoothsp.oracles._chain_arrays import array, kernel_arrays
 from smoothsp.oracles._checks import label_out_of_range
 from smoothsp.oracles._question import question
 
@@ -25,19 +25,22 @@ def score_labels(
     labels: Tensor,
 ) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
-    B, K, _ = labels.shape
-    value = torch.empty((B, K), dtype=torch.float64)
-    fault = np.empty(B, np.int64)
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    chain_path_cpu.score(
-        0, B, *chain, labels.contiguous().numpy(), value.numpy(), fault
-    )
-    if fault.max(initial=-1) >= 0:
+    return torch.from_numpy(fill_score(chain, array(labels)))
+
+
+def fill_score(chain: tuple[Any, ...], labels: Any) -> Any:
+    """The same, of arrays to an array."""
+    B, K, _ = labels.shape
+    value = np.empty((B, K))
+    fault = np.empty(B, np.int64)
+    chain_path_cpu.score(0, B, *chain, labels, value, fault)
+    if B and fault.max() >= 0:
         row = int(fault.argmax())
         step = int(fault[row])
         found = labels[row, :, step].tolist()
         label = found[0] if K == 1 else found
-        raise ValueError(label_out_of_range(emissions.shape[2], label, row, step))
+        raise ValueError(label_out_of_range(chain[0].shape[2], label, row, step))
     return value
 
 

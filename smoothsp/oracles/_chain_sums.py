@@ -13,19 +13,22 @@ from smoothsp._kernels import (
     chain_covariance_cpu,
     chain_lanes_cpu,
     chain_log_cpu,
-    chain_path_cpu,
     chain_sample_cpu,
     chain_scaled_cpu,
+    chain_weights_cpu,
 )
 from smoothsp._kernels.threads import run_rows
 from smoothsp.oracles._chain_arrays import (
     ROWS_FOR_LANES,
+    array,
     as_edges,
     inner_steps,
     kernel_arrays,
 )
-from smoothsp.oracles._chain_paths import score_labels
-from smoothsp.oracles._question import question
+from smoothsp.oracles._question import is_plain, question
+
+# Into how many ranges the gradient is cut, for threads.
+PIECES = 16
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -48,23 +51,41 @@ def _log_partition(
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals.
     """
-    B = len(emissions)
     new = emissions.new_empty
-    value = new((B,), dtype=torch.float64)
+    value = new((len(emissions),), dtype=torch.float64)
     out = [value, *(new(x) for x in _marginal_shapes(emissions, transitions))]
     chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    arrays = [x.numpy() for x in out]
+    fill_marginals(chain, [x.numpy() for x in out])
+    return out[0], out[1], out[2], out[3], out[4]
+
+
+def empty_marginals(chain: tuple[Any, ...]) -> list[Any]:
+    """Arrays for what ``fill_marginals`` fills."""
+    emissions, transitions = chain[:2]
+    B, T, S = emissions.shape
+    dtype = emissions.dtype
+    return [
+        np.empty(B),
+        np.empty((B, T, S), dtype),
+        np.empty((B, *transitions.shape[1:]), dtype),
+        np.empty((B, S), dtype),
+        np.empty((B, S), dtype),
+    ]
+
+
+def fill_marginals(chain: tuple[Any, ...], out: list[Any]) -> None:
+    """Fill log-partition, nodes, edges, heads and tails."""
+    emissions = chain[0]
+    B = len(emissions)
     pending = np.ones(B, np.bool_)
     # Scaled in the input's dtype, then in float64, then log space: a row is done by the
     # first that is safe for it.
-    for dtype in dict.fromkeys((chain[0].dtype.type, np.float64)):
-        _scaled(chain, dtype, pending, arrays)
+    for dtype in dict.fromkeys((emissions.dtype.type, np.float64)):
+        _scaled(chain, dtype, pending, out)
         if not pending.any():
-            break
-    else:
-        work = 16 * inner_steps(emissions)
-        run_rows(chain_log_cpu.forward_backward, B, work, *chain, pending, *arrays)
-    return out[0], out[1], out[2], out[3], out[4]
+            return
+    work = 16 * emissions.size * emissions.shape[2]
+    run_rows(chain_log_cpu.forward_backward, B, work, *chain, pending, *out)
 
 
 def _scaled(
@@ -90,7 +111,7 @@ def _scaled(
         run_rows(kernel, B, work, *chain, zero, floor, pending, *arrays)
 
 
-def _fake_log_partition(
+def fake_log_partition(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -155,51 +176,6 @@ def _fake_covariance(
     return nodes, edges, heads, tails
 
 
-def _log_prob(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    labels: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, in float64, and its gradient.
-
-    The gradient, one per row, is the parts that the labels use less the marginals, in
-    the shapes of the marginals of ``log_partition``.
-    """
-    chain = (emissions, transitions, start, end, steps, lengths)
-    score = score_labels(*chain, labels[:, None])
-    log_z, *parts = _log_partition(*chain)
-    chain_path_cpu.residual(
-        0,
-        len(lengths),
-        *(x.contiguous().numpy() for x in (labels, steps, lengths)),
-        transitions.dim() == 2,
-        *(x.numpy() for x in parts),
-    )
-    nodes, edges, heads, tails = parts
-    return score.squeeze(1) - log_z, nodes, edges, heads, tails
-
-
-def _fake_log_prob(
-    *inputs: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _fake_log_partition(*inputs[:6])
-
-
-def _save_log_prob(
-    ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
-) -> None:
-    _save_log_partition(ctx, inputs[:6], output)
-    ctx.sign = -1
-
-
-def _log_prob_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    return (*_log_partition_gradient(ctx, *grads), None)
-
-
 def _save_nothing(ctx: Any, inputs: Any, output: Any) -> None:
     pass
 
@@ -219,7 +195,38 @@ def _to_potentials(
     return nodes, moves, heads.sum(0), tails.sum(0)
 
 
-def _save_log_partition(
+def weigh(
+    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
+) -> tuple[Tensor, ...]:
+    """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
+
+    What ``_to_potentials`` does, in one compiled pass and without a derivative.
+    """
+    given = [array(x) for x in parts]
+    weight = array(weights.to(parts[0].dtype))
+    return run_pieces(chain_weights_cpu.weigh, given, shared, weight)
+
+
+def run_pieces(
+    kernel: Any, parts: list[Any], shared: bool, *inputs: Any
+) -> tuple[Tensor, ...]:
+    """Gradients of the potentials that a kernel of ``chain_weights_cpu`` fills."""
+    nodes, edges, heads, _ = parts
+    S = heads.shape[1]
+    dtype = nodes.dtype
+    out = (
+        np.empty(nodes.shape, dtype),
+        np.empty((S, S) if shared else edges.shape, dtype),
+        np.empty(S, dtype),
+        np.empty(S, dtype),
+    )
+    work = (nodes.size + edges.size) // 2
+    flat = (out[0], out[1].reshape(-1), out[2], out[3])
+    run_rows(kernel, PIECES, work, PIECES, *inputs, *parts, shared, *flat)
+    return tuple(torch.from_numpy(x) for x in out)
+
+
+def save_log_partition(
     ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
 ) -> None:
     ctx.save_for_backward(*inputs, *output[1:])
@@ -227,11 +234,14 @@ def _save_log_partition(
     ctx.sign = 1
 
 
-def _log_partition_gradient(
+def log_partition_gradient(
     ctx: Any, grad: Tensor | None, *marginal_grads: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     chain, marginals = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
     shared = chain[1].dim() == 2
+    first = all(g is None for g in marginal_grads) and not torch.is_grad_enabled()
+    if grad is not None and first and is_plain(marginals[0]):
+        return (*weigh(grad, marginals, shared), None, None)
     parts: list[Tensor] = []
     if grad is not None:
         # The gradient of the log-partition is the marginals (of a log-probability,
@@ -310,12 +320,9 @@ def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 log_partition = question(
     "chain_log_partition",
     _log_partition,
-    _fake_log_partition,
-    _save_log_partition,
-    _log_partition_gradient,
-)
-log_prob = question(
-    "chain_log_prob", _log_prob, _fake_log_prob, _save_log_prob, _log_prob_gradient
+    fake_log_partition,
+    save_log_partition,
+    log_partition_gradient,
 )
 covariance = question(
     "chain_covariance",

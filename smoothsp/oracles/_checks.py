@@ -1,12 +1,7 @@
 """Checks of what a user hands in, and their messages."""
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from smoothsp._kernels import chain_check_cpu
-from smoothsp.oracles._chain_arrays import kernel_arrays
-from smoothsp.oracles._question import is_plain
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
@@ -104,7 +99,7 @@ def row_lengths(value: object, batch: int, time: int) -> Tensor:
                 f"lengths: expected values from 0 to {time}, the time axis of "
                 f"emissions, got {int(value[row])} at row {row}"
             )
-    return value
+    return value.contiguous()
 
 
 def labels(value: object, batch: int, time: int) -> Tensor:
@@ -139,57 +134,6 @@ def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
     return (
         f"y: expected labels in [0, {states}) at every real position, got {found} at "
         f"row {row}, step {step}; mask that position if it has no label"
-    )
-
-
-def chain_values(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    name: str = "emissions",
-) -> None:
-    """No NaN and no +inf where a chain is read, and an output for every row.
-
-    ``name`` is what to blame for a fault in the emissions. Costs one read of the
-    potentials. Skipped while ``torch.compile`` traces.
-    """
-    if not is_plain(emissions):
-        return
-    fault = np.empty(5, np.int64)
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    chain_check_cpu.find_fault(*chain, fault)
-    code, row, step, i, j = fault.tolist()
-    if code == chain_check_cpu.FINE:
-        return
-    if code == chain_check_cpu.INFEASIBLE:
-        raise ValueError(
-            f"emissions, transitions: row {row} has no feasible output: every path is "
-            f"forbidden (-inf) by step {step}; allow at least one"
-        )
-    remedy = "potentials must be finite, or -inf to forbid"
-    if code == chain_check_cpu.EMISSION:
-        found = emissions[row, step, j].item()
-        raise ValueError(
-            f"{name}: expected no NaN and no +inf, got {found} at row {row}, "
-            f"step {step}, state {j}; {remedy}"
-        )
-    if code == chain_check_cpu.TRANSITION:
-        place = (i, j) if row < 0 else (row, step, i, j)
-        found = transitions[place].item()
-        where = "" if row < 0 else f"row {row}, step {step}, "
-        raise ValueError(
-            f"transitions: expected no NaN and no +inf, got {found} at {where}from "
-            f"state {i} to state {j}; {remedy}"
-        )
-    which, state, values = (
-        ("start", j, start) if code == chain_check_cpu.START else ("end", i, end)
-    )
-    raise ValueError(
-        f"{which}: expected no NaN and no +inf, got {values[state].item()} at state "
-        f"{state}; {remedy}"
     )
 
 

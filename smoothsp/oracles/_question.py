@@ -21,6 +21,7 @@ def question(
     fake: Callable[..., Any],
     save: Callable[..., None] | None = None,
     gradient: Callable[..., Any] | None = None,
+    eager: type[torch.autograd.Function] | None = None,
 ) -> Callable[..., Any]:
     """Register ``function`` as the op ``smoothsp::name`` and return how to ask it.
 
@@ -35,6 +36,8 @@ def question(
     save, gradient
         ``save(ctx, inputs, output)`` and ``gradient(ctx, *grads)``, as
         ``torch.library.register_autograd`` takes them; none for labels.
+    eager
+        What stands for the op on plain CPU tensors; answers only its first output.
     """
     op = torch.library.custom_op(
         f"smoothsp::{name}", function, mutates_args=(), device_types="cpu"
@@ -48,6 +51,14 @@ def question(
         return ask
     save_inputs, backward_of = save, gradient
     op.register_autograd(backward_of, setup_context=save_inputs)
+
+    if eager is not None:
+        apply = eager.apply
+
+        def ask_first(*inputs: Any) -> Any:
+            return apply(*inputs) if is_plain(inputs[0]) else op(*inputs)[0]
+
+        return ask_first
 
     class Eager(torch.autograd.Function):
         # Not setup_context, for which PyTorch inspects the signature at every call.

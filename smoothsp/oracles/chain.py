@@ -4,7 +4,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles import _chain_labels, _chain_paths, _chain_sums, _checks
+from smoothsp.oracles import (
+    _chain_calls,
+    _chain_labels,
+    _chain_likelihood,
+    _chain_paths,
+    _chain_sums,
+    _checks,
+)
+from smoothsp.oracles._chain_checks import chain_potentials, chain_values
+from smoothsp.oracles._positions import Positions
 
 
 class Chain:
@@ -58,8 +67,6 @@ class Chain:
     transitions: Tensor
     start: Tensor
     end: Tensor
-    lengths: Tensor
-    """``(batch,)`` int64: the number of real positions of each row."""
 
     def __init__(
         self,
@@ -71,53 +78,23 @@ class Chain:
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        emissions = _checks.potentials("emissions", emissions)
-        if emissions.dim() != 3 or emissions.shape[2] < 1:
-            raise ValueError(
-                "emissions: expected (batch, time, state) with at least one state, got "
-                f"{tuple(emissions.shape)}"
-            )
-        B, T, S = emissions.shape
-        transitions = _checks.potentials("transitions", transitions)
-        _checks.same_dtype("transitions", transitions, "emissions", emissions)
-        if transitions.dim() == 4:
-            edges = (B, max(T - 1, 0), S, S)
-            words = "(batch, time - 1, state, state)"
-            _checks.shape("transitions", transitions, edges, words)
-        else:
-            _checks.shape("transitions", transitions, (S, S), "(state, state)")
-        ends = []
-        for name, value in (("start", start), ("end", end)):
-            if value is None:
-                value = emissions.new_zeros(S)
-            value = _checks.potentials(name, value)
-            _checks.same_dtype(name, value, "emissions", emissions)
-            _checks.shape(name, value, (S,), "(state,)")
-            ends.append(value)
+        potentials = chain_potentials(emissions, transitions, start, end)
+        B, T, _ = potentials[0].shape
+        device = potentials[0].device
         if lengths is not None and mask is not None:
             raise ValueError(
                 "lengths, mask: expected at most one of the two, got both; a mask says "
                 "all that lengths say"
             )
-        self._set(emissions, transitions, *ends)
+        self.emissions, self.transitions, self.start, self.end = potentials
         if mask is not None:
             mask = _checks.bool_mask("mask", mask, (B, T), "(batch, time)")
-            # True first, in order: the real positions
-            self._steps = torch.sort(~mask, dim=1, stable=True).indices
-            self.lengths = mask.sum(1)
+            self._positions = Positions.of_mask(mask)
         else:
-            self._steps = torch.arange(T).expand(B, T).contiguous()
-            if lengths is None:
-                self.lengths = torch.full((B,), T)
-            else:
-                self.lengths = _checks.row_lengths(lengths, B, T)
-        _checks.chain_values(*self._potentials(), self._steps, self.lengths)
-
-    def _set(
-        self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
-    ) -> None:
-        self.emissions, self.transitions = emissions, transitions
-        self.start, self.end = start, end
+            if lengths is not None:
+                lengths = _checks.row_lengths(lengths, B, T)
+            self._positions = Positions(B, T, device, lengths=lengths)
+        chain_values(potentials, self._positions)
 
     def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.emissions, self.transitions, self.start, self.end
@@ -127,23 +104,27 @@ class Chain:
     ) -> "Chain":
         """Other potentials on the same positions, trusted to be sound."""
         other = object.__new__(Chain)
-        other._set(emissions, transitions, start, end)
-        other._steps, other.lengths = self._steps, self.lengths
+        other.emissions, other.transitions = emissions, transitions
+        other.start, other.end = start, end
+        other._positions = self._positions
         return other
 
     def _chain(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        return (*self._potentials(), self._steps, self.lengths)
+        return (*self._potentials(), self._positions.steps, self._positions.lengths)
 
     def __repr__(self) -> str:
         B, T, S = self.emissions.shape
         return f"Chain(batch={B}, time={T}, state={S}, dtype={self.emissions.dtype})"
 
     @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """The number of real positions of each row."""
+        return self._positions.lengths
+
+    @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where a position is real."""
-        B, T = self._steps.shape
-        real = torch.arange(T) < self.lengths[:, None]
-        return torch.zeros(B, T, dtype=torch.bool).scatter(1, self._steps, real)
+        return self._positions.mask
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the labels y.
@@ -202,7 +183,7 @@ class Chain:
         B, T, S = self.emissions.shape
         _checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
         chain = self._like(self.emissions + cost, *self._potentials()[1:])
-        _checks.chain_values(*chain._chain(), name="cost")
+        chain_values(chain._potentials(), self._positions, "cost")
         return chain
 
     def scale(self, factor: float) -> "Chain":
@@ -216,7 +197,7 @@ class Chain:
         emissions, transitions, start, end = self._potentials()
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         chain = self._like(emissions[rows], moves, start, end)
-        chain._steps, chain.lengths = self._steps[rows], self.lengths[rows]
+        chain._positions = self._positions.select(rows)
         return chain
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
@@ -234,8 +215,12 @@ class Chain:
         O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 1.
         """
+        if not torch.is_grad_enabled():
+            answer = _chain_calls.decode(self._potentials(), self._positions)
+            if answer is not None:
+                return answer[1], answer[0]
         y = _chain_labels.decode(*self._chain())
-        # Danskin: the gradient of a max is that of the score at a maximiser.
+        # Danskin: the gradient of a max is that of the score at a maximiser
         return self.score(y), y
 
     def decode_topk(
@@ -303,17 +288,50 @@ class Chain:
         return edges
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of the labels y: ``score(y) - log_partition()``.
+        """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
 
         The difference is taken in float64, before it is rounded.
         """
         B, T, _ = self.emissions.shape
         y = _checks.labels(y, B, T)
         if y.dim() == 2:
-            chance: Tensor = _chain_sums.log_prob(*self._chain(), y)[0]
-        else:
-            chance = self._score(y) - self._log_partition()[:, None]
-        return chance.to(self.emissions.dtype)
+            chance: Tensor = _chain_likelihood.log_prob(*self._chain(), y)
+            return chance
+        chances = self._score(y) - self._log_partition()[:, None]
+        # back to the bound where rounding lifted it, with the gradient of the value
+        chances = torch.where(chances > 0, chances - chances.detach(), chances)
+        return chances.to(self.emissions.dtype)
+
+    def log_likelihood(
+        self, y: Tensor, weight: Tensor | float = 1.0
+    ) -> Float[Tensor, ""]:
+        """Sum of the log-probabilities of the rows of y, each times its weight.
+
+        What training asks: of a small batch, value and gradients in one compiled call.
+
+        Parameters
+        ----------
+        y
+            Integers ``(batch, time)``, anything at masked positions.
+        weight
+            ``(batch,)``, or a number for all rows.
+        """
+        B, T, _ = self.emissions.shape
+        y = _checks.labels(y, B, T)
+        _checks.shape("y", y, (B, T), "(batch, time)")
+
+        if isinstance(weight, Tensor):
+            weight = weight.to(self.emissions.dtype)
+
+        def by_ops() -> Tensor:
+            return (self.log_prob(y) * weight).sum()
+
+        if isinstance(weight, Tensor) and (weight.requires_grad or weight.dim() != 1):
+            return by_ops()
+        answer = _chain_calls.log_likelihood(
+            self._potentials(), self._positions, y, weight, by_ops
+        )
+        return by_ops() if answer is None else answer
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

@@ -167,10 +167,24 @@ class Multiclass:
         return self._filled.softmax(1) * self.mask.any(1, keepdim=True)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``."""
-        score = self.score(y)
-        log_z = self.log_partition()
-        return score - (log_z if score.dim() == 1 else log_z[:, None])
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0."""
+        y = _checks.candidates(y, self.mask)
+        columns = y if y.dim() == 2 else y[:, None]
+        some = self.mask.any(1, keepdim=True)
+        # log_softmax is at most 0 to the last bit, the difference is not
+        chances = self._filled.log_softmax(1)
+        picked = chances.gather(1, columns.masked_fill(~some, 0)).masked_fill(~some, 0)
+        return picked if y.dim() == 2 else picked.squeeze(1)
+
+    def log_likelihood(
+        self, y: Tensor, weight: Tensor | float = 1.0
+    ) -> Float[Tensor, ""]:
+        """Sum of the log-probabilities of y ``(batch,)``, each times its weight."""
+        chances = self.log_prob(y)
+        _checks.shape("y", y, (len(self.mask),), "(batch,)")
+        if isinstance(weight, Tensor):
+            weight = weight.to(chances.dtype)
+        return (chances * weight).sum()
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""

@@ -1,0 +1,169 @@
+"""Whole questions to a chain in one compiled call, from addresses.
+
+For batches so small that the way from Python to the kernels would cost as much as the
+kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
+start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
+``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels import chain_lanes_cpu, chain_max_lanes_cpu
+from smoothsp._kernels.chain_check_cpu import FINE, find_fault
+from smoothsp._kernels.chain_path_cpu import score
+from smoothsp._kernels.chain_weights_cpu import weigh_residual
+from smoothsp._kernels.memory import at
+
+# What a call returns when it has done its work, and when a row needs another method.
+DONE, UNSAFE = -1, -2
+
+
+@njit(error_model="numpy")
+def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+    if steps == 0:
+        real = np.empty((B, T), np.int64)
+        for b in range(B):
+            for t in range(T):
+                real[b, t] = t
+    else:
+        real = at(steps, (B, T), np.int64)
+    sizes = np.full(B, T) if lengths == 0 else at(lengths, (B,), np.int64)
+    return (
+        at(emissions, (B, T, S), zeros),
+        at(transitions, (1, 1, S, S), zeros),
+        at(start, (S,), zeros),
+        at(end, (S,), zeros),
+        real,
+        sizes,
+        True,
+    )
+
+
+@njit(error_model="numpy")
+def _longest_first(lengths, T):
+    """Rows by decreasing length, equal ones in order."""
+    first = np.zeros(T + 2, np.int64)
+    for n in lengths:
+        first[T - n + 1] += 1
+    for x in range(T + 1):
+        first[x + 1] += first[x]
+    order = np.empty(len(lengths), np.int64)
+    for b in range(len(lengths)):
+        x = T - lengths[b]
+        order[first[x]] = b
+        first[x] += 1
+    return order
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def positions(B, T, mask, steps, lengths):
+    """Fill steps[B, T], the real positions of a row before the others, and lengths."""
+    real = at(mask, (B, T), np.uint8)
+    found = at(steps, (B, T), np.int64)
+    count = at(lengths, (B,), np.int64)
+    for b in range(B):
+        n = 0
+        for t in range(T):
+            if real[b, t]:
+                found[b, n] = t
+                n += 1
+        count[b] = n
+        for t in range(T):
+            if not real[b, t]:
+                found[b, n] = t
+                n += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+    """Whether ``chain_check_cpu`` finds no fault."""
+    fault = np.empty(5, np.int64)
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    find_fault(*chain, fault)
+    return fault[0] == FINE
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def decode(
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros, labels, value
+):
+    """Fill labels[B, T] with a maximiser, -1 where masked, and value[B], its score."""
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    order = _longest_first(chain[5], T)
+    eight = np.zeros(8)
+    found = at(labels, (B, T), np.int64)
+    groups = (B + 7) // 8
+    chain_max_lanes_cpu.viterbi(0, groups, *chain, order, eight, found)
+    scores = np.empty((B, 1))
+    fault = np.empty(B, np.int64)
+    score(0, B, *chain, found.reshape(B, 1, T), scores, fault)
+    at(value, (B,), zeros)[:] = scores[:, 0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_likelihood(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    labels,
+    weight,
+    weights,
+    emissions_grad,
+    transitions_grad,
+    start_grad,
+    end_grad,
+    total,
+):
+    """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
+
+    And its gradients. Rows weigh ``weight`` each, or weights[B] where that address is
+    not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this dtype; or
+    ``b T + t``, the place of a label out of range.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    real, sizes = chain[4], chain[5]
+    paths = at(labels, (B, T), np.int64)
+    scores = np.empty((B, 1))
+    fault = np.empty(B, np.int64)
+    score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
+    log_z = np.empty(B)
+    nodes = at(emissions_grad, (B, T, S), zeros)
+    edges = np.empty((B, 1, S, S), zeros.dtype)
+    heads = np.empty((B, S), zeros.dtype)
+    tails = np.empty((B, S), zeros.dtype)
+    pending = np.ones(B, np.bool_)
+    order = _longest_first(sizes, T)
+    groups = (B + len(zeros) - 1) // len(zeros)
+    limits = np.finfo(zeros.dtype)
+    ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
+    chain_lanes_cpu.forward_backward(
+        0, groups, *chain, order, zeros, ceiling, pending,
+        log_z, nodes, edges, heads, tails,
+    )  # fmt: skip
+    if pending.any():
+        return UNSAFE
+    row_weights = np.full(B, zeros.dtype.type(weight))
+    if weights != 0:
+        row_weights[:] = at(weights, (B,), zeros)
+    sum_ = 0.0
+    for b in range(B):
+        # where the labels are nearly sure, rounding may lift it above its bound
+        sum_ += row_weights[b] * min(scores[b, 0] - log_z[b], 0.0)
+    at(total, (1,), zeros)[0] = sum_
+    weigh_residual(
+        0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails, True,
+        nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
+        at(end_grad, (S,), zeros),
+    )  # fmt: skip
+    return DONE

@@ -1,0 +1,137 @@
+"""A question in one compiled call is answered as by the ops it stands for."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from smoothsp.oracles import Chain
+from smoothsp.oracles._positions import Positions
+from tests.strategies import (
+    chains,
+    draw_case,
+    draw_outputs,
+    every_structure,
+    generators,
+    structure,
+)
+
+
+def leaves(case):
+    """The potentials as leaves that want gradients, and the chain of them."""
+    given_ = {k: v.clone().requires_grad_() for k, v in case.potentials().items()}
+    return list(given_.values()), structure(case.replace(**given_))
+
+
+def gradients(value, inputs):
+    return torch.autograd.grad(value, inputs, materialize_grads=True)
+
+
+@every_structure
+@given(st.data(), generators(), st.booleans())
+def test_log_likelihood_is_the_weighted_sum(kind, data, generator, by_row):
+    case = draw_case(data, kind)
+    y = draw_outputs(case, generator)
+    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+    built = structure(case)
+    expected = (built.log_prob(y) * weight).sum()
+    assert_close(built.log_likelihood(y, weight), expected, rtol=1e-12, atol=1e-12)
+
+
+@given(st.data(), chains(), generators(), st.booleans())
+def test_gradients_of_log_likelihood(data, case, generator, by_row):
+    y = draw_outputs(case, generator)
+    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+    inputs, built = leaves(case)
+    found = gradients(3 * built.log_likelihood(y, weight), inputs)
+    expected = gradients(3 * (built.log_prob(y) * weight).sum(), inputs)
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@given(chains(spreads=("normal",), forbid=False, poison=False), generators())
+def test_second_derivatives_of_log_likelihood(case, generator):
+    y = draw_outputs(case, generator)
+    inputs, built = leaves(case)
+
+    def second(value):
+        first = torch.autograd.grad(
+            value, inputs, create_graph=True, materialize_grads=True
+        )
+        total = sum(
+            (g * torch.linspace(1, 2, g.numel()).view(g.shape)).sum() for g in first
+        )
+        return gradients(total, inputs)
+
+    found = second(built.log_likelihood(y, 0.5))
+    expected = second((built.log_prob(y) * 0.5).sum())
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@given(chains())
+def test_decoding_without_gradients_attains_the_same_value(case):
+    _, built = leaves(case)
+    value, _ = built.decode()
+    with torch.no_grad():
+        found, y = built.decode()
+    assert torch.equal(found, value)
+    assert torch.equal(found, built.score(y).detach())
+
+
+@given(st.integers(0, 9), st.integers(1, 9), generators())
+def test_positions_of_a_mask_are_the_true_ones_in_order(B, T, generator):
+    mask = torch.rand(B, T, generator=generator) < 0.6
+    found = Positions.of_mask(mask)
+    assert torch.equal(found.lengths, mask.sum(1))
+    assert torch.equal(found.mask, mask)
+    for row, steps, n in zip(mask, found.steps, found.lengths, strict=True):
+        assert torch.equal(steps[:n], row.nonzero().squeeze(1))
+        assert torch.equal(steps.sort().values, torch.arange(T))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_too_wide_for_its_dtype_is_not_lost(dtype):
+    emissions = torch.zeros(6, 40, 3, dtype=dtype)
+    emissions[4, ::2] = torch.tensor([0.0, 3000.0, -3000.0], dtype=dtype)
+    transitions = torch.tensor([[0.0, -2000, 0], [-2000, 0, 0], [0, 0, 0]], dtype=dtype)
+    y = torch.zeros(6, 40, dtype=torch.int64)
+    chain = Chain(emissions, transitions)
+    expected = chain.log_prob(y).double().sum()
+    assert expected < -1e4
+    assert_close(chain.log_likelihood(y).double(), expected, rtol=1e-6, atol=0)
+
+
+def test_labels_out_of_range_are_named():
+    chain = Chain(torch.zeros(5, 4, 3), torch.zeros(3, 3), lengths=torch.full((5,), 3))
+    y = torch.zeros(5, 4, dtype=torch.int64)
+    y[:, 3] = 99
+    chain.log_likelihood(y)
+    y[3, 1] = 3
+    with pytest.raises(ValueError, match=r"got 3 at row 3, step 1"):
+        chain.log_likelihood(y)
+
+
+def test_weights_of_every_kind_give_one_result():
+    chain = Chain(torch.randn(6, 4, 3), torch.randn(3, 3))
+    y = torch.zeros(6, 4, dtype=torch.int64)
+    number = chain.log_likelihood(y, 0.5)
+    for weight in (
+        torch.full((6,), 0.5),
+        torch.full((6,), 0.5).double(),
+        torch.tensor(0.5),
+        torch.full((6,), 0.5, requires_grad=True),
+    ):
+        assert_close(chain.log_likelihood(y, weight), number)
+    assert chain.log_likelihood(y, weight).requires_grad
+
+
+def test_potentials_changed_in_place_are_noticed():
+    emissions = torch.randn(6, 4, 3, requires_grad=True)
+    scores = emissions * 1
+    loss = Chain(scores, torch.randn(3, 3)).log_likelihood(torch.zeros(6, 4).long())
+    with torch.no_grad():
+        scores.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
