@@ -1,7 +1,7 @@
 """What is wrong with the values of a chain, if anything.
 
-One pass looks for anything that is not finite: ``0 x`` is 0 for finite x, else NaN. Only
-where it finds something is each value looked at.
+One pass looks for what is not finite: ``0 x`` is 0 for finite x, else NaN. Only where
+it finds something is each value looked at.
 """
 
 import numpy as np
@@ -155,7 +155,7 @@ def _look_at_row(b, emissions, transitions, steps, lengths, shared, fault):
 
 @njit(error_model="numpy")
 def _open_moves(transitions, p, q, open_moves):
-    """Bit j of row i: may j follow i?"""
+    """Set bit j of row i where j may follow i."""
     one = np.uint64(1)
     open_moves[:] = 0
     for i in range(len(open_moves)):

@@ -97,10 +97,12 @@ def log_likelihood(
         return None
     emissions = potentials[0]
     scalar, weights = 0.0, None
-    if isinstance(weight, Tensor):
-        weights = weight.contiguous()
-    else:
+    if not isinstance(weight, Tensor):
         scalar = float(weight)
+    elif weight.requires_grad or weight.dim() != 1:
+        return None
+    else:
+        weights = weight.contiguous()
     total = torch.empty((), dtype=emissions.dtype)
     total = emissions.new_empty(())
     gradients = [torch.empty_like(x, requires_grad=False) for x in potentials]

@@ -319,18 +319,14 @@ class Chain:
         B, T, _ = self.emissions.shape
         y = _checks.labels(y, B, T)
         _checks.shape("y", y, (B, T), "(batch, time)")
-
         if isinstance(weight, Tensor):
             weight = weight.to(self.emissions.dtype)
 
         def by_ops() -> Tensor:
             return (self.log_prob(y) * weight).sum()
 
-        if isinstance(weight, Tensor) and (weight.requires_grad or weight.dim() != 1):
-            return by_ops()
-        answer = _chain_calls.log_likelihood(
-            self._potentials(), self._positions, y, weight, by_ops
-        )
+        given = (self._potentials(), self._positions, y, weight, by_ops)
+        answer = _chain_calls.log_likelihood(*given)
         return by_ops() if answer is None else answer
 
     def entropy(self) -> Float[Tensor, " batch"]:
