@@ -1,8 +1,8 @@
 """Train structured prediction models in PyTorch."""
 
-from smoothsp import constraints, losses, metrics, oracles
+from smoothsp import constraints, losses, metrics, optim, oracles
 from smoothsp.layers import LinearChain
 
 __version__ = "0.1.0"
 
-__all__ = ["LinearChain", "constraints", "losses", "metrics", "oracles"]
+__all__ = ["LinearChain", "constraints", "losses", "metrics", "optim", "oracles"]

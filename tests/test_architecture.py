@@ -25,9 +25,17 @@ MAY_IMPORT = {
     },
     "constraints": {"torch", "jaxtyping"},
     "metrics": {"numpy", "torch"},
+    "optim": {"torch"},
 }
 PUBLIC = {
-    "smoothsp": {"LinearChain", "constraints", "losses", "metrics", "oracles"},
+    "smoothsp": {
+        "LinearChain",
+        "constraints",
+        "losses",
+        "metrics",
+        "optim",
+        "oracles",
+    },
     "smoothsp.oracles": {
         "Chain",
         "Multiclass",
@@ -36,7 +44,7 @@ PUBLIC = {
         "TopKStructure",
     },
     "smoothsp.constraints": {"Constraints", "bio"},
-    "smoothsp.metrics": {"span_f1", "spans"},
+    "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {
         "CRFLoss",
         "Entropy",
@@ -44,6 +52,17 @@ PUBLIC = {
         "StructuralHinge",
         "StructuredPerceptron",
         "functional",
+    },
+    "smoothsp.optim": {
+        "CasimirSVRG",
+        "Linearised",
+        "Plan",
+        "ProxLinear",
+        "SVRG",
+        "SubgradientLR",
+        "plan",
+        "schedules",
+        "weighted_average",
     },
 }
 HEAVY = {

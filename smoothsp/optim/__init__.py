@@ -1,0 +1,21 @@
+"""Optimizers for finite sums, structured or not, in the manner of ``torch.optim``."""
+
+from smoothsp.optim import schedules
+from smoothsp.optim.casimir import CasimirSVRG
+from smoothsp.optim.linearised import Linearised
+from smoothsp.optim.planning import Plan, plan
+from smoothsp.optim.prox_linear import ProxLinear
+from smoothsp.optim.subgradient import SubgradientLR, weighted_average
+from smoothsp.optim.svrg import SVRG
+
+__all__ = [
+    "SVRG",
+    "CasimirSVRG",
+    "Linearised",
+    "Plan",
+    "ProxLinear",
+    "SubgradientLR",
+    "plan",
+    "schedules",
+    "weighted_average",
+]

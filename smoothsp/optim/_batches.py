@@ -1,0 +1,89 @@
+"""Mini-batches: how many examples, in which order."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Size = Callable[[Any], float]
+
+
+def num_examples(batch: Any) -> float:
+    """Length of the first tensor of a batch; without tensors, of the batch itself."""
+    first = next(_tensors(batch), None)
+    if first is not None:
+        return len(first)
+    if hasattr(batch, "__len__") and not isinstance(batch, str | dict):
+        return len(batch)
+    if isinstance(batch, int):
+        return 1
+    raise TypeError(
+        "batches: expected batches with a tensor or a length, to weigh them by their "
+        f"number of examples, got {type(batch).__name__}; give size=, a function that "
+        "returns the number"
+    )
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        if batch.dim():
+            yield batch
+    elif isinstance(batch, dict):
+        for part in batch.values():
+            yield from _tensors(part)
+    elif isinstance(batch, list | tuple):
+        for part in batch:
+            yield from _tensors(part)
+
+
+def require_repeatable(name: str, batches: Iterable[Any]) -> None:
+    """Refuse what can be iterated over only once."""
+    if isinstance(batches, Iterator):
+        raise TypeError(
+            f"batches: {name} goes over them several times: expected a list or a "
+            f"DataLoader, got {type(batches).__name__}; wrap it in list()"
+        )
+
+
+def draw(
+    batches: Iterable[Any], steps: int | None, generator: torch.Generator
+) -> Iterator[Any]:
+    """Batches of one epoch.
+
+    From a sequence, uniformly with replacement, ``len(batches)`` of them unless told.
+    From any other iterable, a ``DataLoader`` for one, in its own order, once, or until
+    there were enough.
+    """
+    if isinstance(batches, Sequence):
+        many = len(batches) if steps is None else steps
+        for place in torch.randint(len(batches), (many,), generator=generator).tolist():
+            yield batches[place]
+        return
+    taken = 0
+    while steps is None or taken < steps:
+        before = taken
+        for batch in batches:
+            if taken == steps:
+                return
+            yield batch
+            taken += 1
+        if steps is None or taken == before:
+            return
+
+
+def own_generator(generator: torch.Generator | None) -> torch.Generator:
+    """The generator given, or a new one that follows ``torch.manual_seed``."""
+    if generator is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        return torch.Generator().manual_seed(seed)
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator: expected a torch.Generator, got {type(generator).__name__}"
+        )
+    if generator.device.type != "cpu":
+        raise TypeError(
+            f"generator: expected one on the cpu, which draws the order of batches, "
+            f"got {generator.device}"
+        )
+    return generator

@@ -1,0 +1,58 @@
+"""What every argument check says: argument, expectation, finding, remedy."""
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+
+def number(name: str, value: object) -> float:
+    """Refuse what is no number; bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+    return value
+
+
+def positive(name: str, value: object, infinite: bool = False) -> None:
+    """Refuse zero, negative numbers and NaN; infinity too, unless told."""
+    given = number(name, value)
+    if not given > 0 or (given == math.inf and not infinite):
+        raise ValueError(f"{name}: expected a positive number, got {value}")
+
+
+def nonnegative(name: str, value: object) -> None:
+    """Refuse negative numbers, infinity and NaN."""
+    if not 0 <= number(name, value) < math.inf:
+        raise ValueError(f"{name}: expected a number of at least 0, got {value}")
+
+
+def count(name: str, value: object) -> None:
+    """Refuse what is no integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an int, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}")
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse what is not in a list."""
+    if value not in allowed:
+        raise ValueError(f"{name}: expected one of {tuple(allowed)}, got {value!r}")
+
+
+def settable_mu(smoothing: object) -> None:
+    """Refuse an object whose ``mu`` an optimizer cannot set."""
+    if smoothing is not None and not hasattr(smoothing, "mu"):
+        raise TypeError(
+            "smoothing: expected an object with an attribute mu, such as "
+            f"losses.L2(mu, k), got {type(smoothing).__name__}"
+        )
+
+
+def dense(optimizer: str, param: Tensor) -> None:
+    """Refuse a sparse gradient."""
+    if param.grad is not None and param.grad.layout != param.layout:
+        raise RuntimeError(
+            f"{optimizer}: expected dense gradients, got a sparse one for a parameter "
+            f"of shape {tuple(param.shape)}; build its embedding with sparse=False"
+        )

@@ -1,0 +1,149 @@
+"""Values and gradients that closures compute, alone and averaged over a data set."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.optim import _checks, _ranks
+from smoothsp.optim._batches import Size
+
+Closure = Callable[..., Any]
+
+
+def evaluate(optimizer: str, closure: Closure, params: Sequence[Tensor]) -> Any:
+    """Call a closure that leaves fresh gradients in ``params``; return its loss."""
+    for p in params:
+        p.grad = None
+    with torch.enable_grad():
+        loss = closure()
+    for p in params:
+        _checks.dense(optimizer, p)
+    return loss
+
+
+def full_gradient(
+    optimizer: str,
+    closure: Closure,
+    params: Sequence[Tensor],
+    batches: Iterable[Any] | None,
+    size: Size,
+) -> tuple[float, list[Tensor | None], float, int]:
+    """Mean loss and gradient over all examples of all processes.
+
+    Returns the loss, the gradient of each parameter or None where no batch gave one,
+    and how many examples and batches this process went over.
+    """
+    device = params[0].device
+    sums: list[Tensor | None] = [None] * len(params)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    examples, terms = 0.0, 0
+    for call, weight in _terms(closure, batches, size):
+        loss += weight * _loss(optimizer, evaluate(optimizer, call, params)).to(device)
+        examples, terms = examples + weight, terms + 1
+        for place, p in enumerate(params):
+            if p.grad is None:
+                continue
+            so_far = sums[place]
+            if so_far is None:
+                # sums of many halves would lose most of them
+                wide = torch.promote_types(p.dtype, torch.float32)
+                sums[place] = p.grad.to(wide) * weight
+            else:
+                so_far.add_(p.grad, alpha=weight)
+    for p in params:
+        p.grad = None
+    total = _total(optimizer, examples, device)
+    _ranks.sum_over_ranks(loss)
+    here = [found is not None for found in sums]
+    means: list[Tensor | None] = []
+    for p, found, seen in zip(
+        params, sums, _ranks.present_anywhere(here, device), strict=True
+    ):
+        if seen and found is None:
+            wide = torch.promote_types(p.dtype, torch.float32)
+            found = torch.zeros_like(p, dtype=wide)
+        if found is not None:
+            _ranks.sum_over_ranks(found)
+            found = (found / total).to(p.dtype)
+        means.append(found)
+    return float(loss) / total, means, examples, terms
+
+
+def full_loss(
+    optimizer: str,
+    closure: Closure,
+    batches: Iterable[Any],
+    size: Size,
+    device: torch.device,
+) -> tuple[float, float, int]:
+    """Mean loss over all examples of all processes; what this one went over."""
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    examples, terms = 0.0, 0
+    for call, weight in _terms(closure, batches, size):
+        with torch.enable_grad():
+            value = call()
+        loss += weight * _loss(optimizer, value).to(device)
+        examples, terms = examples + weight, terms + 1
+    _ranks.sum_over_ranks(loss)
+    return float(loss) / _total(optimizer, examples, device), examples, terms
+
+
+def _terms(
+    closure: Closure, batches: Iterable[Any] | None, size: Size
+) -> Iterator[tuple[Closure, float]]:
+    if batches is None:
+        yield closure, 1.0
+        return
+    for batch in batches:
+        yield partial(closure, batch), size(batch)
+
+
+def _loss(optimizer: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.detach().double().reshape(())
+    if isinstance(value, int | float):
+        return torch.tensor(float(value), dtype=torch.float64)
+    found = (
+        f"a tensor of shape {tuple(value.shape)}"
+        if isinstance(value, Tensor)
+        else type(value).__name__
+    )
+    raise TypeError(
+        f"{optimizer}: expected the closure to return the mean loss of its examples, "
+        f"got {found}"
+    )
+
+
+def _total(optimizer: str, examples: float, device: torch.device) -> float:
+    total = torch.tensor(examples, dtype=torch.float64, device=device)
+    _ranks.sum_over_ranks(total)
+    if not total > 0:
+        raise ValueError(f"batches: {optimizer} expected at least one example, got 0")
+    return float(total)
+
+
+class RandomState:
+    """State of the random numbers that a closure may draw, to draw them twice."""
+
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self.cpu = torch.get_rng_state()
+        devices = {p.device for p in params if p.device.type == "cuda"}
+        self.cuda = {device: torch.cuda.get_rng_state(device) for device in devices}
+
+    def restore(self) -> None:
+        """Go back to it."""
+        torch.set_rng_state(self.cpu)
+        for device, state in self.cuda.items():
+            torch.cuda.set_rng_state(state, device)
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """Euclidean norm of several tensors taken together."""
+    if not tensors:
+        return 0.0
+    device = tensors[0].device
+    norms = [one.double().to(device) for one in torch._foreach_norm(list(tensors))]
+    return float(torch.stack(norms).norm())

@@ -1,0 +1,61 @@
+"""Sums over the processes of ``torch.distributed``; with one process, nothing."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def several() -> bool:
+    """Whether there is more than one process to agree with."""
+    return bool(
+        dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    )
+
+
+def sum_over_ranks(*tensors: Tensor) -> None:
+    """Replace each tensor by its sum over the processes."""
+    if several():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+
+
+def present_anywhere(present: Sequence[bool], device: torch.device) -> list[bool]:
+    """Which parameters have a gradient on some process: all reduce the same ones."""
+    if not several():
+        return list(present)
+    counts = torch.tensor(present, dtype=torch.int64, device=device)
+    sum_over_ranks(counts)
+    return [bool(seen) for seen in counts.tolist()]
+
+
+def average_gradients(params: Sequence[Tensor]) -> None:
+    """Replace each gradient by its mean over the processes, as DDP does."""
+    if several():
+        here = [p.grad is not None for p in params]
+        for p, seen in zip(
+            params, present_anywhere(here, params[0].device), strict=True
+        ):
+            if seen:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+
+
+def require_equal(optimizer: str, params: Sequence[Tensor]) -> None:
+    """Refuse to go on with parameters that differ between the processes."""
+    if not several():
+        return
+    norms = torch.stack([p.detach().norm().double() for p in params])
+    largest, smallest = norms.clone(), norms.clone()
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    dist.all_reduce(smallest, dist.ReduceOp.MIN)
+    # processes that agree differ by rounding at most, processes on their own by more
+    if not torch.allclose(largest, smallest, rtol=1e-5, atol=1e-12):
+        raise RuntimeError(
+            f"{optimizer}: expected the same parameters on every process, got different"
+            " ones; wrap the model in DistributedDataParallel, so that the gradients of"
+            " the steps are averaged, and start from the same parameters"
+        )

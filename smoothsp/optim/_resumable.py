@@ -1,0 +1,72 @@
+"""What a resumed run needs besides the parameters."""
+
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT, StateDict
+
+from smoothsp.optim._batches import own_generator
+
+
+class Resumable(Optimizer):
+    """Saves where the run is, what it has cost, and its random numbers.
+
+    ``progress`` and ``oracle_calls`` are changed in place only: a wrapper around an
+    optimizer, as Lightning makes one, shares them.
+    """
+
+    progress: dict[str, Any]
+    oracle_calls: dict[str, float]
+    generator: torch.Generator
+
+    def __init__(
+        self,
+        params: ParamsT,
+        defaults: dict[str, Any],
+        progress: dict[str, Any],
+        kinds_of_calls: tuple[str, ...],
+        generator: torch.Generator | None,
+    ) -> None:
+        self.progress = progress
+        self.oracle_calls = dict.fromkeys(kinds_of_calls, 0.0)
+        self.generator = own_generator(generator)
+        super().__init__(params, defaults)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def state_dict(self) -> StateDict:
+        """All that a resumed run needs besides the parameters, mid-epoch included."""
+        return {
+            **super().state_dict(),
+            "progress": dict(self.progress),
+            "oracle_calls": dict(self.oracle_calls),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on where ``state_dict()`` was called."""
+        missing = {"progress", "oracle_calls", "generator"} - set(state_dict)
+        found = {*state_dict.get("progress", ())}
+        if missing or not found >= {*self.progress}:
+            raise ValueError(
+                f"state_dict: expected one that {self._name}.state_dict() returned, "
+                f"got one without {sorted(missing or {*self.progress} - found)}"
+            )
+        super().load_state_dict(state_dict)
+        # not shared with the optimizer that wrote them
+        for p, kept in self.state.items():
+            self.state[p] = {name: value.clone() for name, value in kept.items()}
+        self.progress.update(state_dict["progress"])
+        self.oracle_calls.update(state_dict["oracle_calls"])
+        self.generator.set_state(state_dict["generator"].cpu())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # hooks stay behind, as in torch.optim, and so does a scheduler's wrapped step
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not name.startswith("_optimizer_") and name != "step"
+        }

@@ -1,0 +1,117 @@
+"""One convex problem of the prox-linear loop, for any inner solver."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from smoothsp.optim import _ranks
+from smoothsp.optim._batches import Size, draw
+from smoothsp.optim._evaluation import Closure, evaluate, full_gradient, norm
+from smoothsp.optim.linearised import Linearised
+from smoothsp.optim.svrg import SVRG
+
+Groups = list[dict[str, Any]]
+
+
+def numbered(
+    linear: Linearised, groups: Groups
+) -> list[tuple[dict[str, Any], list[int]]]:
+    """Each group with the places of its parameters in the linearised model."""
+    place = {id(p): number for number, p in enumerate(linear.origin)}
+    return [
+        (group, [place[id(p)] for p in group["params"] if id(p) in place])
+        for group in groups
+    ]
+
+
+def centred_groups(linear: Linearised, groups: Groups) -> Groups:
+    """Groups of the variables ``u = w - c`` with decay ``lambda + 1/eta``.
+
+    Starts the linearised model at ``u_0 = w - c = w lambda / (lambda + 1/eta)``.
+    """
+    start = [torch.zeros_like(p) for p in linear.origin]
+    centred = []
+    for group, numbers in numbered(linear, groups):
+        own, pull = group["weight_decay"], 1 / group["lr"]
+        for number in numbers:
+            if own:
+                start[number] = linear.origin[number].detach() * (own / (own + pull))
+        variables = [linear.variables[number] for number in numbers]
+        if variables:
+            centred.append({"params": variables, "weight_decay": own + pull})
+    linear.restart(start if any(group["weight_decay"] for group in groups) else None)
+    return centred
+
+
+@dataclass
+class Subproblem:
+    """What the inner solver is run on, and what it has cost."""
+
+    name: str
+    groups: Groups
+    closure: Closure
+    batches: Iterable[Any]
+    size: Size
+    generator: torch.Generator
+    calls: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> list[Tensor]:
+        """All u."""
+        return [u for group in self.groups for u in group["params"]]
+
+    def solve(self, inner: Optimizer, epochs: int, tolerance: float | None) -> int:
+        """Run the inner solver; return for how many epochs."""
+        for done in range(1, epochs + 1):
+            self._epoch(inner)
+            if tolerance is not None and self._is_solved(tolerance):
+                return done
+        return epochs
+
+    def _epoch(self, inner: Optimizer) -> None:
+        if isinstance(inner, SVRG):
+            inner.snapshot(self.closure, self.batches, size=self.size)
+        for batch in draw(self.batches, None, self.generator):
+            self._step(inner, batch)
+        if isinstance(inner, SVRG):
+            inner.end_epoch()
+            for kind, examples in inner.oracle_calls.items():
+                self.calls[kind] = self.calls.get(kind, 0) + examples
+                inner.oracle_calls[kind] = 0.0
+
+    def _step(self, inner: Optimizer, batch: Any) -> None:
+        examples = self.size(batch)
+
+        def averaged() -> float:
+            loss = evaluate(self.name, lambda: self.closure(batch), self.variables)
+            _ranks.average_gradients(self.variables)
+            if not isinstance(inner, SVRG):
+                self.calls["iterate"] = self.calls.get("iterate", 0) + examples
+            return loss  # type: ignore[no-any-return]
+
+        if isinstance(inner, SVRG):
+            inner.step(averaged, num_examples=examples)
+        else:
+            inner.step(averaged)
+
+    def _is_solved(self, tolerance: float) -> bool:
+        """Whether the gradient proves the accuracy: ``|v|^2 <= 2 lambda' eps``."""
+        _, gradients, examples, _ = full_gradient(
+            self.name, self.closure, self.variables, self.batches, self.size
+        )
+        self.calls["full"] = self.calls.get("full", 0) + examples
+        found = iter(gradients)
+        total = [
+            u * group["weight_decay"]
+            if (g := next(found)) is None
+            else g + group["weight_decay"] * u
+            for group in self.groups
+            for u in group["params"]
+        ]
+        convexity = min(group["weight_decay"] for group in self.groups)
+        return norm(total) <= math.sqrt(2 * convexity * tolerance)

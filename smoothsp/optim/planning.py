@@ -1,0 +1,170 @@
+"""What the theory of Casimir-SVRG prescribes and predicts, before anything is run."""
+
+import math
+from dataclasses import dataclass
+
+from smoothsp.optim import _checks
+from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa
+
+# a prediction beyond this is "never"
+_MOST_ITERATIONS = 2**60
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters of Casimir-SVRG for a wanted accuracy, and what they cost.
+
+    Attributes
+    ----------
+    mu, kappa, delta, alpha_0
+        Those of the first iteration; ``schedule`` has all.
+    smoothness
+        Of the smoothed terms at the first mu: A / mu.
+    outer_iterations
+        After how many the bound of the corollary is at most eps.
+    inner_iterations
+        SVRG steps for all of them: expected at most, by Prop. 27, without the full
+        gradients.
+    schedule
+        For ``CasimirSVRG(schedule=...)``.
+    """
+
+    mu: float
+    kappa: float
+    delta: float
+    alpha_0: float
+    smoothness: float
+    outer_iterations: int
+    inner_iterations: float
+    schedule: CasimirSchedule
+
+
+def plan(
+    eps: float,
+    n: int,
+    weight_decay: float,
+    A: float,
+    D: float,
+    *,
+    gap: float,
+    distance: float | None = None,
+    mu: float | None = None,
+    kappa: float | None = None,
+) -> Plan:
+    r"""Parameters and cost of reaching ``F(w) - min F <= eps``.
+
+    Parameters
+    ----------
+    eps
+        Accuracy wanted, > 0, for the objective without smoothing.
+    n
+        Number of terms: examples, or batches.
+    weight_decay
+        Strong convexity lambda, >= 0.
+    A
+        Largest squared norm of a term's linear map: ``max |Phi(x, y') - Phi(x, y)|^2``
+        for the entropy, the squared spectral norm for l2.
+    D
+        Range of the smoothing: ``log m`` (entropy over m outputs), 1/2 (l2).
+    gap
+        Bound on ``F(w_0) - min F``; ``F(w_0)`` is one, as hinges are not negative.
+    distance
+        Bound on ``|w_0 - w*|``; needed without weight decay.
+    mu
+        None: constant smoothing, ``eps / (10 D)``, or ``eps / (20 D)`` without weight
+        decay (Prop. 29, 31). Given: smoothing that decreases from there (Prop. 30, 32).
+    kappa
+        None: the rule for it (Prop. 29, 31), or with ``mu`` the weight decay. Needed
+        with ``mu`` and without weight decay.
+
+    Notes
+    -----
+    A bound, often pessimistic: see it as an order of magnitude.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    corollaries 17 to 20, propositions 27 and 29 to 32; the rate of SVRG is
+    ``tau = 1 / (8 L / lambda + n)``, with its constant, from appendix D.4.
+
+    Examples
+    --------
+    >>> from smoothsp.optim import plan
+    >>> found = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
+    >>> found.mu, round(found.kappa, 3), found.outer_iterations
+    (0.02, 0.199, 94)
+    """
+    for name, value in (("eps", eps), ("A", A), ("D", D), ("gap", gap)):
+        _checks.positive(name, value)
+    _checks.count("n", n)
+    _checks.nonnegative("weight_decay", weight_decay)
+    if distance is None and not weight_decay:
+        raise ValueError(
+            "distance: expected a bound on |w_0 - w*| without weight decay, got None"
+        )
+    decreasing = mu is not None
+    if mu is None:
+        mu = eps / ((10 if weight_decay else 20) * D)
+    if kappa is None and not decreasing:
+        kappa = svrg_kappa(A / mu, n, weight_decay)
+    elif kappa is None:
+        kappa = weight_decay
+    if not kappa:
+        raise ValueError(
+            "kappa: expected a positive number with mu and without weight decay, "
+            "got None"
+        )
+    schedule = CasimirSchedule(weight_decay, kappa, mu, decreasing)
+    outer = _iterations(schedule, eps, gap, distance or 0.0, D)
+    return Plan(
+        mu=schedule.mu_at(1),
+        kappa=schedule.kappa_at(1),
+        delta=schedule.delta_at(1),
+        alpha_0=schedule.alpha_0,
+        smoothness=A / schedule.mu_at(1),
+        outer_iterations=outer,
+        inner_iterations=_inner_total(schedule, n, A, outer),
+        schedule=schedule,
+    )
+
+
+def _iterations(
+    schedule: CasimirSchedule, eps: float, gap: float, distance: float, D: float
+) -> int:
+    """The first k whose bound is at most eps, by doubling and halving."""
+
+    def enough(k: int) -> bool:
+        return schedule.bound(k, gap, distance, D) <= eps
+
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > _MOST_ITERATIONS:
+            raise ValueError(
+                f"eps: expected more than {schedule.bound(high, gap, distance, D):g}, "
+                f"which this smoothing cannot undercut, got {eps}"
+            )
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _inner_total(schedule: CasimirSchedule, n: int, A: float, outer: int) -> float:
+    """Sum over the outer iterations; the middle of blocks stands for long runs."""
+    block = max(1, outer // 1000)
+    total = 0.0
+    for first in range(1, outer + 1, block):
+        many = min(block, outer + 1 - first)
+        total += many * svrg_steps(schedule, first + many // 2, n, A)
+    return total
+
+
+def svrg_steps(schedule: CasimirSchedule, k: int, n: int, A: float) -> float:
+    """Expected SVRG steps of outer iteration k, at most: Prop. 27."""
+    kappa = schedule.kappa_at(k)
+    smooth = A / schedule.mu_at(k) + schedule.weight_decay + kappa
+    ratio = smooth / (schedule.weight_decay + kappa)
+    inverse_tau = 8 * ratio + n
+    C = ratio * (1 + n * ratio / inverse_tau)
+    relative = smooth / (kappa * schedule.delta_at(k))
+    return inverse_tau * math.log(8 * C * inverse_tau * relative) + 1

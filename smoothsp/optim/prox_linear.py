@@ -1,0 +1,316 @@
+r"""The prox-linear loop: a network trained by a sequence of convex problems.
+
+Outer iteration k replaces the network's outputs :math:`g(w)` by their first-order model
+around :math:`w_{k-1}` under the convex loss h, and solves
+
+.. math::
+
+    \min_w \; \frac1n \sum_i h_i\bigl(g_i(w_{k-1}) + \nabla g_i(w_{k-1})
+        (w - w_{k-1})\bigr) + \frac\lambda2 \|w\|^2
+        + \frac{1}{2\eta} \|w - w_{k-1}\|^2
+
+with a convex solver. In :math:`u = w - c`, for
+:math:`c = w_{k-1} / (1 + \eta \lambda)`, the last two terms are
+:math:`(\lambda + 1/\eta) / 2 \, \|u\|^2` and a constant: plain weight decay.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from smoothsp.optim import _checks, _ranks
+from smoothsp.optim._batches import Size, num_examples, require_repeatable
+from smoothsp.optim._bound_mu import BoundMu, starting_mu
+from smoothsp.optim._evaluation import Closure, full_loss, norm
+from smoothsp.optim._subproblem import Subproblem, centred_groups, numbered
+from smoothsp.optim.casimir import CasimirSVRG
+from smoothsp.optim.linearised import Linearised
+from smoothsp.optim.schedules import ProxLinearSchedule
+
+Inner = Callable[[list[dict[str, Any]]], Optimizer]
+
+
+class ProxLinear(BoundMu):
+    r"""Prox-linear: linearise the network, solve the convex problem, accept, repeat.
+
+    The closure is an ordinary one, but calls ``optimizer.model`` where it would call
+    the network: while a subproblem is solved this is the network's first-order model,
+    while the objective is evaluated it is the network itself. The loss has to be convex
+    in the outputs of the network.
+
+    Parameters
+    ----------
+    model
+        Any module that returns tensors; see ``Linearised``.
+    lr
+        Step length eta, > 0; ``inf`` leaves the proximal term out. The theory asks for
+        at most the inverse of the outputs' smoothness; search by factors of 10.
+    weight_decay
+        Weight lambda of the squared norm, >= 0.
+    inner
+        The convex solver: called with parameter groups at each outer iteration, it
+        returns an optimizer, as ``torch.optim.SGD`` or a ``functools.partial`` of it
+        does. The groups carry ``weight_decay``, which is ``lambda + 1/eta``, and
+        ``smoothness``. None: ``CasimirSVRG.const``.
+    smoothness
+        Estimate L_0 of the smoothness of the first subproblem, > 0.
+    smoothing
+        Object whose ``mu`` this optimizer sets: that of the closure's loss.
+    mu
+        Strength of the smoothing at first; ``smoothing.mu`` if None.
+    adaptive
+        Whether iteration k uses ``mu / k`` and ``k L_0``, or always ``mu`` and ``L_0``.
+    epochs
+        Most epochs of the inner solver in an outer iteration.
+    tolerance
+        Accuracy eps_0 > 0 of the first subproblem; eps_0 / k of the k-th. When a
+        gradient proves it, the inner solver stops early; each look costs a full
+        gradient. None: no look.
+    accept
+        ``"if-better"``: a step that increases the objective is taken back.
+        ``"always"``: it is not.
+    params
+        Parameters of the model, or groups of them with their own ``lr`` and
+        ``weight_decay``; by default all that require gradients. The others are
+        constants.
+    generator
+        Draws the order of batches; see ``SVRG``.
+
+    Attributes
+    ----------
+    model
+        What the closure calls.
+    progress
+        After a step: ``outer`` iterations done, ``objective`` at the parameters,
+        ``candidate`` objective, whether it was ``accepted``, the
+        ``prox_gradient_norm`` ``|w_{k-1} - w_k^| / eta`` of the candidate, ``mu``,
+        ``smoothness`` and inner ``epochs``.
+    oracle_calls
+        Examples whose gradient was taken, as in ``SVRG``, and ``objective``: those
+        whose loss was evaluated to accept or not.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as above.
+    RuntimeError
+        If the network has an operation without the derivatives needed; see
+        ``Linearised``.
+
+    Notes
+    -----
+    An outer iteration costs its epochs, of three passes each with SVRG, on a network
+    that costs about twice its ordinary passes, and two evaluations of the objective.
+    Memory: three times the parameters, and that of the inner solver.
+
+    With ``torch.distributed`` this optimizer averages all gradients itself: give it the
+    module, without ``DistributedDataParallel``.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    algorithm 5, eq. (61) to (63), sections 7.2 and 7.3.2. The test of the tolerance is
+    ``|v|^2 <= 2 (lambda + 1/eta) eps``, which strong convexity gives; section 6.1.1
+    prints another.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import L2, StructuralHinge
+    >>> from smoothsp.optim import ProxLinear
+    >>> from smoothsp.oracles import Multiclass
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> x = torch.randn(40, 4, generator=generator)
+    >>> batches = list(zip(x.split(10), x[:, :3].square().argmax(1).split(10)))
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Sequential(
+    ...     torch.nn.Linear(4, 16), torch.nn.ELU(), torch.nn.Linear(16, 3))
+    >>> hinge = StructuralHinge(L2(mu=1.0, k=3))
+    >>> optimizer = ProxLinear(
+    ...     model, lr=10.0, weight_decay=1e-3, smoothness=2.0,
+    ...     smoothing=hinge.smoothing, generator=generator)
+    >>> def closure(batch):
+    ...     loss = hinge(Multiclass(optimizer.model(batch[0])), batch[1])
+    ...     loss.backward()
+    ...     return loss
+    >>> def objective(batch):
+    ...     return StructuralHinge()(Multiclass(optimizer.model(batch[0])), batch[1])
+    >>> values = [optimizer.step(closure, batches, objective) for _ in range(12)]
+    >>> values == sorted(values, reverse=True) and values[-1] < 0.8 * values[0]
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        weight_decay: float = 0.0,
+        *,
+        inner: Inner | None = None,
+        smoothness: float | None = None,
+        smoothing: Any = None,
+        mu: float | None = None,
+        adaptive: bool = True,
+        epochs: int = 5,
+        tolerance: float | None = None,
+        accept: str = "if-better",
+        params: ParamsT | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        _checks.count("epochs", epochs)
+        _checks.choice("accept", accept, ("if-better", "always"))
+        for name, value in (("smoothness", smoothness), ("tolerance", tolerance)):
+            if value is not None:
+                _checks.positive(name, value)
+        if inner is None and smoothness is None:
+            raise ValueError(
+                "smoothness: expected an estimate for the default inner solver, got "
+                "None; give it, or an inner solver of your own"
+            )
+        mu = starting_mu(smoothing, mu)
+        self.smoothing = smoothing
+        self.inner = inner
+        self.epochs = epochs
+        self.accept = accept
+        self.schedule = ProxLinearSchedule(mu, smoothness, tolerance, adaptive)
+        if params is None:
+            params = [p for p in model.parameters() if p.requires_grad]
+        super().__init__(
+            params,
+            {"lr": lr, "weight_decay": weight_decay},
+            {"outer": 0, "mu_factor": 1.0},
+            ("iterate", "snapshot", "full", "objective"),
+            generator,
+        )
+        moving = [p for group in self.param_groups for p in group["params"]]
+        self.model = Linearised(model, [p for p in moving if p.requires_grad])
+        self._pass_mu_on()
+
+    def _mu_schedule(self) -> ProxLinearSchedule:
+        return self.schedule
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only for the constructor: what is linearised is fixed then."""
+        if hasattr(self, "model"):
+            raise RuntimeError(
+                "ProxLinear.add_param_group: expected all groups in the constructor, "
+                "as params=; build a new ProxLinear"
+            )
+        super().add_param_group(param_group)
+        _checks.positive("lr", self.param_groups[-1]["lr"], infinite=True)
+        _checks.nonnegative("weight_decay", self.param_groups[-1]["weight_decay"])
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[Any], Any],
+        batches: Iterable[Any],
+        objective: Callable[[Any], Any] | None = None,
+        *,
+        size: Size = num_examples,
+    ) -> float:
+        """Make one outer iteration.
+
+        Parameters
+        ----------
+        closure
+            ``closure(batch)``: calls ``optimizer.model``, then ``backward()`` on the
+            mean loss of the batch; returns it.
+        batches
+            A list of mini-batches, from which steps draw uniformly with replacement; or
+            a ``DataLoader``, whose order they follow.
+        objective
+            ``objective(batch)``: the mean loss without smoothing, for which a step is
+            accepted. None: the closure's, with this iteration's mu.
+        size
+            Number of examples of a batch: its weight in the means.
+
+        Returns
+        -------
+        float
+            The objective at the parameters after the step, with its regulariser.
+        """
+        require_repeatable("ProxLinear.step", batches)
+        linear = self.model
+        _ranks.require_equal(self._name, linear.origin)
+        objective = closure if objective is None else objective
+        k, mu = self.progress["outer"] + 1, self.mu
+        before, terms = self._objective(objective, batches, size)
+        saved = [p.clone() for p in linear.origin]
+
+        subproblem = Subproblem(
+            self._name,
+            centred_groups(linear, self.param_groups),
+            closure,
+            batches,
+            size,
+            self.generator,
+        )
+        inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
+        epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
+        for kind, examples in subproblem.calls.items():
+            self.oracle_calls[kind] += examples
+
+        displacement = linear.displacement()
+        accepted = False
+        try:
+            for p, moved in zip(linear.origin, displacement, strict=True):
+                p.add_(moved)
+            candidate, _ = self._objective(objective, batches, size)
+            # one that is NaN is not better
+            accepted = candidate <= before or self.accept == "always"
+        finally:
+            if not accepted:
+                for p, old in zip(linear.origin, saved, strict=True):
+                    p.copy_(old)
+        self.progress.update(
+            outer=k,
+            objective=candidate if accepted else before,
+            candidate=candidate,
+            accepted=accepted,
+            prox_gradient_norm=self._prox_gradient_norm(displacement),
+            mu=mu,
+            smoothness=self.schedule.smoothness_at(k),
+            epochs=epochs,
+        )
+        self._pass_mu_on()
+        return float(self.progress["objective"])
+
+    def _solver(
+        self, subproblem: Subproblem, smoothness: float | None, terms: int
+    ) -> Optimizer:
+        groups = subproblem.groups
+        if smoothness is not None:
+            groups = [{**group, "smoothness": smoothness} for group in groups]
+        if self.inner is not None:
+            return self.inner(groups)
+        return CasimirSVRG.const(groups, num_batches=terms, generator=self.generator)
+
+    def _objective(
+        self, objective: Closure, batches: Iterable[Any], size: Size
+    ) -> tuple[float, int]:
+        """Mean loss of the network itself plus the regulariser; number of batches."""
+        self.model.exact = True
+        try:
+            loss, examples, terms = full_loss(
+                self._name, objective, batches, size, self.model.origin[0].device
+            )
+        finally:
+            self.model.exact = False
+        self.oracle_calls["objective"] += examples
+        for group, numbers in numbered(self.model, self.param_groups):
+            if group["weight_decay"]:
+                moving = [self.model.origin[number] for number in numbers]
+                loss += group["weight_decay"] / 2 * norm(moving) ** 2
+        return loss, terms
+
+    def _prox_gradient_norm(self, displacement: list[Tensor]) -> float:
+        """``|w_{k-1} - w_k^| / eta``: eq. (63), for the candidate."""
+        norms = [
+            norm([displacement[number] for number in numbers]) / group["lr"]
+            for group, numbers in numbered(self.model, self.param_groups)
+        ]
+        return math.hypot(*norms)

@@ -1,0 +1,318 @@
+r"""Stochastic variance-reduced gradients: one full gradient makes many steps exact.
+
+An epoch starts at a snapshot :math:`\tilde w` with the full gradient there, and then
+
+.. math::
+
+    w \leftarrow w - \gamma \, [\nabla f_B(w) - \nabla f_B(\tilde w)
+        + \nabla f(\tilde w) + \lambda w]
+
+for one mini-batch B after the other. It ends at the mean of its iterates.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from smoothsp.optim import _checks, _ranks
+from smoothsp.optim._batches import Size, draw, num_examples, require_repeatable
+from smoothsp.optim._evaluation import Closure, RandomState, evaluate, full_gradient
+from smoothsp.optim._resumable import Resumable
+
+
+class SVRG(Resumable):
+    r"""SVRG: steps whose noise vanishes as they approach the optimum.
+
+    ``snapshot()`` starts an epoch, ``step()`` makes one step of it, ``end_epoch()``
+    ends it; ``epoch()`` does the three. A closure is that of ``torch.optim``: it calls
+    ``backward()`` on the mean loss of some examples, and returns it. The loss is
+    without the regulariser ``weight_decay / 2 |w|^2``, whose gradient is exact at every
+    step. ``zero_grad()`` is called for you.
+
+    Parameters
+    ----------
+    params
+        Parameters, or groups of them with their own ``lr`` and ``weight_decay``. Those
+        that no example gives a gradient are left alone.
+    lr
+        Step size, > 0; at most 1/(L + weight_decay) for terms whose gradients are
+        L-Lipschitz.
+    weight_decay
+        Weight of the squared norm, >= 0.
+    averaging
+        Whether an epoch ends at the uniform mean of its iterates or at the last one.
+    generator
+        Draws the order of the batches in ``epoch()``. Its state is saved and loaded
+        with the optimizer's, so ``DataLoader(..., generator=optimizer.generator)``
+        resumes too. None: a new one, seeded from ``torch.manual_seed``.
+
+    Attributes
+    ----------
+    progress
+        Where the run is: ``epoch`` and ``step`` count what is done.
+    oracle_calls
+        Examples whose gradient was taken: at the ``iterate``, at the ``snapshot``, and
+        in ``full`` gradients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as above.
+    RuntimeError
+        If a gradient is sparse, if the loss is not finite, or if the parameters differ
+        between processes.
+
+    Notes
+    -----
+    A step costs two evaluations of the closure, which see the same random numbers, so
+    that dropout cancels. An epoch costs one more pass over the data. Memory: three
+    times the parameters, without averaging two.
+
+    With ``torch.distributed``, full gradients are averaged over the processes, each
+    weighted by its number of examples; those of the steps are averaged by
+    ``DistributedDataParallel``. Let the snapshot's closure call ``model.module``, which
+    does not communicate at every batch.
+
+    Source: Johnson and Zhang, "Accelerating stochastic gradient descent using
+    predictive variance reduction", as used in section 7.2 of Pillutla et al.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.optim import SVRG
+    >>> x = torch.linspace(-1, 1, 32).reshape(8, 4, 1)  # 8 batches of 4 examples
+    >>> model = torch.nn.Linear(1, 1)
+    >>> optimizer = SVRG(model.parameters(), lr=0.4)
+    >>> def closure(batch):
+    ...     loss = (model(batch) - 3 * batch).square().mean()
+    ...     loss.backward()
+    ...     return loss
+    >>> for _ in range(20):
+    ...     full_loss = optimizer.snapshot(closure, x)
+    ...     for batch in x:
+    ...         loss = optimizer.step(lambda: closure(batch))
+    ...     optimizer.end_epoch()
+    >>> round(model.weight.item(), 4)
+    3.0
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        weight_decay: float = 0.0,
+        *,
+        averaging: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.averaging = averaging
+        super().__init__(
+            params,
+            {"lr": lr, "weight_decay": weight_decay},
+            {"epoch": 0, "step": 0, "open": False},
+            ("iterate", "snapshot", "full"),
+            generator,
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, as in ``torch.optim``; it moves from the next snapshot on."""
+        super().add_param_group(param_group)
+        _checks.positive("lr", self.param_groups[-1]["lr"])
+        _checks.nonnegative("weight_decay", self.param_groups[-1]["weight_decay"])
+
+    def snapshot(
+        self,
+        closure: Closure,
+        batches: Iterable[Any] | None = None,
+        *,
+        size: Size = num_examples,
+    ) -> float:
+        """Start an epoch here: keep the parameters and their full gradient.
+
+        Parameters
+        ----------
+        closure
+            With ``batches``: ``closure(batch)``. Without: ``closure()``, of the mean
+            loss of all examples; each process then weighs the same.
+        batches
+            A list of mini-batches, a ``DataLoader``, or another iterable.
+        size
+            Number of examples of a batch: its weight in the mean.
+
+        Returns
+        -------
+        float
+            Mean loss over all examples, without the regulariser.
+        """
+        self.end_epoch()
+        return self._start_epoch(closure, batches, size)
+
+    @torch.no_grad()
+    def _start_epoch(
+        self, closure: Closure, batches: Iterable[Any] | None, size: Size
+    ) -> float:
+        params = [p for group in self.param_groups for p in group["params"]]
+        _ranks.require_equal(self._name, params)
+        loss, gradients, examples, _ = full_gradient(
+            self._name, closure, params, batches, size
+        )
+        self.oracle_calls["full"] += examples
+        if not math.isfinite(loss):
+            raise RuntimeError(
+                f"{self._name}: expected a finite loss, got {loss} after "
+                f"{self.progress['epoch']} epochs; lower lr{self._other_remedy()}"
+            )
+        for p, gradient in zip(params, gradients, strict=True):
+            kept = self.state[p]
+            if gradient is None:
+                kept.pop("full_gradient", None)
+                continue
+            kept["full_gradient"] = gradient
+            kept["snapshot"] = p.detach().clone()
+            if self.averaging:
+                kept["average"] = p.detach().clone()
+        self.progress.update(open=True, step=0)
+        return loss
+
+    def _other_remedy(self) -> str:
+        return ""
+
+    @torch.no_grad()
+    def step(
+        self, closure: Callable[[], Any] | None = None, num_examples: float = 1
+    ) -> Any:
+        """Make one step on a mini-batch.
+
+        Parameters
+        ----------
+        closure
+            Called twice, at the snapshot and at the parameters.
+        num_examples
+            Examples behind the closure, for ``oracle_calls``.
+
+        Returns
+        -------
+        Tensor
+            What the closure returned at the parameters before the step.
+        """
+        if closure is None:
+            raise TypeError(
+                f"closure: {self._name}.step expected a function that computes the loss"
+                " and calls backward(), as it evaluates it twice; got None"
+            )
+        if not self.progress["open"]:
+            raise RuntimeError(
+                f"{self._name}: expected snapshot(closure, batches) before the first "
+                "step of an epoch, to take the full gradient"
+            )
+        params = [p for group in self.param_groups for p in group["params"]]
+        active = [p for group in self.param_groups for p in self._active(group)]
+        kept = [self.state[p] for p in active]
+        v = [one["full_gradient"].clone() for one in kept]
+        here = [p.clone() for p in active]
+        random = RandomState(active)
+        try:
+            _copy(active, [one["snapshot"] for one in kept])
+            evaluate(self._name, closure, params)
+            _add_gradients(v, active, -1)
+        finally:
+            _copy(active, here)
+        random.restore()
+        loss = evaluate(self._name, closure, params)
+        _add_gradients(v, active, 1)
+        self.oracle_calls["snapshot"] += num_examples
+        self.oracle_calls["iterate"] += num_examples
+        self.progress["step"] += 1
+        directions = dict(zip(active, v, strict=True))
+        for group in self.param_groups:
+            self._move(group, directions)
+        return loss
+
+    def _move(self, group: dict[str, Any], directions: dict[Tensor, Tensor]) -> None:
+        params = self._active(group)
+        if not params:
+            return
+        v = [directions[p] for p in params]
+        if group["weight_decay"]:
+            torch._foreach_add_(v, params, alpha=group["weight_decay"])
+        self._pull(v, params)
+        torch._foreach_add_(params, v, alpha=-group["lr"])
+        if self.averaging:
+            averages = [self.state[p]["average"] for p in params]
+            torch._foreach_lerp_(averages, params, 1 / self.progress["step"])
+
+    def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
+        """Add the gradient of further regularisers: none."""
+
+    def _active(self, group: dict[str, Any]) -> list[Tensor]:
+        return [
+            p
+            for p in group["params"]
+            if p.requires_grad and "full_gradient" in self.state.get(p, ())
+        ]
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Put the mean of the epoch's iterates into the parameters.
+
+        To be called before they are evaluated or saved as a result; ``snapshot()``
+        calls it if you do not.
+        """
+        if not self.progress["open"]:
+            return
+        if self.averaging and self.progress["step"]:
+            for group in self.param_groups:
+                active = self._active(group)
+                _copy(active, [self.state[p]["average"] for p in active])
+        self.progress.update(open=False, step=0, epoch=self.progress["epoch"] + 1)
+
+    def epoch(
+        self,
+        closure: Callable[[Any], Any],
+        batches: Iterable[Any],
+        *,
+        steps: int | None = None,
+        size: Size = num_examples,
+    ) -> float:
+        """Make one epoch: a snapshot, steps, the mean.
+
+        Parameters
+        ----------
+        closure
+            ``closure(batch)``: ``backward()`` on the mean loss of a batch; returns it.
+        batches
+            A list or another sequence, from which the steps draw uniformly with
+            replacement; or a ``DataLoader``, whose order they follow.
+        steps
+            Number of steps; as many as there are batches if None.
+        size
+            Number of examples of a batch: its weight in the full gradient.
+
+        Returns
+        -------
+        float
+            Mean loss over all examples at the snapshot, without the regulariser.
+        """
+        require_repeatable(f"{self._name}.epoch", batches)
+        loss = self.snapshot(closure, batches, size=size)
+        for batch in draw(batches, steps, self.generator):
+            self.step(partial(closure, batch), num_examples=size(batch))
+        self.end_epoch()
+        return loss
+
+
+def _add_gradients(into: list[Tensor], params: list[Tensor], sign: int) -> None:
+    """A parameter that a mini-batch leaves out has gradient 0 there."""
+    for one, p in zip(into, params, strict=True):
+        if p.grad is not None:
+            one.add_(p.grad, alpha=sign)
+
+
+def _copy(into: list[Tensor], values: list[Tensor]) -> None:
+    if into:
+        torch._foreach_copy_(into, values)

@@ -1,0 +1,277 @@
+"""What users get wrong, in words: argument, expectation, finding, remedy."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
+from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa
+
+
+def weight():
+    return nn.Parameter(torch.zeros(2))
+
+
+def linear_closure(w):
+    def closure(batch=None):
+        loss = w.sum()
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def raises(kind, message, call, *args, **options):
+    with pytest.raises(kind, match=re.escape(message)):
+        call(*args, **options)
+
+
+def svrg(**options):
+    return SVRG([weight()], **{"lr": 0.1, **options})
+
+
+def casimir(*args, **options):
+    return CasimirSVRG([weight()], *args, **options)
+
+
+def prox(lr=1.0, **options):
+    return ProxLinear(nn.Linear(2, 1), lr, **{"inner": torch.optim.SGD, **options})
+
+
+RULE = {"smoothness": 4.0, "num_batches": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "build", "options"),
+    [
+        (ValueError, "lr: expected a positive number, got -1", svrg, {"lr": -1}),
+        (ValueError, "lr: expected a positive number, got inf", svrg, {"lr": 1e999}),
+        (TypeError, "lr: expected a number, got str", svrg, {"lr": "0.1"}),
+        (
+            ValueError,
+            "weight_decay: expected a number of at least 0, got -0.1",
+            svrg,
+            {"weight_decay": -0.1},
+        ),
+        (
+            TypeError,
+            "generator: expected a torch.Generator, got int",
+            svrg,
+            {"generator": 3},
+        ),
+        (
+            ValueError,
+            "kappa: expected a number, or smoothness and num_batches",
+            casimir,
+            {"lr": 0.1},
+        ),
+        (ValueError, "lr: expected a step size, or smoothness", casimir, {"kappa": 1}),
+        (
+            ValueError,
+            "kappa: expected a positive number, got 0",
+            casimir,
+            {"lr": 1.0, "kappa": 0},
+        ),
+        (
+            TypeError,
+            "num_batches: expected an int, got 2.0",
+            casimir,
+            {"smoothness": 4.0, "num_batches": 2.0},
+        ),
+        (
+            ValueError,
+            "smoothness: expected a positive number, got 0",
+            casimir,
+            {"smoothness": 0, "num_batches": 2},
+        ),
+        (
+            ValueError,
+            "warm_start: expected one of ('prox-center', 'extrapolation', "
+            "'prev-iterate'), got 'center'",
+            casimir,
+            {**RULE, "warm_start": "center"},
+        ),
+        (
+            ValueError,
+            "stop: expected one of ('budget', 'relative'), got 'gap'",
+            casimir,
+            {**RULE, "stop": "gap"},
+        ),
+        (
+            ValueError,
+            "epochs: expected at least 1, got 0",
+            casimir,
+            {**RULE, "epochs": 0},
+        ),
+        (
+            TypeError,
+            "smoothing: expected an object with an attribute mu, such as "
+            "losses.L2(mu, k), got float",
+            casimir,
+            {**RULE, "smoothing": 1.0},
+        ),
+        (
+            ValueError,
+            "mu: expected a positive number, got 0",
+            casimir,
+            {**RULE, "smoothing": SimpleNamespace(mu=1.0), "mu": 0},
+        ),
+        (
+            ValueError,
+            "schedule: expected no num_batches, kappa, mu or decreasing beside it",
+            casimir,
+            {**RULE, "schedule": CasimirSchedule(0.0, 1.0)},
+        ),
+        (ValueError, "lr: expected a positive number, got 0", prox, {"lr": 0}),
+        (ValueError, "epochs: expected at least 1, got 0", prox, {"epochs": 0}),
+        (
+            ValueError,
+            "accept: expected one of ('if-better', 'always'), got 'never'",
+            prox,
+            {"accept": "never"},
+        ),
+        (
+            ValueError,
+            "tolerance: expected a positive number, got 0",
+            prox,
+            {"tolerance": 0},
+        ),
+        (
+            ValueError,
+            "smoothness: expected an estimate for the default inner solver, got None",
+            prox,
+            {"inner": None},
+        ),
+        (
+            ValueError,
+            "params: expected parameters of the model, got 1 that it does not have",
+            prox,
+            {"params": [weight()]},
+        ),
+        (
+            ValueError,
+            "smoothness: expected a positive number, got -1",
+            svrg_kappa,
+            {"smoothness": -1, "num_batches": 3, "weight_decay": 0.1},
+        ),
+    ],
+)
+def test_arguments(kind, message, build, options):
+    raises(kind, message, build, **options)
+
+
+def test_step_before_snapshot_and_without_closure():
+    optimizer = svrg()
+    raises(TypeError, "SVRG.step expected a function that computes", optimizer.step)
+    raises(
+        RuntimeError,
+        "SVRG: expected snapshot(closure, batches) before the first step",
+        optimizer.step,
+        lambda: None,
+    )
+    optimizer.end_epoch()  # without effect
+    assert optimizer.progress["epoch"] == 0
+
+
+def test_closures_that_return_no_loss():
+    w = weight()
+    optimizer = SVRG([w], lr=0.1)
+    message = "SVRG: expected the closure to return the mean loss of its examples, got "
+    raises(TypeError, message + "NoneType", optimizer.snapshot, lambda: None)
+    vector = lambda: w * 1  # noqa: E731
+    raises(TypeError, message + "a tensor of shape (2,)", optimizer.snapshot, vector)
+
+
+def test_batches_that_are_none():
+    w = weight()
+    optimizer = SVRG([w], lr=0.1)
+    closure = linear_closure(w)
+    message = "batches: SVRG expected at least one example, got 0"
+    raises(ValueError, message, optimizer.epoch, closure, [])
+    message = (
+        "batches: expected batches with a tensor or a length, to weigh them by their "
+        "number of examples, got object; give size="
+    )
+    raises(TypeError, message, optimizer.epoch, closure, [object()])
+    message = (
+        "batches: SVRG.epoch goes over them several times: expected a list or a "
+        "DataLoader, got list_iterator; wrap it in list()"
+    )
+    raises(TypeError, message, optimizer.epoch, closure, iter([1]))
+    relative = CasimirSVRG([w], **RULE, stop="relative")
+    message = 'batches: CasimirSVRG with stop="relative" goes over them several times'
+    raises(TypeError, message, relative.snapshot, closure, iter([1]))
+
+
+def test_sparse_gradients():
+    embedding = nn.Embedding(4, 2, sparse=True)
+    optimizer = SVRG(embedding.parameters(), lr=0.1)
+
+    def closure():
+        loss = embedding(torch.tensor([1])).sum()
+        loss.backward()
+        return loss
+
+    message = (
+        "SVRG: expected dense gradients, got a sparse one for a parameter of shape "
+        "(4, 2); build its embedding with sparse=False"
+    )
+    raises(RuntimeError, message, optimizer.snapshot, closure)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loss_that_is_not_finite(value):
+    w = weight()
+
+    def closure():
+        loss = (w * value).sum()
+        loss.backward()
+        return torch.tensor(value)
+
+    message = f"SVRG: expected a finite loss, got {value} after 0 epochs; lower lr"
+    raises(RuntimeError, message, SVRG([w], lr=0.1).snapshot, closure)
+    message = 'lower lr, raise smoothness, or use warm_start="prev-iterate"'
+    raises(RuntimeError, message, CasimirSVRG([w], **RULE).snapshot, closure)
+
+
+def test_state_of_another_optimizer():
+    w = weight()
+    adam = torch.optim.Adam([w]).state_dict()
+    plain = SVRG([w], lr=0.1).state_dict()
+    casimir = CasimirSVRG([w], **RULE)
+    message = (
+        "state_dict: expected one that SVRG.state_dict() returned, got one without "
+        "['generator', 'oracle_calls', 'progress']"
+    )
+    raises(ValueError, message, SVRG([w], lr=0.1).load_state_dict, adam)
+    message = "expected one that CasimirSVRG.state_dict() returned, got one without ["
+    raises(ValueError, message, casimir.load_state_dict, plain)
+
+
+def test_mu_of_an_optimizer_without_smoothing():
+    for optimizer in (casimir(**RULE), prox()):
+        message = "mu: expected an optimizer built with smoothing= or mu=, got one"
+        raises(ValueError, message, setattr, optimizer, "mu", 1.0)
+        assert optimizer.mu == 0
+    optimizer = casimir(**RULE, mu=1.0)
+    message = "mu: expected a positive number, got 0"
+    raises(ValueError, message, setattr, optimizer, "mu", 0)
+
+
+def test_prox_linear_groups_and_batches():
+    optimizer = prox()
+    message = "ProxLinear.add_param_group: expected all groups in the constructor"
+    raises(RuntimeError, message, optimizer.add_param_group, {"params": [weight()]})
+    message = "batches: ProxLinear.step goes over them several times"
+    raises(TypeError, message, optimizer.step, linear_closure(weight()), iter([1]))
+
+
+def test_generator_on_another_device():
+    class Elsewhere(torch.Generator):
+        device = torch.device("cuda")
+
+    message = "generator: expected one on the cpu, which draws the order of batches"
+    raises(TypeError, message, svrg, generator=Elsewhere())

@@ -1,0 +1,138 @@
+"""SVRG and Casimir on a chain: a resumed run equals an uninterrupted one."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from smoothsp.losses import L2, StructuralHinge
+from smoothsp.optim import SVRG, CasimirSVRG
+from smoothsp.oracles import Chain
+from tests.optim.problems import seeded
+
+VARIANTS = {
+    "svrg": lambda p, s: SVRG(p, 0.05, 0.01, generator=seeded()),
+    "const": lambda p, s: CasimirSVRG.const(
+        p,
+        smoothness=8.0,
+        num_batches=6,
+        weight_decay=0.01,
+        smoothing=s,
+        generator=seeded(),
+    ),
+    "adapt": lambda p, s: CasimirSVRG.adapt(
+        p,
+        0.05,
+        weight_decay=0.01,
+        smoothing=s,
+        warm_start="extrapolation",
+        generator=seeded(),
+    ),
+    "relative": lambda p, s: CasimirSVRG(
+        p,
+        smoothness=8.0,
+        kappa=0.5,
+        smoothing=s,
+        decreasing=True,
+        stop="relative",
+        warm_start="prev-iterate",
+        generator=seeded(),
+    ),
+}
+
+
+def tagging():
+    generator = seeded(7)
+    x = torch.randn(24, 5, 4, generator=generator, dtype=torch.float64)
+    tags = x[..., :3].argmax(-1)
+    return list(zip(x.split(4), tags.split(4), strict=True))
+
+
+def tagger(variant):
+    torch.manual_seed(1)
+    model = nn.ModuleList([nn.Linear(4, 3), nn.Linear(3, 3, bias=False)]).double()
+    hinge = StructuralHinge(L2(mu=1.0, k=3))
+    optimizer = VARIANTS[variant](model.parameters(), hinge.smoothing)
+
+    def closure(batch):
+        chain = Chain(model[0](batch[0]), model[1].weight)
+        loss = hinge(chain, batch[1])
+        loss.backward()
+        return loss
+
+    return model, hinge, optimizer, closure
+
+
+def on_disk(state):
+    """What torch.save and the restricted torch.load make of it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_resumed_run_equals_uninterrupted_bit_for_bit(variant):
+    batches = tagging()
+    model, hinge, optimizer, closure = tagger(variant)
+    for _ in range(3):
+        optimizer.epoch(closure, batches)
+    states = on_disk([model.state_dict(), optimizer.state_dict()])
+    for _ in range(4):
+        optimizer.epoch(closure, batches)
+
+    again, other_hinge, resumed, other = tagger(variant)
+    again.load_state_dict(states[0])
+    resumed.load_state_dict(states[1])
+    for _ in range(4):
+        resumed.epoch(other, batches)
+    same = zip(model.parameters(), again.parameters(), strict=True)
+    assert all(torch.equal(p, q) for p, q in same)
+    assert resumed.progress == optimizer.progress
+    assert resumed.oracle_calls == optimizer.oracle_calls
+    assert hinge.smoothing.mu == other_hinge.smoothing.mu
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_run_resumed_in_the_middle_of_an_epoch(variant):
+    batches = tagging()
+    model, _, optimizer, closure = tagger(variant)
+    optimizer.epoch(closure, batches)
+    optimizer.snapshot(closure, batches)
+    for batch in batches[:3]:
+        optimizer.step(lambda batch=batch: closure(batch))
+    again, _, resumed, other = tagger(variant)
+    again.load_state_dict(model.state_dict())
+    resumed.load_state_dict(optimizer.state_dict())
+    for one, call in ((optimizer, closure), (resumed, other)):
+        for batch in batches[3:]:
+            one.step(lambda batch=batch, call=call: call(batch))
+        one.end_epoch()
+        one.epoch(call, batches)
+    same = zip(model.parameters(), again.parameters(), strict=True)
+    assert all(torch.equal(p, q) for p, q in same)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_trains_a_chain_with_a_smoothed_hinge(variant):
+    batches = tagging()
+    _, _, optimizer, closure = tagger(variant)
+    losses = [optimizer.epoch(closure, batches) for _ in range(15)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_snapshot_steps_end_epoch_are_an_epoch():
+    batches = tagging()
+    model, _, optimizer, closure = tagger("const")
+    optimizer.epoch(closure, batches)
+    again, _, other, call = tagger("const")
+    drawn = torch.randint(len(batches), (len(batches),), generator=other.generator)
+    other.snapshot(call, batches)
+    for i in drawn.tolist():
+        other.step(lambda i=i: call(batches[i]))
+    other.snapshot(call, batches)  # ends the epoch before
+    assert other.progress["outer"] == 1
+    iterates = [other.state[p]["iterate"] for p in again.parameters()]
+    same = zip(model.parameters(), iterates, strict=True)
+    assert all(torch.equal(p, w) for p, w in same)

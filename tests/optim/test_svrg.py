@@ -1,0 +1,157 @@
+"""SVRG: its formula, its rate, its batches."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+from smoothsp.optim import SVRG
+from tests.optim.problems import ridge, ridge_gradient, seeded, squares, svrg_on
+
+
+@pytest.mark.parametrize("averaging", [True, False])
+def test_an_epoch_is_the_formula(averaging):
+    problem = ridge()
+    w, optimizer = svrg_on(problem, averaging=averaging)
+    batches, closure = problem.batches(10), squares(w)
+    with torch.no_grad():
+        w.add_(1.0)
+    x = start = w.detach().clone()
+    full, mean = ridge_gradient(problem, start), torch.zeros_like(start)
+    for epoch in range(2):
+        optimizer.snapshot(closure, batches)
+        for t, k in enumerate([2, 0, 2, 1], 1):
+            optimizer.step(lambda k=k: closure(batches[k]))
+            rows = slice(10 * k, 10 * k + 10)
+            v = (
+                ridge_gradient(problem, x, rows)
+                - ridge_gradient(problem, start, rows)
+                + full
+            )
+            x = x - 0.15 * (v + problem.weight_decay * x)
+            mean = mean + (x - mean) / t
+            assert_close(w.detach(), x)
+        optimizer.end_epoch()
+        x = start = mean if averaging else x
+        assert_close(w.detach(), x)
+        full, mean = ridge_gradient(problem, start), torch.zeros_like(start)
+        assert optimizer.progress["epoch"] == epoch + 1
+
+
+def test_converges_linearly_to_the_exact_optimum():
+    problem = ridge()
+    w, optimizer = svrg_on(problem)
+    errors = []
+    for _ in range(60):
+        optimizer.epoch(squares(w), problem.batches(2))
+        errors.append(float((w.detach() - problem.best).norm()))
+    assert errors[-1] < 1e-12
+    assert errors[29] < 1e-3 * errors[9]
+
+
+def test_sgd_with_the_same_steps_does_not_converge():
+    problem = ridge()
+    w = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    sgd = torch.optim.SGD([w], 0.15, weight_decay=problem.weight_decay)
+    batches, generator = problem.batches(2), seeded()
+    for _ in range(1200):
+        sgd.zero_grad()
+        squares(w)(batches[torch.randint(20, (), generator=generator)])
+        sgd.step()
+    assert (w.detach() - problem.best).norm() > 1e-2
+
+
+def test_full_gradient_weighs_unequal_batches_by_their_examples():
+    problem = ridge(n=10)
+    w, optimizer = svrg_on(problem)
+    loss = optimizer.snapshot(squares(w), problem.batches(4))  # 4, 4 and 2 examples
+    assert_close(
+        optimizer.state[w]["full_gradient"], ridge_gradient(problem, w.detach())
+    )
+    assert loss == pytest.approx(float(problem.y.square().mean() / 2))
+
+
+def test_full_gradient_by_one_closure_is_that_by_batches():
+    problem = ridge()
+    w, optimizer = svrg_on(problem)
+    whole = (problem.X, problem.y)
+    assert optimizer.snapshot(squares(w), problem.batches(10)) == pytest.approx(
+        optimizer.snapshot(lambda: squares(w)(whole)), rel=1e-12
+    )
+
+
+def test_size_overrides_the_number_of_examples():
+    w = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = SVRG([w], lr=0.1)
+
+    def closure(target):
+        loss = (w - target).square().sum() / 2
+        loss.backward()
+        return loss
+
+    optimizer.snapshot(closure, [1, 5], size=lambda target: target)
+    assert_close(optimizer.state[w]["full_gradient"].item(), -(1 + 25) / 6)
+
+
+def test_data_loader_and_its_generator_resume_with_the_optimizer():
+    problem = ridge()
+    w, optimizer = svrg_on(problem)
+    data = TensorDataset(problem.X, problem.y)
+
+    def load():
+        return DataLoader(data, 8, shuffle=True, generator=optimizer.generator)
+
+    optimizer.epoch(squares(w), load())
+    saved, at = copy.deepcopy(optimizer.state_dict()), w.detach().clone()
+    optimizer.epoch(squares(w), load())
+    ended = w.detach().clone()
+    with torch.no_grad():
+        w.copy_(at)
+    optimizer.load_state_dict(saved)
+    optimizer.epoch(squares(w), load())
+    assert torch.equal(w.detach(), ended)
+
+
+def test_epoch_draws_with_replacement_from_lists_and_follows_loaders():
+    seen = []
+    w = nn.Parameter(torch.zeros(1))
+    optimizer = SVRG([w], lr=0.1, generator=seeded())
+
+    def closure(batch):
+        seen.append(int(batch))
+        loss = (w * batch).sum()
+        loss.backward()
+        return loss
+
+    items = [torch.tensor([i]) for i in range(6)]
+    optimizer.epoch(closure, items, steps=40)
+    assert seen[:6] == list(range(6))  # the full gradient
+    drawn = seen[6::2]
+    assert len(drawn) == 40 and set(drawn) == set(range(6))
+    assert seen[7::2] == drawn  # both gradients of a step on the same batch
+    seen.clear()
+    loader = DataLoader(torch.arange(4), batch_size=1)
+    optimizer.epoch(closure, loader, steps=6)
+    assert seen[4::2] == [0, 1, 2, 3, 0, 1]
+
+
+def test_oracle_calls_are_counted_in_examples():
+    problem = ridge()
+    w, optimizer = svrg_on(problem)
+    optimizer.epoch(squares(w), problem.batches(8), steps=3)
+    assert optimizer.oracle_calls == {"iterate": 24, "snapshot": 24, "full": 40}
+
+
+def test_same_seed_same_run_and_another_seed_another():
+    def run(seed):
+        torch.manual_seed(seed)
+        problem = ridge()
+        w, optimizer = svrg_on(problem, generator=None)
+        optimizer.epoch(squares(w), problem.batches(2))
+        return w.detach()
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
