@@ -54,7 +54,6 @@ class LinearChain(nn.Module):
     The three parameters are the whole state dict, so that one saved by a CRF layer with
     these names loads as it is. Emissions are ``(batch, time, num_tags)``, masks
     ``(batch, time)`` bool with holes and left padding allowed, as in ``oracles.Chain``.
-    Runs on the CPU.
 
     Examples
     --------

@@ -9,11 +9,13 @@ start, end, steps and lengths. Address 0 for steps and lengths: all positions ar
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels import chain_lanes_cpu, chain_max_lanes_cpu
+from smoothsp._kernels import chain_lanes_cpu, chain_max_lanes_cpu, chain_states_cpu
 from smoothsp._kernels.chain_check_cpu import FINE, find_fault
-from smoothsp._kernels.chain_path_cpu import score
+from smoothsp._kernels.chain_path_cpu import count, score
 from smoothsp._kernels.chain_weights_cpu import weigh_residual
+from smoothsp._kernels.lanes import lanes_pay
 from smoothsp._kernels.memory import at
+from smoothsp._kernels.states import ROWS
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
@@ -56,6 +58,26 @@ def _longest_first(lengths, T):
     return order
 
 
+@njit(error_model="numpy")
+def _scores(chain, paths, scores):
+    """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
+    B, T = paths.shape
+    fault = np.empty(B, np.int64)
+    score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
+    return -1
+
+
+@njit(error_model="numpy")
+def _row_weights(B, weight, weights, zeros):
+    found = np.full(B, zeros.dtype.type(weight))
+    if weights != 0:
+        found[:] = at(weights, (B,), zeros)
+    return found
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def positions(B, T, mask, steps, lengths):
     """Fill steps[B, T], the real positions of a row before the others, and lengths."""
@@ -96,8 +118,7 @@ def decode(
     groups = (B + 7) // 8
     chain_max_lanes_cpu.viterbi(0, groups, *chain, order, eight, found)
     scores = np.empty((B, 1))
-    fault = np.empty(B, np.int64)
-    score(0, B, *chain, found.reshape(B, 1, T), scores, fault)
+    _scores(chain, found, scores)
     at(value, (B,), zeros)[:] = scores[:, 0]
 
 
@@ -132,11 +153,9 @@ def log_likelihood(
     real, sizes = chain[4], chain[5]
     paths = at(labels, (B, T), np.int64)
     scores = np.empty((B, 1))
-    fault = np.empty(B, np.int64)
-    score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
-    for b in range(B):
-        if fault[b] >= 0:
-            return b * T + fault[b]
+    wrong = _scores(chain, paths, scores)
+    if wrong >= 0:
+        return wrong
     log_z = np.empty(B)
     nodes = at(emissions_grad, (B, T, S), zeros)
     edges = np.empty((B, 1, S, S), zeros.dtype)
@@ -144,18 +163,21 @@ def log_likelihood(
     tails = np.empty((B, S), zeros.dtype)
     pending = np.ones(B, np.bool_)
     order = _longest_first(sizes, T)
-    groups = (B + len(zeros) - 1) // len(zeros)
     limits = np.finfo(zeros.dtype)
     ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
-    chain_lanes_cpu.forward_backward(
-        0, groups, *chain, order, zeros, ceiling, pending,
-        log_z, nodes, edges, heads, tails,
-    )  # fmt: skip
+    if lanes_pay(B, S, len(zeros)):
+        chain_lanes_cpu.forward_backward(
+            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
+    else:
+        chain_states_cpu.forward_backward(
+            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
     if pending.any():
         return UNSAFE
-    row_weights = np.full(B, zeros.dtype.type(weight))
-    if weights != 0:
-        row_weights[:] = at(weights, (B,), zeros)
+    row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
         # where the labels are nearly sure, rounding may lift it above its bound
@@ -166,4 +188,73 @@ def log_likelihood(
         nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
         at(end_grad, (S,), zeros),
     )  # fmt: skip
+    return DONE
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def violation(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    labels,
+    weight,
+    weights,
+    cost_scale,
+    emissions_grad,
+    transitions_grad,
+    start_grad,
+    end_grad,
+    total,
+):
+    """Fill ``total``, the weighted sum of the margin violations of labels[B, T].
+
+    And its gradients; the cost of an output is ``cost_scale`` times its wrong labels.
+    Arguments and result as ``log_likelihood``.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    real, sizes = chain[4], chain[5]
+    paths = at(labels, (B, T), np.int64)
+    scores = np.empty((B, 1))
+    wrong = _scores(chain, paths, scores)
+    if wrong >= 0:
+        return wrong
+    costly = chain[0].copy()
+    cost = zeros.dtype.type(cost_scale)
+    for b in range(B):
+        for n in range(sizes[b]):
+            t = real[b, n]
+            gold = paths[b, t]
+            keep = costly[b, t, gold]
+            for s in range(S):
+                costly[b, t, s] += cost
+            costly[b, t, gold] = keep
+    augmented = (costly, *chain[1:])
+    best = np.empty((B, T), np.int64)
+    order = _longest_first(sizes, T)
+    chain_max_lanes_cpu.viterbi(0, (B + 7) // 8, *augmented, order, np.zeros(8), best)
+    highest = np.empty((B, 1))
+    _scores(augmented, best, highest)
+    row_weights = _row_weights(B, weight, weights, zeros)
+    sum_ = 0.0
+    for b in range(B):
+        sum_ += row_weights[b] * (highest[b, 0] - scores[b, 0])
+    at(total, (1,), zeros)[0] = sum_
+    nodes = at(emissions_grad, (B, T, S), zeros)
+    nodes[:] = 0
+    moves = np.zeros((1, 1, S, S))
+    ends = np.zeros((2, S))
+    found = (nodes, moves, ends[0], ends[1])
+    column = row_weights.reshape(B, 1)
+    count(0, B, column, best.reshape(B, 1, T), real, sizes, True, *found)
+    count(0, B, -column, paths.reshape(B, 1, T), real, sizes, True, *found)
+    at(transitions_grad, (S, S), zeros)[:] = moves[0, 0]
+    at(start_grad, (S,), zeros)[:] = ends[0]
+    at(end_grad, (S,), zeros)[:] = ends[1]
     return DONE

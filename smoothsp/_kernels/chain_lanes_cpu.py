@@ -1,19 +1,11 @@
 """The scaled recursion with one sequence per lane of a vector, for shared transitions.
 
-As many rows as a vector has lanes go through time together. With the letters of
-``chain_scaled_cpu``,
-
-    forward    a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,     c_t: a_t sums to 1
-    backward   b_t(i) = sum_j E(i, j) w_{t+1}(j) b_{t+1}(j) / z_t,  z_t: sum a_t b_t = 1
-    nodes      a_t(s) b_t(s)
-    edges      E(i, j) sum_t a_{t-1}(i) w_t(j) b_t(j) / z_{t-1}
-
-What underflows at step t, a factor below ``tiny``, is multiplied by at most
-``b_t / z_{t-1}``: while these stay below ``eps / (S^2 T tiny)``, all losses together
-are below one rounding error. A row that breaks this bound stays pending.
+The recursion and the bound on what may be lost are those of ``chain_states_cpu``; as
+many rows as a vector has lanes go through time together.
 
 Lanes never mix: the bits of a row do not depend on the rows beside it. Arrays of a
-group are flat, ``[T, S, L]``; L lanes.
+group are flat, ``[T, S, L]``; L lanes. A lane is idle past the length of its row, with
+``b = 0`` there.
 """
 
 import math
@@ -21,8 +13,22 @@ import math
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.exponentials import exponentials, transposed
+from smoothsp._kernels.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.lanes import outer_sums, product
-from smoothsp._kernels.simd import exp, fma, larger, load, splat, store, where_below
+from smoothsp._kernels.long_sums import BLOCK, add
+from smoothsp._kernels.simd import (
+    aligned,
+    fma,
+    larger,
+    load,
+    span,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.simd_exp import exp, exponent, mantissa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -48,208 +54,206 @@ def forward_backward(
 ):
     """Fill the rows ``order[first * L : last * L]``; clear ``pending`` where safe.
 
-    ``zeros`` has L entries of the dtype to compute in, ``order`` sorts the wanted rows
-    by length, so that few lanes idle. Outputs as in ``chain_scaled_cpu``.
+    ``zeros`` has L entries of the dtype to compute in, ``order`` lists the wanted rows,
+    in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
+    ``chain_scaled_cpu``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
-    weights = np.empty(T * S * L, zeros.dtype)
-    alphas = np.empty(T * S * L, zeros.dtype)
-    pulls = np.empty(T * S * L, zeros.dtype)
-    total = np.empty(S * S * L, np.float64)
+    # a square of lanes more, or one vector, to begin where a vector of the cache does
+    weights = np.empty((T * S + L + 1) * L, zeros.dtype)
+    chances = np.empty((T * S + L + 1) * L, zeros.dtype)
+    total = np.empty((S * S + L + 1) * L, zeros.dtype)
+    lost = np.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype)
+    alphas = np.empty((T * S + 1) * L, zeros.dtype)
+    inverses = np.empty((T + 1) * L, zeros.dtype)
+    now = np.empty((S + 1) * L, zeros.dtype)
+    row = np.empty(T * S, emissions.dtype)
     ends = np.empty(L, zeros.dtype)
-    safe = np.empty(L, np.bool_)
-    log_z = np.empty(L, np.float64)
-    move, top, tail, last_top = _exponentials(transitions, end, zeros)
+    # what was taken out, its loss; exponents and mantissas of inverses; reach; last z
+    found = np.empty((6, L), zeros.dtype)
+    move = np.empty(S * S + L, zeros.dtype)
+    back = np.empty(S * S, zeros.dtype)
+    tail = np.empty(S + L, zeros.dtype)
+    top, last_top = _take_exponentials(transitions, end, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]
-        N = _gather(emissions, start, steps, lengths, rows, weights, ends)
-        _forward(N, S, move, top, zeros, ends, weights, alphas, log_z)
+        N = lengths[rows[0]]
+        for x in range(L):
+            ends[x] = lengths[rows[x]] if x < len(rows) else 0
+        gather(emissions, steps, lengths, rows, N, row, zeros, weights)
+        _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found)
         _backward(
-            N, S, move.T.copy(), tail, last_top, zeros, ceiling, ends, weights, alphas,
-            pulls, log_z, safe,
+            N, S, rows, lengths, back, tail, zeros, ends, weights, alphas, now,
+            inverses, chances, found,
         )  # fmt: skip
-        outer_sums(N, S, zeros, alphas, pulls, total)
+        _sum_edges(N, S, zeros, alphas, weights, move, total, lost)
+        turn(N * S, zeros, chances)
+        turn(S * S, zeros, total)
         for x in range(len(rows)):
             b = rows[x]
-            if not safe[x]:
-                continue
-            pending[b] = False
-            value[b] = log_z[x]
-            if lengths[b] < T:
-                nodes[b] = 0
-            for n in range(lengths[b]):
-                t = steps[b, n]
-                for s in range(S):
-                    nodes[b, t, s] = weights[(n * S + s) * L + x]
-            for i in range(S):
-                heads[b, i] = 0
-                tails[b, i] = 0
-                if lengths[b] > 0:
-                    heads[b, i] = nodes[b, steps[b, 0], i]
-                    tails[b, i] = nodes[b, steps[b, lengths[b] - 1], i]
-                for j in range(S):
-                    edges[b, 0, i, j] = total[(i * S + j) * L + x] * move[i, j]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _exponentials(transitions, end, zeros):
-    """E and the exponentials of end, each with the largest score taken out."""
-    S = len(end)
-    move = np.zeros((S, S), zeros.dtype)
-    tail = np.zeros(S, zeros.dtype)
-    top = -np.inf
-    last_top = -np.inf
-    for i in range(S):
-        last_top = max(last_top, end[i])
-        for j in range(S):
-            top = max(top, transitions[0, 0, i, j])
-    for i in range(S):
-        if last_top > -np.inf:
-            tail[i] = math.exp(end[i] - last_top)
-        for j in range(S):
-            if top > -np.inf:
-                move[i, j] = math.exp(transitions[0, 0, i, j] - top)
-    return move, top, tail, last_top
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _gather(emissions, start, steps, lengths, rows, weights, ends):
-    """Potentials of a group, idle lanes 0; returns the length of the longest row."""
-    S = emissions.shape[2]
-    L = len(ends)
-    N = 0
-    for x in range(L):
-        ends[x] = 0
-        if x < len(rows):
-            ends[x] = lengths[rows[x]]
-            N = max(N, lengths[rows[x]])
-    for x in range(L):
-        own = int(ends[x])
-        for n in range(own):
+            own = lengths[b]
+            if own == 0:
+                pending[b] = False
+                value[b] = 0
+            elif 16 * found[4, x] <= ceiling * T * S:
+                pending[b] = False
+                scale = math.log(found[3, x]) + found[2, x] * math.log(2.0)
+                log_z = np.float64(found[0, x]) - found[1, x] + math.log(found[5, x])
+                value[b] = log_z - scale + last_top
+                if own > 1:
+                    value[b] += (own - 1) * top
+        scatter(steps, lengths, rows, pending, row, zeros, chances, nodes)
+        scatter_whole(S * S, rows, pending, zeros, total, edges)
+        for x in range(len(rows)):
             b = rows[x]
-            t = steps[b, n]
+            own = lengths[b]
+            if own == 0:
+                edges[b] = 0
+                heads[b] = 0
+                tails[b] = 0
+                continue
             for s in range(S):
-                weights[(n * S + s) * L + x] = emissions[b, t, s]
-        for s in range(S):
-            if own > 0:
-                weights[s * L + x] += start[s]
-            for n in range(own, N):
-                weights[(n * S + s) * L + x] = 0
-    return N
+                heads[b, s] = nodes[b, steps[b, 0], s]
+                tails[b, s] = nodes[b, steps[b, own - 1], s]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _forward(N, S, move, top, zeros, ends, weights, alphas, log_z):
-    """Weights from potentials, in place; alphas; log_z up to the end scores."""
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _take_exponentials(transitions, end, zeros, move, back, tail):
+    """E, its transpose and the exponentials of end; what was taken out of them."""
+    S = len(end)
+    top = exponentials(span(transitions), 0, S, S, zeros, S, span(move))
+    last_top = exponentials(span(end), 0, 1, S, zeros, S, span(tail))
+    transposed(span(move), S, S, span(back))
+    return top, last_top
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
+    """Weights from potentials, in place; alphas; inverses of their sums, 0 if idle."""
     L = len(zeros)
-    flat = move.reshape(-1)
-    peaks = np.empty(L, zeros.dtype)
-    norms = np.empty(L, zeros.dtype)
-    scale = np.ones(L, np.float64)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
-    ends_v = load(ends, 0)
-    log_z[:] = 0
+    move = span(move)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    now = aligned(now)
+    inverses = aligned(inverses)
+    found = span(found)
+    ends = load(ends, 0)
+    for s in range(S):
+        first = load(weights, s * L) + splat(zeros.dtype.type(start[s]))
+        store(weights, s * L, first)
+        store(now, s * L, one)
+    inverse = one
+    peaks = lost = exponents = zero
+    mantissas = one
     for n in range(N):
         o = n * S * L
         peak = load(weights, o)
         for s in range(1, S):
             peak = larger(load(weights, o + s * L), peak)
+        peaks, lost = add(peaks, lost, peak)
         if n > 0:
-            product(alphas, o - S * L, flat, S, alphas, o, zero, L)
+            product(alphas, o - S * L, move, S, now, 0, zero, L)
         c = zero
         for s in range(S):
             w = exp(load(weights, o + s * L) - peak)
-            a = w
-            if n > 0:
-                a = load(alphas, o + s * L) * w
+            a = load(now, s * L) * inverse * w
             store(weights, o + s * L, w)
             store(alphas, o + s * L, a)
             c = c + a
-        # an idle lane holds 0: left to itself it would grow, or die out, to NaN
-        here = splat(zeros.dtype.type(n))
-        inverse = where_below(here, ends_v, one / c, zero)
-        for s in range(S):
-            store(alphas, o + s * L, load(alphas, o + s * L) * inverse)
-        store(norms, 0, c)
-        store(peaks, 0, peak)
-        for x in range(L):
-            if n < ends[x]:
-                log_z[x] += peaks[x]
-                if n > 0:
-                    log_z[x] += top
-                # few logs, and no product that leaves the range
-                if norms[x] > 1e-100:
-                    scale[x] *= norms[x]
-                else:
-                    log_z[x] += math.log(norms[x])
-                if scale[x] < 1e-200 or scale[x] > 1e200:
-                    log_z[x] += math.log(scale[x])
-                    scale[x] = 1
-    for x in range(L):
-        log_z[x] += math.log(scale[x])
+        # left to itself, an idle lane would grow, or die out, to NaN
+        inverse = where_below(splat(zeros.dtype.type(n)), ends, one / c, zero)
+        store(inverses, n * L, inverse)
+        # the last step of a row is divided by its z instead
+        after = splat(zeros.dtype.type(n + 1))
+        mantissas = mantissas * where_below(after, ends, inverse, one)
+        exponents = exponents + exponent(mantissas)
+        mantissas = mantissa(mantissas)
+    store(found, 0, peaks)
+    store(found, L, lost)
+    store(found, 2 * L, exponents)
+    store(found, 3 * L, mantissas)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _backward(
     N,
     S,
+    rows,
+    lengths,
     back,
     tail,
-    last_top,
     zeros,
-    ceiling,
     ends,
     weights,
     alphas,
-    pulls,
-    log_z,
-    safe,
+    now,
+    inverses,
+    chances,
+    found,
 ):
-    """Nodes in place of weights; pulls ``w_t(j) b_t(j) / z_{t-1}``; log_z; safe."""
+    """Nodes in chances; u in place of w; alphas over c z."""
     L = len(zeros)
-    flat = back.reshape(-1)
-    beta = np.zeros(S * L, zeros.dtype)
-    norms = np.empty(L, zeros.dtype)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
-    ends_v = load(ends, 0)
-    reach = one
-    highest = zero
-    poison = zero
+    back = span(back)
+    tail = span(tail)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    chances = aligned(chances)
+    now = aligned(now)
+    inverses = aligned(inverses)
+    found = span(found)
+    ends = load(ends, 0)
+    reach = zero
+    last_z = one
+    begun = 0
+    for s in range(S):
+        store(now, s * L, zero)
     for n in range(N - 1, -1, -1):
         o = n * S * L
-        # a row begins where it ends, with the end scores; lanes beyond theirs hold 0
         here = splat(zeros.dtype.type(n))
         after = splat(zeros.dtype.type(n + 1))
+        if n < N - 1:
+            product(weights, o + S * L, back, S, now, 0, zero, L)
+        inverse = load(inverses, n * L)
+        before = load(inverses, (n - 1) * L) if n > 0 else zero
+        if begun < len(rows) and lengths[rows[begun]] > n:
+            # rows begin where they end, with the end scores
+            while begun < len(rows) and lengths[rows[begun]] > n:
+                begun += 1
+            z = zero
+            for s in range(S):
+                b = where_below(after, ends, load(now, s * L), splat_at(tail, s))
+                store(now, s * L, b)
+                z = fma(load(alphas, o + s * L), b, z)
+            last_z = where_below(after, ends, last_z, z)
+            inverse = where_below(after, ends, inverse, one / z)
+            inverse = where_below(here, ends, inverse, zero)
         z = zero
         for s in range(S):
-            begins = where_below(here, ends_v, splat(tail[s]), zero)
-            b = where_below(after, ends_v, load(beta, s * L), begins)
-            store(beta, s * L, b)
-            z = fma(load(alphas, o + s * L), b, z)
-        z = where_below(here, ends_v, z, one)
-        inverse = one / z
-        poison = fma(inverse, zero, poison)
-        highest = larger(reach * inverse, highest)
-        reach = one
+            p = o + s * L
+            b = load(now, s * L) * inverse
+            pull = load(weights, p) * b
+            store(now, s * L, b)
+            store(weights, p, pull)
+            z = fma(load(alphas, p), b, z)
+            reach = fma(pull, before, reach) + b
+        share = where_below(here, ends, one / z, zero)
         for s in range(S):
             p = o + s * L
-            b = load(beta, s * L) * inverse
-            reach = larger(b, reach)
-            if n < N - 1:
-                store(pulls, p + S * L, load(pulls, p + S * L) * inverse)
-            store(pulls, p, load(weights, p) * b)
-            store(weights, p, load(alphas, p) * b)
-        store(norms, 0, z)
-        for x in range(L):
-            if n == ends[x] - 1:
-                log_z[x] += math.log(norms[x]) + last_top
-        if n == 0:
-            break
-        product(pulls, o, flat, S, beta, 0, zero, L)
-    store(norms, 0, highest)
-    store(beta, 0, poison)
-    for x in range(L):
-        safe[x] = norms[x] <= ceiling and beta[x] == 0
+            a = load(alphas, p) * share
+            store(chances, p, a * load(now, s * L))
+            store(alphas, p, a * inverse)
+    store(found, 4 * L, reach)
+    store(found, 5 * L, last_z)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
+    outer_sums(
+        aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),
+        aligned(total), aligned(lost),
+    )  # fmt: skip

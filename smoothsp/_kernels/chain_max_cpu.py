@@ -2,11 +2,29 @@
 
 All sums are float64 and run in time order, ``(a + transition) + emission``, as in
 ``chain_path_cpu.score``. Rounding is monotone, so the score of a decoded output is
-never below that of any other output, to the last bit.
+never below that of any other output, to the last bit. Where transitions are shared,
+only prefix scores are kept: which state they came from is asked again, on the way back,
+of the states that the best output visits.
 """
 
 import numpy as np
 from numba import njit
+
+from smoothsp._kernels.max_lanes import viterbi_in_lanes
+from smoothsp._kernels.max_rows import (
+    ROWS,
+    best_labels,
+    load_rows,
+    padded_states,
+    score_prefixes,
+    score_prefixes_of_edges,
+    tables,
+)
+from smoothsp._kernels.max_states import cache_lines
+from smoothsp._kernels.ranking import k_best, workspace
+
+# Fewer rows leave too many lanes idle; with more states, rows pad little.
+ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -20,47 +38,39 @@ def viterbi(
     steps,
     lengths,
     shared,
+    order,
+    gold,
+    cost,
     labels,
+    value,
 ):
-    """Fill labels[B, T] with a maximiser; -1 where there is no real position.
+    """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
 
-    Ties go to the lower state, from the end backwards.
+    For the rows ``order[first:last]``; ``order`` sorts all rows, longest first.
+    ``cost`` is added, in float64, to every emission but those of the labels
+    gold[B, T], which are not looked at where it is 0. Ties go to the lower state, from
+    the end backwards. A row without positions has value 0.
     """
-    T, S = emissions.shape[1], emissions.shape[2]
-    back = np.empty((T, S), np.int32)
-    alpha = np.empty(S, np.float64)
-    best = np.empty(S, np.float64)
-    for b in range(first, last):
-        N = lengths[b]
-        labels[b] = -1
-        if N == 0:
-            continue
-        for s in range(S):
-            alpha[s] = np.float64(start[s]) + emissions[b, steps[b, 0], s]
-        for n in range(1, N):
-            t = steps[b, n]
-            q = 0 if shared else t - 1
-            p = 0 if shared else b
-            for j in range(S):
-                best[j] = alpha[0] + transitions[p, q, 0, j]
-                back[n, j] = 0
-            for i in range(1, S):
-                a = alpha[i]
-                for j in range(S):
-                    reach = a + transitions[p, q, i, j]
-                    back[n, j] = i if reach > best[j] else back[n, j]
-                    best[j] = max(reach, best[j])
-            for j in range(S):
-                alpha[j] = best[j] + emissions[b, t, j]
-        j = 0
-        for s in range(S):
-            alpha[s] += end[s]
-            if alpha[s] > alpha[j]:
-                j = s
-        for n in range(N - 1, 0, -1):
-            labels[b, steps[b, n]] = j
-            j = back[n, j]
-        labels[b, steps[b, 0]] = j
+    B, T, S = emissions.shape
+    if shared and B >= ROWS_FOR_LANES and S < STATES_FOR_LANES:
+        viterbi_in_lanes(
+            first, last, emissions, transitions, start, end, steps, lengths, order,
+            gold, cost, labels, value,
+        )  # fmt: skip
+        return
+    size = min(ROWS, last - first) * T * padded_states(S)
+    alpha = cache_lines(size)
+    back = cache_lines(0 if shared else size)
+    head, moves, columns = tables(transitions, start, end, shared)
+    paths = labels.reshape(B, 1, T)
+    for group in range(first, last, ROWS):
+        rows = order[group : min(group + ROWS, last)]
+        load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha)
+        if shared:
+            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+        else:
+            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
+        best_labels(S, steps, lengths, rows, shared, alpha, columns, back, paths, value)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -74,90 +84,44 @@ def viterbi_topk(
     steps,
     lengths,
     shared,
+    order,
     labels,
     valid,
 ):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
 
-    Each cell (t, j) keeps a sorted list of its at most K best prefixes. The list of a
-    cell is the merge of its predecessors' lists, which are sorted too: K times the best
-    of S heads. Time O(T S^2 K). Ties go to the lower state, so the K best are a prefix
-    of the K + 1 best. Outputs that score -inf are not listed.
+    For the rows ``order[first:last]``. Ties go to the lower state, so the K best are a
+    prefix of the K + 1 best. Outputs that score -inf are not listed.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    algorithm 2 and eq. (19).
+    eq. (19); not by their algorithm 2 but by that of ``ranking``.
     """
-    T, S = emissions.shape[1], emissions.shape[2]
-    K = labels.shape[1]
-    back = np.empty((T, S, K), np.int32)
-    rank = np.empty((T, S, K), np.int32)
-    alpha = np.empty((S, K), np.float64)
-    grown = np.empty((S, K), np.float64)
-    count = np.empty(S, np.int64)
-    grown_count = np.empty(S, np.int64)
-    head = np.empty(S, np.float64)
-    taken = np.empty(S, np.int64)
-    for b in range(first, last):
-        N = lengths[b]
-        labels[b] = -1
-        valid[b] = False
-        if N == 0:
+    B, T, S = emissions.shape
+    P = padded_states(S)
+    size = min(ROWS, last - first) * T * P
+    alpha = cache_lines(size)
+    back = cache_lines(0 if shared else size)
+    head, moves, columns = tables(transitions, start, end, shared)
+    value = np.empty(B, np.float64)
+    space = workspace(T, S, P, labels.shape[1])
+    parts = (emissions, transitions, steps, shared)
+    for group in range(first, last, ROWS):
+        rows = order[group : min(group + ROWS, last)]
+        load_rows(emissions, steps, lengths, rows, steps, 0.0, head, alpha)
+        if shared:
+            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+        else:
+            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
+        best_labels(
+            S, steps, lengths, rows, shared, alpha, columns, back, labels, value
+        )
+        for q in range(len(rows)):
+            b = rows[q]
+            valid[b] = False
+            if lengths[b] > 0 and not value[b] > -np.inf:
+                labels[b] = -1
+                continue
             valid[b, 0] = True
-            continue
-        for s in range(S):
-            alpha[s, 0] = np.float64(start[s]) + emissions[b, steps[b, 0], s]
-            count[s] = 1 if alpha[s, 0] > -np.inf else 0
-        for n in range(1, N):
-            t = steps[b, n]
-            q = 0 if shared else t - 1
-            p = 0 if shared else b
-            for j in range(S):
-                for i in range(S):
-                    taken[i] = 0
-                    head[i] = -np.inf
-                    if count[i] > 0:
-                        head[i] = alpha[i, 0] + transitions[p, q, i, j]
-                k = 0
-                while k < K:
-                    best = 0
-                    for i in range(1, S):
-                        if head[i] > head[best]:
-                            best = i
-                    reach = head[best] + emissions[b, t, j]
-                    if not reach > -np.inf:
-                        break
-                    grown[j, k] = reach
-                    back[n, j, k] = best
-                    rank[n, j, k] = taken[best]
-                    taken[best] += 1
-                    head[best] = -np.inf
-                    if taken[best] < count[best]:
-                        move = transitions[p, q, best, j]
-                        head[best] = alpha[best, taken[best]] + move
-                    k += 1
-                grown_count[j] = k
-            alpha, grown = grown, alpha
-            count, grown_count = grown_count, count
-        for s in range(S):
-            taken[s] = 0
-            head[s] = alpha[s, 0] + end[s] if count[s] > 0 else -np.inf
-        for k in range(K):
-            best = 0
-            for s in range(1, S):
-                if head[s] > head[best]:
-                    best = s
-            if not head[best] > -np.inf:
-                break
-            valid[b, k] = True
-            j = best
-            r = taken[best]
-            for n in range(N - 1, 0, -1):
-                labels[b, k, steps[b, n]] = j
-                i = back[n, j, r]
-                r = rank[n, j, r]
-                j = i
-            labels[b, k, steps[b, 0]] = j
-            taken[best] += 1
-            head[best] = -np.inf
-            if taken[best] < count[best]:
-                head[best] = alpha[best, taken[best]] + end[best]
+            k_best(
+                b, lengths[b], alpha, q * T * P, P, parts, columns, space, labels, valid
+            )

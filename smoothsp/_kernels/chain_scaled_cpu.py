@@ -1,12 +1,12 @@
-"""Sum-product on chains in probability space: scaled forward-backward.
+"""Scaled forward-backward on chains, in probability space, transitions by step.
 
 With ``m_t`` the largest emission at step t, ``w_t(j) = exp(e_t(j) - m_t)`` and
-``E = exp(transitions - top)``, the scaled recursion is
+``E_t = exp(transitions_t - top_t)``, the scaled recursion is
 
-    forward    a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,     c_t: a_t sums to 1
-    backward   b_{t-1}(i) = sum_j E(i, j) w_t(j) b_t(j) / r_t,     r_t: largest b is 1
-    value      sum_t (log c_t + m_t + top) + log sum_s a_N(s) exp(end(s))
-    edges      a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t,             z_t: they sum to 1
+    forward    a_t(j) = w_t(j) sum_i a_{t-1}(i) E_t(i, j) / c_t,   c_t: a_t sums to 1
+    backward   b_{t-1}(i) = sum_j E_t(i, j) w_t(j) b_t(j) / r_t,   r_t: largest b is 1
+    value      sum_t (log c_t + m_t + top_t) + log sum_s a_N(s) exp(end(s))
+    edges      a_{t-1}(i) E_t(i, j) w_t(j) b_t(j) / z_t,           z_t: they sum to 1
 
 A factor below the smallest normal number, ``tiny``, is lost. Every other factor of an
 edge is at most 1, so step t loses at most ``S^2 tiny`` of ``z_t``: while every ``z_t``
@@ -19,8 +19,8 @@ import math
 import numpy as np
 from numba import njit
 
-# Steps between two hand-overs of the running edge counts to float64.
-BLOCK = 64
+from smoothsp._kernels.exponentials import exponentials
+from smoothsp._kernels.simd import span
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
@@ -45,28 +45,21 @@ def forward_backward(
 ):
     """Fill the pending rows that are safe in the dtype of ``zero``; clear ``pending``.
 
-    Outputs: value[B]; nodes[B, T, S]; edges[B, 1, S, S] summed over time when shared,
-    else [B, T - 1, S, S]; heads[B, S] and tails[B, S], the first and last of the nodes.
+    Outputs: value[B]; nodes[B, T, S]; edges[B, T - 1, S, S] (other kernels, for shared
+    transitions: [B, 1, S, S], summed over time); heads[B, S] and tails[B, S], the first
+    and the last of the nodes.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     alphas = np.empty((T, S), zero.dtype)
     weights = np.empty((T, S), zero.dtype)
-    move = np.empty((S, S), zero.dtype)
-    block = np.empty((S, S), zero.dtype)
-    total = np.empty((S, S), np.float64)
+    # rows of whole vectors
+    V = 64 // zero.itemsize
+    P = -(-S // V) * V
+    zeros = np.zeros(V, zero.dtype)
+    move = np.empty((S, P), zero.dtype)
     beta = np.empty(S, zero.dtype)
     pull = np.empty(S, zero.dtype)
     into = np.empty(S, zero.dtype)
-    top = -np.inf
-    if shared:
-        for i in range(S):
-            for j in range(S):
-                top = max(top, transitions[0, 0, i, j])
-        for i in range(S):
-            for j in range(S):
-                move[i, j] = 0
-                if top > -np.inf:
-                    move[i, j] = math.exp(transitions[0, 0, i, j] - top)
     last_top = -np.inf
     for s in range(S):
         last_top = max(last_top, end[s])
@@ -83,7 +76,7 @@ def forward_backward(
         if N == 0:
             pending[b] = False
             continue
-        if last_top == -np.inf or (shared and N > 1 and top == -np.inf):
+        if last_top == -np.inf:
             continue
 
         # forward
@@ -95,7 +88,7 @@ def forward_backward(
             peak = -np.inf
             if n == 0:
                 for s in range(S):
-                    pull[s] = emissions[b, t, s] + start[s]
+                    pull[s] = zero.dtype.type(emissions[b, t, s]) + start[s]
                     peak = max(peak, pull[s])
                 for s in range(S):
                     into[s] = 1
@@ -103,17 +96,10 @@ def forward_backward(
                 for s in range(S):
                     pull[s] = emissions[b, t, s]
                     peak = max(peak, pull[s])
-                if not shared:
-                    top = -np.inf
-                    for i in range(S):
-                        for j in range(S):
-                            top = max(top, transitions[b, t - 1, i, j])
-                    if top == -np.inf:
-                        safe = False
-                        break
-                    for i in range(S):
-                        for j in range(S):
-                            move[i, j] = math.exp(transitions[b, t - 1, i, j] - top)
+                top = _exponentials(b, t, transitions, zeros, move)
+                if top == -np.inf:
+                    safe = False
+                    break
                 for j in range(S):
                     into[j] = 0
                 for i in range(S):
@@ -158,19 +144,9 @@ def forward_backward(
         for s in range(S):
             tails[b, s] = nodes[b, t, s] = alphas[N - 1, s] * beta[s] / z
         log_scale += math.log(scale) + math.log(z) + last_top
-        if shared:
-            total[:] = 0
-            block[:] = 0
         for n in range(N - 1, 0, -1):
             t = steps[b, n]
-            if not shared:
-                top = -np.inf
-                for i in range(S):
-                    for j in range(S):
-                        top = max(top, transitions[b, t - 1, i, j])
-                for i in range(S):
-                    for j in range(S):
-                        move[i, j] = math.exp(transitions[b, t - 1, i, j] - top)
+            _exponentials(b, t, transitions, zeros, move)
             for j in range(S):
                 pull[j] = weights[n, j] * beta[j]
             z = zero[0]
@@ -188,26 +164,20 @@ def forward_backward(
             for i in range(S):
                 a = alphas[n - 1, i] / z
                 nodes[b, steps[b, n - 1], i] = a * beta[i]
-                if shared:
-                    for j in range(S):
-                        block[i, j] += a * pull[j]
-                else:
-                    for j in range(S):
-                        edges[b, t - 1, i, j] = a * move[i, j] * pull[j]
+                for j in range(S):
+                    edges[b, t - 1, i, j] = a * move[i, j] * pull[j]
             for i in range(S):
                 beta[i] /= peak_beta
-            if shared and (n % BLOCK == 0 or n == 1):
-                for i in range(S):
-                    for j in range(S):
-                        total[i, j] += block[i, j]
-                        block[i, j] = 0
         if not safe:
             continue
-        if shared:
-            for i in range(S):
-                for j in range(S):
-                    edges[b, 0, i, j] = total[i, j] * move[i, j]
         for s in range(S):
             heads[b, s] = nodes[b, steps[b, 0], s]
         value[b] = log_scale
         pending[b] = False
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _exponentials(b, t, transitions, zeros, move):
+    S, P = move.shape
+    at = (b * transitions.shape[1] + t - 1) * S * S
+    return exponentials(span(transitions), at, S, S, zeros, P, span(move))

@@ -1,7 +1,7 @@
 """Parts of rows, each times the weight of its row: gradients by the chain rule.
 
-Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. What is shared
-by rows is added up in float64, in the order of the rows.
+Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. What rows
+share is added up in float64, in the order of the rows.
 """
 
 import numpy as np

@@ -4,90 +4,70 @@ Arrays are flat: a vector of S numbers per lane is ``[S, L]`` at an offset. Tile
 four keep what is summed in registers.
 """
 
-import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
-from smoothsp._kernels.simd import fma, larger, load, splat, store
-
-# Steps between two hand-overs of a running sum to float64.
-BLOCK = 64
+from smoothsp._kernels.long_sums import BLOCK, add_at
+from smoothsp._kernels.simd import fma, load, splat_at, store
 
 
-@njit(error_model="numpy", inline="always")
+@register_jitable
+def lanes_pay(rows, S, L):
+    """Whether sums over chains go faster one in each lane than with S over the lanes.
+
+    Measured: lanes should be filled, and what they do not share stay near the core.
+    """
+    groups = (rows + L - 1) // L
+    return S * groups <= 2 * rows and S < 3 * L
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def product(x, o, matrix, S, y, p, zero, L):
     """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, y at p; the same matrix."""
     j = 0
     while j + 4 <= S:
-        y0 = zero
-        y1 = zero
-        y2 = zero
-        y3 = zero
+        a = b = c = d = zero
         for i in range(S):
             v = load(x, o + i * L)
             e = i * S + j
-            y0 = fma(v, splat(matrix[e]), y0)
-            y1 = fma(v, splat(matrix[e + 1]), y1)
-            y2 = fma(v, splat(matrix[e + 2]), y2)
-            y3 = fma(v, splat(matrix[e + 3]), y3)
-        store(y, p + j * L, y0)
-        store(y, p + (j + 1) * L, y1)
-        store(y, p + (j + 2) * L, y2)
-        store(y, p + (j + 3) * L, y3)
+            a = fma(v, splat_at(matrix, e), a)
+            b = fma(v, splat_at(matrix, e + 1), b)
+            c = fma(v, splat_at(matrix, e + 2), c)
+            d = fma(v, splat_at(matrix, e + 3), d)
+        e = p + j * L
+        store(y, e, a)
+        store(y, e + L, b)
+        store(y, e + 2 * L, c)
+        store(y, e + 3 * L, d)
         j += 4
     while j < S:
-        y0 = zero
+        a = zero
         for i in range(S):
-            y0 = fma(load(x, o + i * L), splat(matrix[i * S + j]), y0)
-        store(y, p + j * L, y0)
+            a = fma(load(x, o + i * L), splat_at(matrix, i * S + j), a)
+        store(y, p + j * L, a)
         j += 1
 
 
-@njit(error_model="numpy", inline="always")
-def max_product(x, o, matrix, S, y, p, L):
-    """``y(j) = max_i x(i) + matrix(i, j)``, x at offset o, y at p."""
-    j = 0
-    while j + 4 <= S:
-        v = load(x, o)
-        y0 = v + splat(matrix[j])
-        y1 = v + splat(matrix[j + 1])
-        y2 = v + splat(matrix[j + 2])
-        y3 = v + splat(matrix[j + 3])
-        for i in range(1, S):
-            v = load(x, o + i * L)
-            e = i * S + j
-            y0 = larger(v + splat(matrix[e]), y0)
-            y1 = larger(v + splat(matrix[e + 1]), y1)
-            y2 = larger(v + splat(matrix[e + 2]), y2)
-            y3 = larger(v + splat(matrix[e + 3]), y3)
-        store(y, p + j * L, y0)
-        store(y, p + (j + 1) * L, y1)
-        store(y, p + (j + 2) * L, y2)
-        store(y, p + (j + 3) * L, y3)
-        j += 4
-    while j < S:
-        y0 = load(x, o) + splat(matrix[j])
-        for i in range(1, S):
-            y0 = larger(load(x, o + i * L) + splat(matrix[i * S + j]), y0)
-        store(y, p + j * L, y0)
-        j += 1
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
+    """``total(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def outer_sums(N, S, zeros, x, y, total):
-    """Fill ``total(i, j) = sum over n in [1, N) of x_{n-1}(i) y_n(j)``, in float64.
-
-    x and y are ``[N, S, L]``, total ``[S, S, L]``.
+    x and y are ``[N, S, L]``, total is ``[S, S, L]``; so is ``lost``, scratch, unless N
+    is at most ``BLOCK + 1``. The matrix is the same for all lanes.
     """
-    L = len(zeros)
-    zero = splat(zeros[0])
-    block = np.empty(L, zeros.dtype)
-    total[:] = 0
+    alone = N - 1 <= BLOCK
+    for e in range(0, S * S * L, L):
+        if N < 2 or not alone:
+            store(total, e, zero)
+        if not alone:
+            store(lost, e, zero)
     for first in range(1, N, BLOCK):
         last = min(first + BLOCK, N)
         for i in range(0, S, 4):
             for j in range(0, S, 4):
                 if i + 4 <= S and j + 4 <= S:
-                    _tile(first, last, S, L, i, j, x, y, block, total, zero)
+                    to = (alone, i * S + j, S, L, matrix, total, lost)
+                    _tile(first, last, i, j, x, y, zero, to)
                     continue
                 for u in range(i, min(i + 4, S)):
                     for v in range(j, min(j + 4, S)):
@@ -95,11 +75,15 @@ def outer_sums(N, S, zeros, x, y, total):
                         for n in range(first, last):
                             a = load(x, ((n - 1) * S + u) * L)
                             t = fma(a, load(y, (n * S + v) * L), t)
-                        _add(t, (u * S + v) * L, block, total)
+                        _put(t, 0, (alone, u * S + v, S, L, matrix, total, lost))
+    if not alone:
+        for e in range(S * S):
+            store(total, e * L, load(total, e * L) * splat_at(matrix, e))
 
 
-@njit(error_model="numpy", inline="always")
-def _tile(first, last, S, L, i, j, x, y, block, total, zero):
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _tile(first, last, i, j, x, y, zero, to):
+    S, L = to[2], to[3]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
     for n in range(first, last):
@@ -115,23 +99,26 @@ def _tile(first, last, S, L, i, j, x, y, block, total, zero):
         c0, c1, c2, c3 = fma(v, y0, c0), fma(v, y1, c1), fma(v, y2, c2), fma(v, y3, c3)
         v = load(x, o + 3 * L)
         d0, d1, d2, d3 = fma(v, y0, d0), fma(v, y1, d1), fma(v, y2, d2), fma(v, y3, d3)
-    _add_row(a0, a1, a2, a3, (i * S + j) * L, L, block, total)
-    _add_row(b0, b1, b2, b3, (i * S + S + j) * L, L, block, total)
-    _add_row(c0, c1, c2, c3, (i * S + 2 * S + j) * L, L, block, total)
-    _add_row(d0, d1, d2, d3, (i * S + 3 * S + j) * L, L, block, total)
+    _put_row(a0, a1, a2, a3, 0, to)
+    _put_row(b0, b1, b2, b3, S, to)
+    _put_row(c0, c1, c2, c3, 2 * S, to)
+    _put_row(d0, d1, d2, d3, 3 * S, to)
 
 
-@njit(error_model="numpy", inline="always")
-def _add_row(t0, t1, t2, t3, e, L, block, total):
-    _add(t0, e, block, total)
-    _add(t1, e + L, block, total)
-    _add(t2, e + 2 * L, block, total)
-    _add(t3, e + 3 * L, block, total)
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _put_row(t0, t1, t2, t3, past, to):
+    _put(t0, past, to)
+    _put(t1, past + 1, to)
+    _put(t2, past + 2, to)
+    _put(t3, past + 3, to)
 
 
-@njit(error_model="numpy", inline="always")
-def _add(t, e, block, total):
-    """Add the lanes of t to the float64 numbers at e."""
-    store(block, 0, t)
-    for lane in range(len(block)):
-        total[e + lane] += block[lane]
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _put(t, past, to):
+    """A sum to where it belongs."""
+    alone, e, _, L, matrix, total, lost = to
+    e += past
+    if alone:
+        store(total, e * L, t * splat_at(matrix, e))
+    else:
+        add_at(e * L, total, lost, t)

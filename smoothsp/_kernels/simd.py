@@ -1,19 +1,24 @@
 """Short vectors of floats as values that compiled loops can hold in registers.
 
 A vector has 16 lanes of float32 or 8 of float64, 512 bits; on narrower machines the
-compiler splits it. ``load`` and ``store`` take a one-dimensional contiguous array and
-the offset of the first lane, and check bounds when numba does. The operators + - * /
-work lane by lane. ``exp`` is defined for arguments of at most 0.
+compiler splits it. ``load`` and ``store`` take a one-dimensional contiguous array, or a
+``span`` of one, and the offset of the first lane, and check bounds when numba does. The
+operators + - * / work lane by lane.
 """
 
-import math
 import operator
 
 import numpy as np
 from llvmlite import ir
-from numba import literal_unroll, types
+from numba import types
 from numba.core import cgutils, config
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    models,
+    register_model,
+    type_callable,
+)
 
 
 class Vector(types.Type):
@@ -32,16 +37,64 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, ir.VectorType(element, vector.lanes))
 
 
-def _address(context, builder, array_type, array, offset, lanes):
-    struct = context.make_array(array_type)(context, builder, array)
+class Span(types.Type):
+    """A numba type: where the numbers of an array are, and how many."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(name=f"Span({dtype})")
+
+
+@register_model(Span)
+class _SpanModel(models.StructModel):
+    def __init__(self, manager, span):
+        members = [("data", types.CPointer(span.dtype)), ("nitems", types.intp)]
+        super().__init__(manager, span, members)
+
+
+def _memory(context, builder, kind, value):
+    if isinstance(kind, Span):
+        return cgutils.create_struct_proxy(kind)(context, builder, value=value)
+    return context.make_array(kind)(context, builder, value)
+
+
+def _span(align):
+    @intrinsic
+    def operation(typing, array):
+        kind = Span(array.dtype)
+
+        def code(context, builder, signature, args):
+            memory = _memory(context, builder, signature.args[0], args[0])
+            found = cgutils.create_struct_proxy(kind)(context, builder)
+            start = builder.ptrtoint(memory.data, memory.nitems.type)
+            past = builder.and_(builder.neg(start), start.type(align - 1))
+            past = builder.udiv(past, start.type(array.dtype.bitwidth // 8))
+            found.data = builder.gep(memory.data, [past])
+            found.nitems = builder.sub(memory.nitems, past)
+            return found._getvalue()
+
+        return kind(array), code
+
+    return operation
+
+
+# A contiguous array without the count of its users, which costs time in hot loops; it
+# does not keep the array alive: for arrays that a function is given. The second starts
+# where a whole vector of the cache does, less than one vector later.
+span, aligned = _span(1), _span(64)
+
+
+def address(context, builder, kind, value, offset, lanes):
+    """LLVM code for the place of ``lanes`` numbers from ``offset`` on."""
+    memory = _memory(context, builder, kind, value)
     if config.BOUNDSCHECK:
-        end = builder.add(offset, offset.type(lanes))
+        end = builder.add(offset, lanes)
         low = builder.icmp_signed("<", offset, offset.type(0))
-        high = builder.icmp_signed(">", end, struct.nitems)
+        high = builder.icmp_signed(">", end, memory.nitems)
         with builder.if_then(builder.or_(low, high), likely=False):
             message = "vector is out of bounds of its array"
             context.call_conv.return_user_exc(builder, IndexError, (message,))
-    return builder.gep(struct.data, [offset])
+    return builder.gep(memory.data, [offset])
 
 
 @intrinsic
@@ -51,7 +104,8 @@ def load(typing, array, offset):
 
     def code(context, builder, signature, args):
         kind = context.get_value_type(vector)
-        at = _address(context, builder, signature.args[0], *args, vector.lanes)
+        lanes = args[1].type(vector.lanes)
+        at = address(context, builder, signature.args[0], *args, lanes)
         value = builder.load(builder.bitcast(at, kind.as_pointer()))
         value.align = array.dtype.bitwidth // 8
         return value
@@ -64,7 +118,8 @@ def store(typing, array, offset, vector):
     """Write the lanes at ``offset`` and after."""
 
     def code(context, builder, signature, args):
-        at = _address(context, builder, signature.args[0], *args[:2], vector.lanes)
+        lanes = args[1].type(args[2].type.count)
+        at = address(context, builder, signature.args[0], *args[:2], lanes)
         at = builder.bitcast(at, args[2].type.as_pointer())
         builder.store(args[2], at).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
@@ -73,22 +128,63 @@ def store(typing, array, offset, vector):
 
 
 @intrinsic
+def get(typing, array, offset):
+    """The number at ``offset``; no index counts from the end."""
+
+    def code(context, builder, signature, args):
+        one = args[1].type(1)
+        return builder.load(address(context, builder, signature.args[0], *args, one))
+
+    return array.dtype(array, types.intp), code
+
+
+@intrinsic
+def put(typing, array, offset, x):
+    """Write the number x at ``offset``."""
+
+    def code(context, builder, signature, args):
+        one = args[1].type(1)
+        at = address(context, builder, signature.args[0], *args[:2], one)
+        builder.store(args[2], at)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), code
+
+
+def _spread(builder, x, kind):
+    i32 = ir.IntType(32)
+    nothing = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(nothing, x, i32(0))
+    zeros = ir.Constant(ir.VectorType(i32, kind.count), [0] * kind.count)
+    return builder.shuffle_vector(first, nothing, zeros)
+
+
+@intrinsic
 def splat(typing, x):
     """The scalar x in every lane."""
     vector = Vector(x)
 
     def code(context, builder, signature, args):
-        kind = context.get_value_type(vector)
-        i32 = ir.IntType(32)
-        nothing = ir.Constant(kind, ir.Undefined)
-        first = builder.insert_element(nothing, args[0], i32(0))
-        zeros = ir.Constant(ir.VectorType(i32, kind.count), [0] * kind.count)
-        return builder.shuffle_vector(first, nothing, zeros)
+        return _spread(builder, args[0], context.get_value_type(vector))
 
     return vector(x), code
 
 
-def _llvm(builder, name, *args):
+@intrinsic
+def splat_at(typing, array, offset):
+    """The number at ``offset`` in every lane; no index counts from the end."""
+    vector = Vector(array.dtype)
+
+    def code(context, builder, signature, args):
+        one = args[1].type(1)
+        at = address(context, builder, signature.args[0], *args, one)
+        return _spread(builder, builder.load(at), context.get_value_type(vector))
+
+    return vector(array, types.intp), code
+
+
+def call(builder, name, *args):
+    """LLVM code for an instruction that takes and gives vectors of one type."""
     kind = args[0].type
     bits = 32 if isinstance(kind.element, ir.FloatType) else 64
     signature = ir.FunctionType(kind, [kind] * len(args))
@@ -103,43 +199,25 @@ def fma(typing, a, b, c):
     """``a * b + c``, rounded once."""
 
     def code(context, builder, signature, args):
-        return _llvm(builder, "fma", *args)
+        return call(builder, "fma", *args)
 
     return a(a, a, a), code
 
 
-@intrinsic
-def _nearest(typing, a):
+def _operator(symbol, instruction):
+    @type_callable(symbol)
+    def kind(context):
+        return lambda a, b: a if isinstance(a, Vector) and a == b else None
+
+    @lower_builtin(symbol, Vector, Vector)
     def code(context, builder, signature, args):
-        return _llvm(builder, "rint", *args)
-
-    return a(a), code
+        return getattr(builder, instruction)(*args)
 
 
-def _binary(instruction):
-    @intrinsic
-    def operation(typing, a, b):
-        def code(context, builder, signature, args):
-            return getattr(builder, instruction)(*args)
-
-        return a(a, a), code
-
-    return operation
-
-
-def _overload(symbol, operation):
-    def choose(a, b):
-        if isinstance(a, Vector) and a == b:
-            return lambda a, b: operation(a, b)
-        return None
-
-    overload(symbol, inline="always")(choose)
-
-
-_overload(operator.add, _binary("fadd"))
-_overload(operator.sub, _binary("fsub"))
-_overload(operator.mul, _binary("fmul"))
-_overload(operator.truediv, _binary("fdiv"))
+_operator(operator.add, "fadd")
+_operator(operator.sub, "fsub")
+_operator(operator.mul, "fmul")
+_operator(operator.truediv, "fdiv")
 
 
 def _pick(comparison):
@@ -169,78 +247,14 @@ def where_below(typing, a, b, c, d):
     return a(a, a, a, a), code
 
 
-@intrinsic
-def _power_of_two(typing, k):
-    """``2^k`` for whole k in the range of normal numbers: k put into the exponent."""
-    mantissa, bias = (23, 127) if k.dtype == types.float32 else (52, 1023)
-
-    def code(context, builder, signature, args):
-        kind = args[0].type
-        ints = ir.VectorType(ir.IntType(k.dtype.bitwidth), kind.count)
-        bits = builder.fptosi(args[0], ints)
-        bits = builder.add(bits, ir.Constant(ints, [bias] * kind.count))
-        bits = builder.shl(bits, ir.Constant(ints, [mantissa] * kind.count))
-        return builder.bitcast(bits, kind)
-
-    return k(k), code
-
-
-def exp(x):
-    """``exp(x)`` for x of at most 0, 0 below the smallest normal number; NaN stays.
-
-    ``2^k exp(r)`` with k whole and ``|r| <= ln(2) / 2``: ln 2 in two parts, of which k
-    times the first is exact, and the Taylor polynomial of exp(r). Relative error below
-    1e-7 in float32 and 3e-16 in float64.
-    """
-    raise TypeError("exp is for compiled code")
-
-
-def _exp(lowest, log2_e, ln2_high, ln2_low, coefficients):
-    highest, lower = coefficients[0], coefficients[1:]
-
-    def exp_(x):
-        # NaN must reach r but not k, of which the bits are taken
-        k = _nearest(larger(x, splat(lowest)) * splat(log2_e))
-        r = fma(k, splat(-ln2_high), larger(splat(lowest), x))
-        r = fma(k, splat(-ln2_low), r)
-        p = splat(highest)
-        for c in literal_unroll(lower):
-            p = fma(p, r, splat(c))
-        return where_below(x, splat(lowest), splat(zero), p * _power_of_two(k))
-
-    zero = type(lowest)(0)
-    return exp_
-
-
-def _taylor(dtype, degree):
-    return tuple(dtype(1 / math.factorial(n)) for n in range(degree, -1, -1))
-
-
-_EXP = {
-    types.float32: _exp(
-        np.float32(-87.0),
-        np.float32(1 / math.log(2)),
-        np.float32(0.693359375),
-        np.float32(-2.1219444005469058e-4),
-        _taylor(np.float32, 7),
-    ),
-    types.float64: _exp(
-        np.float64(-708.0),
-        np.float64(1 / math.log(2)),
-        np.float64(0.693145751953125),
-        np.float64(1.4286068203094172e-6),
-        _taylor(np.float64, 13),
-    ),
-}
-
-
-@overload(exp)
-def _choose_exp(x):
-    return _EXP[x.dtype] if isinstance(x, Vector) else None
-
-
 if config.DISABLE_JIT:
     # Without the compiler a vector is a numpy array: slow, and good for a debugger.
+
+    def span(array):
+        """The array, flat."""
+        return array.reshape(-1)
+
+    aligned = span
 
     def load(array, offset):
         """The lanes at ``offset`` and after."""
@@ -253,6 +267,16 @@ if config.DISABLE_JIT:
     def splat(x):
         """The scalar x in every lane."""
         return x
+
+    def splat_at(array, offset):
+        """The number at ``offset`` in every lane."""
+        return array[offset]
+
+    get = splat_at
+
+    def put(array, offset, x):
+        """Write the number x at ``offset``."""
+        array[offset] = x
 
     def fma(a, b, c):
         """``a * b + c``."""
@@ -269,5 +293,3 @@ if config.DISABLE_JIT:
     def where_below(a, b, c, d):
         """``c`` where ``a < b``, else ``d``."""
         return np.where(a < b, c, d)
-
-    exp = np.exp

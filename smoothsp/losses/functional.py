@@ -157,7 +157,7 @@ def max_l2(
     z = below.detach().double().masked_fill(~valid, -torch.inf)
     ranked = z.sort(-1, descending=True).values
     # (8): j is in the support while sum_{i <= j} (z_i - z_j) < mu
-    size = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype)
+    size = torch.arange(1, z.shape[-1] + 1, dtype=z.dtype, device=z.device)
     sums = ranked.masked_fill(ranked == -torch.inf, 0).cumsum(-1)
     inside = (ranked > -torch.inf) & (sums - size * ranked < mu)
     count = inside.sum(-1, keepdim=True)

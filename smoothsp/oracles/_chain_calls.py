@@ -1,9 +1,9 @@
 """Questions to a small batch of chains, answered in one compiled call.
 
 The way from Python to kernels, array by array, costs more than the inference of a small
-batch; so these hand over addresses. Each answers None where the ops have to: tensors
-that are traced or not contiguous, transitions for each step, few rows, work for several
-threads, a row that its dtype is too narrow for.
+batch; so these hand over addresses. Not where ops have to answer: tensors that are
+traced or not contiguous, transitions for each step, work for several threads, a row
+that its dtype is too narrow for.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels import chain_calls_cpu
-from smoothsp._kernels.threads import deserves_threads
-from smoothsp.oracles._chain_arrays import ROWS_FOR_LANES, inner_steps
-from smoothsp.oracles._checks import label_out_of_range
+from smoothsp.oracles import _checks
+from smoothsp.oracles._chain_arrays import inner_steps
 from smoothsp.oracles._positions import Positions
 from smoothsp.oracles._question import is_plain
 
@@ -25,18 +24,59 @@ VECTORS = {
     torch.float32: np.zeros(16, np.float32),
     torch.float64: np.zeros(8, np.float64),
 }
+# Inner steps from which a second thread gains more than one call does.
+ONE_CALL = 2_000_000
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
+Parts = tuple[Potentials, Positions]
 
 
-def is_sound(potentials: Potentials, positions: Positions) -> bool:
+def is_sound(chain: Parts) -> bool:
     """Whether no value is amiss; False too where this cannot tell."""
-    chain = _memory(potentials, positions)
-    return chain is not None and bool(chain_calls_cpu.is_sound(*chain))
+    memory = _memory(chain)
+    return memory is not None and bool(chain_calls_cpu.is_sound(*memory))
 
 
-def _memory(potentials: Potentials, positions: Positions) -> tuple[Any, ...] | None:
+def decode(chain: Parts) -> tuple[Tensor, Tensor] | None:
+    """Maximisers ``[B, T]`` and their scores ``[B]``, without a gradient."""
+    memory = _small_memory(chain)
+    if memory is None:
+        return None
+    (emissions, *_), positions = chain
+    labels = torch.empty((positions.batch, positions.time), dtype=torch.int64)
+    value = torch.empty(positions.batch, dtype=emissions.dtype)
+    chain_calls_cpu.decode(*memory, labels.data_ptr(), value.data_ptr())
+    return labels, value
+
+
+def log_likelihood(
+    chain: Parts,
+    y: Tensor,
+    weight: Tensor | float,
+    by_rows: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Weighted sum of the log-probabilities of ``y`` ``[B, T]``.
+
+    ``by_rows`` answers too, row by row and by ops: for second derivatives, and where
+    one call cannot.
+    """
+    return _weighted_sum(chain_calls_cpu.log_likelihood, chain, y, weight, by_rows)
+
+
+def violation(
+    chain: Parts,
+    y: Tensor,
+    weight: Tensor | float,
+    by_rows: Callable[[Tensor], Tensor],
+    cost_scale: float,
+) -> Tensor:
+    """Weighted sum of the margin violations of ``y`` ``[B, T]``; Hamming's cost."""
+    call = chain_calls_cpu.violation
+    return _weighted_sum(call, chain, y, weight, by_rows, cost_scale)
+
+
+def _memory(chain: Parts) -> tuple[Any, ...] | None:
     """Sizes and addresses, as ``chain_calls_cpu`` takes them."""
-    emissions, transitions, start, end = potentials
+    (emissions, transitions, start, end), positions = chain
     plain = (
         transitions.dim() == 2
         and is_plain(emissions)
@@ -58,88 +98,72 @@ def _memory(potentials: Potentials, positions: Positions) -> tuple[Any, ...] | N
     )
 
 
-def _small_memory(
-    potentials: Potentials, positions: Positions
-) -> tuple[Any, ...] | None:
-    emissions = potentials[0]
-    if positions.batch < ROWS_FOR_LANES or deserves_threads(2 * inner_steps(emissions)):
+def _small_memory(chain: Parts) -> tuple[Any, ...] | None:
+    emissions = chain[0][0]
+    if inner_steps(emissions) > ONE_CALL and torch.get_num_threads() > 1:
         return None
-    return _memory(potentials, positions)
+    return _memory(chain)
 
 
-def decode(
-    potentials: Potentials, positions: Positions
-) -> tuple[Tensor, Tensor] | None:
-    """Maximisers ``[B, T]`` and their scores ``[B]``, without a gradient."""
-    chain = _small_memory(potentials, positions)
-    if chain is None:
-        return None
-    B, T = positions.batch, positions.time
-    labels = torch.empty((B, T), dtype=torch.int64)
-    value = torch.empty(B, dtype=potentials[0].dtype)
-    chain_calls_cpu.decode(*chain, labels.data_ptr(), value.data_ptr())
-    return labels, value
-
-
-def log_likelihood(
-    potentials: Potentials,
-    positions: Positions,
+def _weighted_sum(
+    call: Callable[..., int],
+    chain: Parts,
     y: Tensor,
     weight: Tensor | float,
-    again: Callable[[], Tensor],
-) -> Tensor | None:
-    """Weighted sum of the log-probabilities of ``y`` ``[B, T]``.
-
-    ``again`` answers too, by ops: for second derivatives.
-    """
-    chain = _small_memory(potentials, positions)
-    if chain is None or not y.is_contiguous():
-        return None
+    by_rows: Callable[[Tensor], Tensor],
+    *options: float,
+) -> Tensor:
+    """What ``call`` sums over rows, a function of the potentials."""
+    potentials = chain[0]
     emissions = potentials[0]
+    B, T, S = emissions.shape
+    y = _checks.labels(y, emissions)
+    _checks.shape("y", y, (B, T), "(batch, time)")
     scalar, weights = 0.0, None
-    if not isinstance(weight, Tensor):
-        scalar = float(weight)
-    elif weight.requires_grad or weight.dim() != 1:
-        return None
+    if isinstance(weight, Tensor):
+        weights = weight = weight.to(emissions.dtype)
     else:
-        weights = weight.contiguous()
-    total = torch.empty((), dtype=emissions.dtype)
+        scalar = float(weight)
+
+    def by_ops() -> Tensor:
+        return (by_rows(y) * weight).sum()
+
+    memory = _small_memory(chain)
+    if memory is None or not y.is_contiguous():
+        return by_ops()
+    if weights is not None:
+        if weights.requires_grad or weights.dim() != 1:
+            return by_ops()
+        weights = weights.contiguous()
     total = emissions.new_empty(())
     gradients = [torch.empty_like(x, requires_grad=False) for x in potentials]
-    code = chain_calls_cpu.log_likelihood(
-        *chain,
+    code = call(
+        *memory,
         y.data_ptr(),
         scalar,
         0 if weights is None else weights.data_ptr(),
+        *options,
         *(x.data_ptr() for x in gradients),
         total.data_ptr(),
     )
     if code == chain_calls_cpu.UNSAFE:
-        return None
+        return by_ops()
     if code != chain_calls_cpu.DONE:
-        row, step = divmod(code, positions.time)
-        found = int(y[row, step])
-        raise ValueError(label_out_of_range(emissions.shape[2], found, row, step))
-    return _with_gradients(total, gradients, again, potentials)
-
-
-def _with_gradients(
-    value: Tensor,
-    gradients: list[Tensor],
-    again: Callable[[], Tensor],
-    potentials: Potentials,
-) -> Tensor:
-    """The scalar ``value`` as a function of the potentials, whose gradients are known.
-
-    ``again`` computes it by differentiable ops, for higher derivatives.
-    """
+        row, step = divmod(code, T)
+        message = _checks.label_out_of_range(S, int(y[row, step]), row, step)
+        raise ValueError(message)
     if not torch.is_grad_enabled():
-        return value
-    known: Tensor = _Known.apply((value, gradients), again, *potentials)
+        return total
+    known: Tensor = _Known.apply((total, gradients), by_ops, *potentials)
     return known
 
 
 class _Known(torch.autograd.Function):
+    """A scalar function of the potentials, whose gradients are known.
+
+    ``again`` computes it by differentiable ops, for higher derivatives.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,

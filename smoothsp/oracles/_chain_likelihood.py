@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels import chain_path_cpu, chain_weights_cpu
+from smoothsp.oracles import _chain_cuda
 from smoothsp.oracles._chain_arrays import array, kernel_arrays
 from smoothsp.oracles._chain_paths import fill_score, score
 from smoothsp.oracles._chain_sums import (
@@ -18,9 +19,9 @@ from smoothsp.oracles._chain_sums import (
     fill_marginals,
     log_partition,
     log_partition_gradient,
-    run_pieces,
     save_log_partition,
 )
+from smoothsp.oracles._chain_weights import run_pieces
 from smoothsp.oracles._question import question
 
 
@@ -114,5 +115,11 @@ class Eager(torch.autograd.Function):
 
 
 log_prob = question(
-    "chain_log_prob", _log_prob, _fake_log_prob, _save, _gradient, Eager
+    "chain_log_prob",
+    _log_prob,
+    _chain_cuda.log_prob,
+    _fake_log_prob,
+    _save,
+    _gradient,
+    Eager,
 )

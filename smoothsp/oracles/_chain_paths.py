@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels import chain_path_cpu
+from smoothsp.oracles import _chain_cuda
 from smoothsp.oracles._chain_arrays import array, kernel_arrays
 from smoothsp.oracles._checks import label_out_of_range
 from smoothsp.oracles._question import question
@@ -113,5 +114,14 @@ def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return weights, None, None, None, None, None
 
 
-score = question("chain_score", score_labels, _fake_score, _save_score, _score_gradient)
-count = question("chain_count", _count, _fake_count, _save_count, _count_gradient)
+score = question(
+    "chain_score",
+    score_labels,
+    _chain_cuda.score,
+    _fake_score,
+    _save_score,
+    _score_gradient,
+)
+count = question(
+    "chain_count", _count, _chain_cuda.count, _fake_count, _save_count, _count_gradient
+)

@@ -15,20 +15,19 @@ from smoothsp._kernels import (
     chain_log_cpu,
     chain_sample_cpu,
     chain_scaled_cpu,
-    chain_weights_cpu,
+    chain_states_cpu,
 )
-from smoothsp._kernels.threads import run_rows
+from smoothsp._kernels.lanes import lanes_pay
+from smoothsp._kernels.states import ROWS
+from smoothsp._kernels.threads import deserves_threads, run_rows
+from smoothsp.oracles import _chain_cuda
 from smoothsp.oracles._chain_arrays import (
-    ROWS_FOR_LANES,
-    array,
     as_edges,
     inner_steps,
     kernel_arrays,
 )
+from smoothsp.oracles._chain_weights import weigh
 from smoothsp.oracles._question import is_plain, question
-
-# Into how many ranges the gradient is cut, for threads.
-PIECES = 16
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -96,19 +95,30 @@ def _scaled(
     B, T, S = emissions.shape
     limits = np.finfo(dtype)
     floor = float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
-    work = 2 * emissions.size * S
-    rows = pending.nonzero()[0]
-    if shared and len(rows) >= ROWS_FOR_LANES:
-        order = rows[np.argsort(-lengths[rows], kind="stable")]
-        zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
-        groups = -(-len(rows) // len(zeros))
-        kernel = chain_lanes_cpu.forward_backward
-        limit = (order, zeros, 1 / floor, pending)
-        run_rows(kernel, groups, work, *chain, *limit, *arrays)
-    else:
-        kernel = chain_scaled_cpu.forward_backward
+    if not shared:
         zero = np.zeros(1, dtype)
+        work = 2 * emissions.size * S
+        kernel = chain_scaled_cpu.forward_backward
         run_rows(kernel, B, work, *chain, zero, floor, pending, *arrays)
+        return
+    rows = pending.nonzero()[0]
+    order = rows[np.argsort(-lengths[rows], kind="stable")]
+    zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
+    if lanes_pay(len(rows), S, len(zeros)):
+        kernel, together = chain_lanes_cpu.forward_backward, len(zeros)
+    else:
+        kernel, together = chain_states_cpu.forward_backward, ROWS
+    groups = -(-len(rows) // together)
+    # vectors: a position costs as much as a few steps and a tenth of S of plain loops
+    work = len(rows) * T * S * (4 + S // 8) * zeros.itemsize // 4
+    if deserves_threads(work):
+        # each range gets long rows and short ones
+        whole = len(rows) // together
+        mixed = np.argsort(np.arange(whole) % torch.get_num_threads(), kind="stable")
+        head = order[: whole * together].reshape(whole, together)
+        head[:] = head[mixed]
+    limit = (order, zeros, 1 / floor, pending)
+    run_rows(kernel, groups, work, *chain, *limit, *arrays)
 
 
 def fake_log_partition(
@@ -195,37 +205,6 @@ def _to_potentials(
     return nodes, moves, heads.sum(0), tails.sum(0)
 
 
-def weigh(
-    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
-) -> tuple[Tensor, ...]:
-    """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
-
-    What ``_to_potentials`` does, in one compiled pass and without a derivative.
-    """
-    given = [array(x) for x in parts]
-    weight = array(weights.to(parts[0].dtype))
-    return run_pieces(chain_weights_cpu.weigh, given, shared, weight)
-
-
-def run_pieces(
-    kernel: Any, parts: list[Any], shared: bool, *inputs: Any
-) -> tuple[Tensor, ...]:
-    """Gradients of the potentials that a kernel of ``chain_weights_cpu`` fills."""
-    nodes, edges, heads, _ = parts
-    S = heads.shape[1]
-    dtype = nodes.dtype
-    out = (
-        np.empty(nodes.shape, dtype),
-        np.empty((S, S) if shared else edges.shape, dtype),
-        np.empty(S, dtype),
-        np.empty(S, dtype),
-    )
-    work = (nodes.size + edges.size) // 2
-    flat = (out[0], out[1].reshape(-1), out[2], out[3])
-    run_rows(kernel, PIECES, work, PIECES, *inputs, *parts, shared, *flat)
-    return tuple(torch.from_numpy(x) for x in out)
-
-
 def save_log_partition(
     ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
 ) -> None:
@@ -240,8 +219,10 @@ def log_partition_gradient(
     chain, marginals = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
     shared = chain[1].dim() == 2
     first = all(g is None for g in marginal_grads) and not torch.is_grad_enabled()
-    if grad is not None and first and is_plain(marginals[0]):
-        return (*weigh(grad, marginals, shared), None, None)
+    if grad is not None and first:
+        for device, one_pass in (("cpu", weigh), ("cuda", _chain_cuda.weigh)):
+            if is_plain(marginals[0], device):
+                return (*one_pass(grad, marginals, shared), None, None)
     parts: list[Tensor] = []
     if grad is not None:
         # The gradient of the log-partition is the marginals (of a log-probability,
@@ -320,6 +301,7 @@ def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 log_partition = question(
     "chain_log_partition",
     _log_partition,
+    _chain_cuda.log_partition,
     fake_log_partition,
     save_log_partition,
     log_partition_gradient,
@@ -327,10 +309,16 @@ log_partition = question(
 covariance = question(
     "chain_covariance",
     _covariance,
+    _chain_cuda.covariance,
     _fake_covariance,
     _save_nothing,
     _no_third_derivative,
 )
 entropy = question(
-    "chain_entropy", _entropy, _fake_entropy, _save_entropy, _entropy_gradient
+    "chain_entropy",
+    _entropy,
+    _chain_cuda.entropy,
+    _fake_entropy,
+    _save_entropy,
+    _entropy_gradient,
 )

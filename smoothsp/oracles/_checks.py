@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
 
 
 def potentials(name: str, value: object) -> Tensor:
-    """``value`` as a CPU tensor of float32 or float64; halves become float32."""
+    """``value`` as a tensor of float32 or float64; halves become float32."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.dtype in HALVES:
@@ -17,22 +18,30 @@ def potentials(name: str, value: object) -> Tensor:
         raise TypeError(
             f"{name}: expected float32 or float64 (or a half type), got {value.dtype}"
         )
-    if value.device.type != "cpu":
+    if value.device.type not in DEVICES:
         raise TypeError(
-            f"{name}: structures compute on the CPU, got a tensor on {value.device}; "
-            "move it with .cpu(), gradients flow back through the move"
+            f"{name}: structures compute on {' and '.join(DEVICES)}, got a tensor on "
+            f"{value.device}; move it with .cpu(), gradients flow back through the move"
         )
     return value
 
 
-def same_dtype(
-    name: str, value: Tensor, reference_name: str, reference: Tensor
-) -> None:
-    """Potentials must agree, so that none is silently rounded."""
+def like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
+    """Potentials must agree, so that none is silently rounded or moved."""
+    same_device(name, value, reference.device)
     if value.dtype != reference.dtype:
         raise TypeError(
             f"{name}: expected {reference.dtype} to match {reference_name}, "
             f"got {value.dtype}"
+        )
+
+
+def same_device(name: str, value: Tensor, device: torch.device) -> None:
+    """``value`` must be where the potentials are."""
+    if value.device != device:
+        raise TypeError(
+            f"{name}: expected a tensor on {device} like the potentials, got one on "
+            f"{value.device}"
         )
 
 
@@ -53,8 +62,19 @@ def positive_int(name: str, value: object) -> int:
     return value
 
 
+def cost_scale(value: float) -> float:
+    """``value`` as a number of at least 0."""
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"cost_scale: expected a number >= 0, got {value}")
+    return float(value)
+
+
 def bool_mask(
-    name: str, value: object, expected: tuple[int, ...], words: str
+    name: str,
+    value: object,
+    expected: tuple[int, ...],
+    words: str,
+    device: torch.device,
 ) -> Tensor:
     """``value`` as a boolean mask of the expected shape."""
     if not isinstance(value, Tensor):
@@ -64,32 +84,24 @@ def bool_mask(
             f"{name}: expected torch.bool with True at real positions, "
             f"got {value.dtype}; convert with .bool()"
         )
-    if value.device.type != "cpu":
-        raise TypeError(
-            f"{name}: expected a tensor on the CPU like the potentials, "
-            f"got one on {value.device}"
-        )
+    same_device(name, value, device)
     shape(name, value, expected, words)
     return value
 
 
-def integers(name: str, value: object) -> Tensor:
-    """``value`` as int64 on the CPU."""
+def integers(name: str, value: object, device: torch.device) -> Tensor:
+    """``value`` as int64, where the potentials are."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(f"{name}: expected an integer dtype, got {value.dtype}")
-    if value.device.type != "cpu":
-        raise TypeError(
-            f"{name}: expected a tensor on the CPU like the potentials, "
-            f"got one on {value.device}"
-        )
+    same_device(name, value, device)
     return value.to(torch.int64)
 
 
-def row_lengths(value: object, batch: int, time: int) -> Tensor:
+def row_lengths(value: object, batch: int, time: int, device: torch.device) -> Tensor:
     """``value`` as int64 lengths, one per row."""
-    value = integers("lengths", value)
+    value = integers("lengths", value, device)
     shape("lengths", value, (batch,), "(batch,)")
     if not torch.compiler.is_compiling() and batch:
         wrong = (value < 0) | (value > time)
@@ -102,9 +114,13 @@ def row_lengths(value: object, batch: int, time: int) -> Tensor:
     return value.contiguous()
 
 
-def labels(value: object, batch: int, time: int) -> Tensor:
-    """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``."""
-    value = integers("y", value)
+def labels(value: object, like: Tensor) -> Tensor:
+    """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``.
+
+    ``like`` is a tensor ``(batch, time, ...)``.
+    """
+    batch, time = like.shape[:2]
+    value = integers("y", value, like.device)
     ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
     if ends != (batch, time):
         raise ValueError(
@@ -116,7 +132,7 @@ def labels(value: object, batch: int, time: int) -> Tensor:
 
 def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
     """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
-    found = labels(value, *mask.shape)
+    found = labels(value, mask)
     shape("y", found, tuple(mask.shape), "(batch, time)")
     found = found.masked_fill(~mask, 0)
     if not torch.compiler.is_compiling():
@@ -161,7 +177,7 @@ def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None
 def candidates(value: object, mask: Tensor) -> Tensor:
     """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
     B, M = mask.shape
-    value = integers("y", value)
+    value = integers("y", value, mask.device)
     if value.dim() not in (1, 2) or value.shape[0] != B:
         raise ValueError(
             f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"

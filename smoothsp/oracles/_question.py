@@ -18,6 +18,7 @@ PLAIN = (Tensor, torch.nn.Parameter)
 def question(
     name: str,
     function: Callable[..., Any],
+    cuda: Callable[..., Any],
     fake: Callable[..., Any],
     save: Callable[..., None] | None = None,
     gradient: Callable[..., Any] | None = None,
@@ -31,6 +32,8 @@ def question(
         Of the op.
     function
         The answer, for CPU tensors. The first argument is a tensor.
+    cuda
+        The same for CUDA tensors.
     fake
         Outputs of the right shape and dtype, for ``torch.compile``.
     save, gradient
@@ -42,6 +45,7 @@ def question(
     op = torch.library.custom_op(
         f"smoothsp::{name}", function, mutates_args=(), device_types="cpu"
     )
+    op.register_kernel("cuda")(cuda)
     op.register_fake(fake)
     if gradient is None or save is None:
 
@@ -82,12 +86,12 @@ def question(
     return ask_with_gradient
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Whether this is an ordinary CPU tensor, that nothing traces."""
+def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
+    """Whether this is an ordinary tensor on such a device, that nothing traces."""
     return (
         not torch.compiler.is_compiling()
         and type(tensor) in PLAIN
-        and tensor.device.type == "cpu"
+        and tensor.device.type == device
         and not torch._C._are_functorch_transforms_active()
         and not is_in_torch_dispatch_mode()
     )

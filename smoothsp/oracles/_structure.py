@@ -65,7 +65,3 @@ class SumStructure(Structure, Protocol):
     def log_prob(self, y: Tensor) -> Tensor:
         """Score of y less the log-partition, ``(batch,)``, at most 0."""
         ...
-
-    def log_likelihood(self, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-        """Sum of the log-probabilities of the rows of y, times their weights."""
-        ...

@@ -12,8 +12,11 @@ from smoothsp.oracles import (
     _chain_sums,
     _checks,
 )
-from smoothsp.oracles._chain_checks import chain_potentials, chain_values
-from smoothsp.oracles._positions import Positions
+from smoothsp.oracles._chain_checks import (
+    chain_positions,
+    chain_potentials,
+    chain_values,
+)
 
 
 class Chain:
@@ -28,7 +31,8 @@ class Chain:
     ----------
     emissions
         ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
-        in float32, and their gradients come back as they went in. On the CPU.
+        in float32, and their gradients come back as they went in. On the CPU or on a
+        CUDA device, and then everything else is there too.
     transitions
         ``(state, state)``: ``transitions[i, j]`` scores state i followed by state j. Or
         ``(batch, time - 1, state, state)``: ``transitions[b, t - 1]`` scores the step
@@ -63,11 +67,6 @@ class Chain:
     tensor([1.9176])
     """
 
-    emissions: Tensor
-    transitions: Tensor
-    start: Tensor
-    end: Tensor
-
     def __init__(
         self,
         emissions: Tensor,
@@ -79,25 +78,15 @@ class Chain:
         mask: Tensor | None = None,
     ) -> None:
         potentials = chain_potentials(emissions, transitions, start, end)
-        B, T, _ = potentials[0].shape
-        device = potentials[0].device
-        if lengths is not None and mask is not None:
-            raise ValueError(
-                "lengths, mask: expected at most one of the two, got both; a mask says "
-                "all that lengths say"
-            )
         self.emissions, self.transitions, self.start, self.end = potentials
-        if mask is not None:
-            mask = _checks.bool_mask("mask", mask, (B, T), "(batch, time)")
-            self._positions = Positions.of_mask(mask)
-        else:
-            if lengths is not None:
-                lengths = _checks.row_lengths(lengths, B, T)
-            self._positions = Positions(B, T, device, lengths=lengths)
-        chain_values(potentials, self._positions)
+        self._positions = chain_positions(self.emissions, lengths, mask)
+        chain_values(self._parts())
 
     def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.emissions, self.transitions, self.start, self.end
+
+    def _parts(self) -> _chain_calls.Parts:
+        return self._potentials(), self._positions
 
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
@@ -149,8 +138,7 @@ class Chain:
 
     def _score(self, y: Tensor) -> Tensor:
         """Score in float64."""
-        B, T, _ = self.emissions.shape
-        y = _checks.labels(y, B, T)
+        y = _checks.labels(y, self.emissions)
         paths = y if y.dim() == 3 else y[:, None]
         value: Tensor = _chain_paths.score(*self._chain(), paths)
         return value if y.dim() == 3 else value.squeeze(1)
@@ -180,10 +168,11 @@ class Chain:
         Loss-augmented: its ``decode`` is the loss-augmented decoding.
         """
         cost = _checks.potentials("cost", cost).to(self.emissions.dtype)
+        _checks.same_device("cost", cost, self.emissions.device)
         B, T, S = self.emissions.shape
         _checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
         chain = self._like(self.emissions + cost, *self._potentials()[1:])
-        chain_values(chain._potentials(), self._positions, "cost")
+        chain_values(chain._parts(), "cost")
         return chain
 
     def scale(self, factor: float) -> "Chain":
@@ -199,6 +188,22 @@ class Chain:
         chain = self._like(emissions[rows], moves, start, end)
         chain._positions = self._positions.select(rows)
         return chain
+
+    def violation(
+        self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
+    ) -> Float[Tensor, ""]:
+        """Sum of the rows' margin violations, each times its weight.
+
+        ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)`` of a row, never
+        negative to the last bit. What training asks, as ``log_likelihood``.
+        """
+        cost_scale = _checks.cost_scale(cost_scale)
+
+        def by_rows(y: Tensor) -> Tensor:
+            augmented = self.augment(self.hamming(y) * cost_scale)
+            return augmented.decode()[0] - self.score(y)
+
+        return _chain_calls.violation(self._parts(), y, weight, by_rows, cost_scale)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -216,7 +221,7 @@ class Chain:
         Structured Prediction Models", algorithm 1.
         """
         if not torch.is_grad_enabled():
-            answer = _chain_calls.decode(self._potentials(), self._positions)
+            answer = _chain_calls.decode(self._parts())
             if answer is not None:
                 return answer[1], answer[0]
         y = _chain_labels.decode(*self._chain())
@@ -292,8 +297,7 @@ class Chain:
 
         The difference is taken in float64, before it is rounded.
         """
-        B, T, _ = self.emissions.shape
-        y = _checks.labels(y, B, T)
+        y = _checks.labels(y, self.emissions)
         if y.dim() == 2:
             chance: Tensor = _chain_likelihood.log_prob(*self._chain(), y)
             return chance
@@ -316,18 +320,7 @@ class Chain:
         weight
             ``(batch,)``, or a number for all rows.
         """
-        B, T, _ = self.emissions.shape
-        y = _checks.labels(y, B, T)
-        _checks.shape("y", y, (B, T), "(batch, time)")
-        if isinstance(weight, Tensor):
-            weight = weight.to(self.emissions.dtype)
-
-        def by_ops() -> Tensor:
-            return (self.log_prob(y) * weight).sum()
-
-        given = (self._potentials(), self._positions, y, weight, by_ops)
-        answer = _chain_calls.log_likelihood(*given)
-        return by_ops() if answer is None else answer
+        return _chain_calls.log_likelihood(self._parts(), y, weight, self.log_prob)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
@@ -340,7 +333,10 @@ class Chain:
         """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
         n = _checks.positive_int("n", n)
         B, T, _ = self.emissions.shape
-        uniforms = torch.rand(B, n, T, generator=generator, dtype=torch.float64)
+        device = self.emissions.device
+        uniforms = torch.rand(
+            B, n, T, generator=generator, dtype=torch.float64, device=device
+        )
         draws: Tensor = _chain_labels.sample(*self._chain(), uniforms)
         return draws
 

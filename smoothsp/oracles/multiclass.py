@@ -14,7 +14,8 @@ class Multiclass:
     ----------
     scores
         ``(batch, candidate)``, float32 or float64; halves are computed in float32. A
-        score of ``-inf`` forbids. On the CPU.
+        score of ``-inf`` forbids. On the CPU or on a
+        CUDA device.
     mask
         ``(batch, candidate)`` bool, True where a candidate is real. What stands under
         False is never read and gets exactly zero gradient. A row without candidates has
@@ -51,7 +52,9 @@ class Multiclass:
             mask = torch.ones_like(scores, dtype=torch.bool)
         else:
             words = "(batch, candidate)"
-            mask = _checks.bool_mask("mask", mask, tuple(scores.shape), words)
+            mask = _checks.bool_mask(
+                "mask", mask, tuple(scores.shape), words, scores.device
+            )
         self._set(scores, mask)
         _checks.candidate_values(self.scores, self.mask)
 
@@ -108,6 +111,7 @@ class Multiclass:
     def augment(self, cost: Tensor) -> "Multiclass":
         """The structure with ``cost`` ``(batch, candidate)`` added to the scores."""
         cost = _checks.potentials("cost", cost).to(self.scores.dtype)
+        _checks.same_device("cost", cost, self.scores.device)
         words = "(batch, candidate)"
         _checks.shape("cost", cost, tuple(self.scores.shape), words)
         other = self._like(self.scores + cost, self.mask)
@@ -153,7 +157,8 @@ class Multiclass:
         values = torch.nn.functional.pad(values, (0, max(0, k - M)), value=-torch.inf)
         ys = torch.nn.functional.pad(ys, (0, max(0, k - M)))[:, :k]
         # a row without candidates has one output: the empty one
-        empty = ~self.mask.any(1, keepdim=True) & (torch.arange(k) == 0)
+        first = torch.arange(k, device=values.device) == 0
+        empty = ~self.mask.any(1, keepdim=True) & first
         values = values[:, :k].masked_fill(empty, 0)
         valid = values > -torch.inf
         return values, ys.masked_fill(~valid | empty, -1), valid
@@ -176,16 +181,6 @@ class Multiclass:
         picked = chances.gather(1, columns.masked_fill(~some, 0)).masked_fill(~some, 0)
         return picked if y.dim() == 2 else picked.squeeze(1)
 
-    def log_likelihood(
-        self, y: Tensor, weight: Tensor | float = 1.0
-    ) -> Float[Tensor, ""]:
-        """Sum of the log-probabilities of y ``(batch,)``, each times its weight."""
-        chances = self.log_prob(y)
-        _checks.shape("y", y, (len(self.mask),), "(batch,)")
-        if isinstance(weight, Tensor):
-            weight = weight.to(chances.dtype)
-        return (chances * weight).sum()
-
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
         log_chance = self._filled.log_softmax(1)
@@ -200,7 +195,7 @@ class Multiclass:
         n = _checks.positive_int("n", n)
         B, _ = self.scores.shape
         if B == 0:
-            return torch.empty(0, n, dtype=torch.int64)
+            return self.mask.new_empty((0, n), dtype=torch.int64)
         chances = self._filled.detach().double().softmax(1)
         draws = torch.multinomial(chances, n, replacement=True, generator=generator)
         return draws.masked_fill(~self.mask.any(1, keepdim=True), -1)

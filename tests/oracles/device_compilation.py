@@ -52,6 +52,11 @@ def calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]
     parts = (new(B, T, S), new(B, 1 if shared else T - 1, S, S), new(B, S), new(B, S))
     wide = (new(B, K, dtype=WIDE), new(*edges, dtype=WIDE), new(S, dtype=WIDE))
     yield "scaled", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
+    if S <= 64:
+        yield "scan", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
+    yield "check", "find_fault", (*chain, new(5, dtype=torch.int64))
+    moves = new(S, S) if shared else parts[1]
+    yield "weights", "weigh", (new(B), *parts, shared, parts[0], moves, new(S), new(S))
     yield "max", "viterbi", (*chain, labels[:, 0])
     yield "max", "viterbi_topk", (*chain, labels, valid)
     yield "sample", "sample", (*chain, new(B, K, T, dtype=WIDE), labels)

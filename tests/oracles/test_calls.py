@@ -10,9 +10,7 @@ from smoothsp.oracles import Chain
 from smoothsp.oracles._positions import Positions
 from tests.strategies import (
     chains,
-    draw_case,
     draw_outputs,
-    every_structure,
     generators,
     structure,
 )
@@ -28,10 +26,8 @@ def gradients(value, inputs):
     return torch.autograd.grad(value, inputs, materialize_grads=True)
 
 
-@every_structure
-@given(st.data(), generators(), st.booleans())
-def test_log_likelihood_is_the_weighted_sum(kind, data, generator, by_row):
-    case = draw_case(data, kind)
+@given(chains(), generators(), st.booleans())
+def test_log_likelihood_is_the_weighted_sum(case, generator, by_row):
     y = draw_outputs(case, generator)
     weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
     built = structure(case)
@@ -39,8 +35,8 @@ def test_log_likelihood_is_the_weighted_sum(kind, data, generator, by_row):
     assert_close(built.log_likelihood(y, weight), expected, rtol=1e-12, atol=1e-12)
 
 
-@given(st.data(), chains(), generators(), st.booleans())
-def test_gradients_of_log_likelihood(data, case, generator, by_row):
+@given(chains(), generators(), st.booleans())
+def test_gradients_of_log_likelihood(case, generator, by_row):
     y = draw_outputs(case, generator)
     weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
     inputs, built = leaves(case)
@@ -48,6 +44,31 @@ def test_gradients_of_log_likelihood(data, case, generator, by_row):
     expected = gradients(3 * (built.log_prob(y) * weight).sum(), inputs)
     for a, b in zip(found, expected, strict=True):
         assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@given(chains(), generators(), st.booleans(), st.sampled_from([0.0, 1.0, 2.5]))
+def test_violation_is_the_weighted_sum(case, generator, by_row, scale):
+    y = draw_outputs(case, generator)
+    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+    built = structure(case)
+    costly = built.augment(built.hamming(y) * scale)
+    expected = costly.decode()[0] - built.score(y)
+    found = built.violation(y, weight, scale)
+    assert_close(found, (expected * weight).sum(), rtol=1e-9, atol=1e-9)
+    assert built.violation(y, 1.0, scale) >= 0
+
+
+@given(chains(spreads=("normal",)), generators(), st.booleans())
+def test_gradients_of_violation(case, generator, by_row):
+    y = draw_outputs(case, generator)
+    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+    inputs, built = leaves(case)
+    costly = built.augment(built.hamming(y) * 0.5)
+    rows = costly.decode()[0] - built.score(y)
+    found = gradients(3 * built.violation(y, weight, 0.5), inputs)
+    expected = gradients(3 * (rows * weight).sum(), inputs)
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 @given(chains(spreads=("normal",), forbid=False, poison=False), generators())
@@ -108,9 +129,18 @@ def test_labels_out_of_range_are_named():
     y = torch.zeros(5, 4, dtype=torch.int64)
     y[:, 3] = 99
     chain.log_likelihood(y)
+    chain.violation(y)
     y[3, 1] = 3
-    with pytest.raises(ValueError, match=r"got 3 at row 3, step 1"):
-        chain.log_likelihood(y)
+    for ask in (chain.log_likelihood, chain.violation):
+        with pytest.raises(ValueError, match=r"got 3 at row 3, step 1"):
+            ask(y)
+
+
+def test_a_negative_cost_is_refused():
+    built = Chain(torch.zeros(5, 4, 3), torch.zeros(3, 3))
+    y = torch.zeros(5, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"cost_scale: expected a number >= 0, got -1"):
+        built.violation(y, cost_scale=-1)
 
 
 def test_weights_of_every_kind_give_one_result():

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
+from smoothsp._kernels import threads as threads_module
 from tests import recurrence
 from tests.brute_force import ChainCase
 from tests.oracles.chains import (
@@ -156,25 +157,28 @@ def test_forbidden_parts_beside_huge_spreads_never_make_nan(dtype):
     assert_close(built.marginals().double(), exact.marginals(), rtol=0, atol=1e-5)
 
 
-def test_a_row_that_underflows_does_not_disturb_the_others():
-    mild = large_case(3, 8, 4, seed=5)
+@pytest.mark.parametrize("S", [4, 20])
+def test_a_row_that_underflows_does_not_disturb_the_others(S):
+    mild = large_case(3, 8, S, seed=5)
     wild = mild.emissions.clone()
     wild[1] *= 1e5
     together = structure(mild.replace(emissions=wild))
+    only_wild = structure(mild.replace(emissions=1e5 * mild.emissions))
     for question in ("log_partition", "marginals", "entropy"):
         found = answers(question, together)
-        for b, emissions in ((0, mild.emissions), (1, wild), (2, mild.emissions)):
-            alone = mild.replace(
-                emissions=emissions[b : b + 1], lengths=mild.lengths[b : b + 1]
-            )
-            expected = answers(question, structure(alone))
-            assert_close(found[b : b + 1], expected, rtol=0, atol=0)
+        expected = answers(question, structure(mild))
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[2], expected[2])
+        assert torch.equal(found[1], answers(question, only_wild)[1])
 
 
+@pytest.mark.parametrize("S", [9, 40])
 @pytest.mark.parametrize("question", QUESTIONS[2:])
-def test_the_same_question_twice_gives_the_same_bits_on_any_number_of_threads(question):
-    case = large_case(24, 60, 24, seed=6).map(lambda v: v.to(F32))
-    assert case.emissions.numel() * 24 > 2 * 300_000
+def test_the_same_question_twice_gives_the_same_bits_on_any_number_of_threads(
+    question, S, monkeypatch
+):
+    monkeypatch.setattr(threads_module, "WORK_PER_THREAD", 1)
+    case = large_case(40, 30, S, seed=6).map(lambda v: v.to(F32))
     found = []
     for threads in (1, 2, 2):
         torch.set_num_threads(threads)
@@ -201,10 +205,11 @@ def test_gradients_summed_over_a_large_batch_have_the_same_bits_on_any_threads()
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("S", [7, 41])
 @pytest.mark.parametrize("dtype", [F32, F64])
 @any_transitions
-def test_the_bits_of_a_row_do_not_depend_on_its_place_in_the_batch(per_edge, dtype):
-    case = large_case(21, 30, 7, seed=8, per_edge=per_edge).map(lambda v: v.to(dtype))
+def test_the_bits_of_a_row_do_not_depend_on_its_place_in_the_batch(per_edge, dtype, S):
+    case = large_case(21, 12, S, seed=8, per_edge=per_edge).map(lambda v: v.to(dtype))
     order = torch.randperm(21, generator=torch.Generator().manual_seed(0))
     moved = structure(case).select(order)
     for question in QUESTIONS[2:]:

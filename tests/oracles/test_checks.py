@@ -188,7 +188,7 @@ TYPES = {
     ),
     "mixed_start": (lambda: Chain(E, T, T[0].double()), "start: .*match emissions"),
     "mixed_end": (lambda: Chain(E, T, end=T[0].double()), "end: .*match emissions"),
-    "device": (lambda: Chain(META, T), r"emissions: .*CPU.* on meta.*\.cpu\(\)"),
+    "device": (lambda: Chain(META, T), r"emissions: .*cpu and cuda.*\.cpu\(\)"),
     "mixed_devices": (
         lambda: Chain(E, T.to("meta")),
         r"transitions: .*meta.*\.cpu\(\)",
@@ -197,11 +197,11 @@ TYPES = {
     "end_device": (lambda: Chain(E, T, end=T[0].to("meta")), r"end: .*meta"),
     "mask_device": (
         lambda: Chain(E, T, mask=torch.ones(2, 3, device="meta").bool()),
-        "mask: .*CPU.*meta",
+        "mask: .*on cpu.*meta",
     ),
     "lengths_device": (
         lambda: Chain(E, T, lengths=torch.ones(2, device="meta").long()),
-        "lengths: .*CPU.*meta",
+        "lengths: .*on cpu.*meta",
     ),
     "integer_mask": (
         lambda: Chain(E, T, mask=torch.ones(2, 3).long()),
@@ -222,7 +222,7 @@ TYPES = {
         "y: .*integer.*got torch.float32",
     ),
     "list_y": (lambda: Chain(E, T).score([[0]]), "y: .*Tensor, got list"),
-    "y_device": (lambda: Chain(E, T).score(Y.to("meta")), "y: .*CPU.*meta"),
+    "y_device": (lambda: Chain(E, T).score(Y.to("meta")), "y: .*on cpu.*meta"),
     "float_k": (lambda: Chain(E, T).decode_topk(2.0), "k: expected an int, got float"),
     "bool_k": (lambda: Chain(E, T).decode_topk(True), "k: expected an int, got bool"),
     "float_n": (lambda: Chain(E, T).sample(2.0), "n: expected an int, got float"),
@@ -240,7 +240,7 @@ TYPES = {
     ),
     "candidate_y_device": (
         lambda: Multiclass(SCORES).score(Y[:, 0].to("meta")),
-        "y: .*CPU.*meta",
+        "y: .*on cpu.*meta",
     ),
     "candidate_k": (lambda: Multiclass(SCORES).decode_topk(1.5), "k: .*got float"),
 }

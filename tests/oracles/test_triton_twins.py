@@ -7,27 +7,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smoothsp._kernels import chain_check_cpu
 from tests.brute_force import ChainCase
 from tests.oracles.chains import large_case
-from tests.oracles.twins import DEVICE, KERNELS, OPS, WIDE, Twins, kernels
-from tests.strategies import chains, fill_padding, forbid_some, generators, values
+from tests.oracles.twins import (
+    DEVICE,
+    KERNELS,
+    OPS,
+    UGLY,
+    WIDE,
+    Twins,
+    kernels,
+    ugly_case,
+)
+from tests.strategies import chains, generators, values
 
 any_kernel = pytest.mark.parametrize("kernel", KERNELS)
 dtypes = st.sampled_from([torch.float32, WIDE])
 
-# Blocks are powers of two from 16, and from 256 states on (float64: 128) no block of
-# states by states fits into registers.
-UGLY = [
-    (3, 1, 1, False, WIDE),
-    (3, 7, 1, True, torch.float32),
-    (2, 7, 3, False, torch.float32),
-    (2, 7, 5, True, WIDE),
-    (2, 7, 9, False, WIDE),
-    (2, 7, 9, True, torch.float32),
-    (2, 7, 17, False, torch.float32),
-    (2, 1, 17, True, WIDE),
-    (2, 3, 130, False, torch.float32),
-    (2, 3, 130, True, WIDE),
+# Time in parallel is for rows with few states.
+SIZES = [
+    (kernel, *size)
+    for size in UGLY
+    for kernel in KERNELS
+    if kernel != "scan" or size[2] <= 64
 ]
 
 
@@ -39,21 +42,6 @@ def _scratch_is_poisoned():
     torch.use_deterministic_algorithms(False)
 
 
-def ugly_case(B: int, T: int, S: int, per_edge: bool) -> ChainCase:
-    """Ragged rows with holes, the last one full and the first one empty if B > 2."""
-    generator = torch.Generator().manual_seed(B + T + S)
-
-    def randn(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator, dtype=WIDE)
-
-    mask = torch.rand(B, T, generator=generator) < 0.7
-    mask[-1] = True
-    mask[0] &= B < 3
-    edges = randn(B, T - 1, S, S) if per_edge else randn(S, S)
-    case = ChainCase(randn(B, T, S), edges, randn(S), randn(S), mask=mask)
-    return fill_padding(forbid_some(case, generator), math.nan)
-
-
 @any_kernel
 @settings(max_examples=10)
 @given(case=chains(), dtype=dtypes, generator=generators())
@@ -61,8 +49,7 @@ def test_a_kernel_equals_its_twin(kernel, case, dtype, generator):
     getattr(Twins.of(case, dtype, generator), kernel)()
 
 
-@any_kernel
-@pytest.mark.parametrize(("B", "T", "S", "per_edge", "dtype"), UGLY)
+@pytest.mark.parametrize(("kernel", "B", "T", "S", "per_edge", "dtype"), SIZES)
 def test_sizes_that_fill_no_block(kernel, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)
     getattr(Twins.of(ugly_case(B, T, S, per_edge), dtype, generator), kernel)()
@@ -76,7 +63,9 @@ def test_a_batch_without_rows_and_one_without_time(kernel):
         getattr(Twins.of(case, WIDE, generator), kernel)()
 
 
-@pytest.mark.parametrize("kernel", ["forward_backward", "score", "count", "residual"])
+@pytest.mark.parametrize(
+    "kernel", ["forward_backward", "find_fault", "score", "count", "residual"]
+)
 def test_rows_longer_than_a_block_of_time(kernel):
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(1, 70, 3, generator=generator, dtype=WIDE)
@@ -95,16 +84,33 @@ def test_ties_go_to_the_lower_state(S, per_edge):
     assert torch.equal(twins.topk(1)[0][:, 0], OPS.chain_decode(*twins.chain))
 
 
-def test_normalisers_whose_product_is_too_small():
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("S", [2, 130])
+def test_any_kind_of_score_may_leave_a_row_without_an_output(S, per_edge):
+    edges = torch.zeros(2, 1, S, S) if per_edge else torch.zeros(S, S)
+    open_chain = ChainCase(torch.zeros(2, 2, S), edges, torch.zeros(S), torch.zeros(S))
+    for name, value in open_chain.potentials().items():
+        case = open_chain.replace(**{name: torch.full_like(value, -math.inf)})
+        twins = Twins.of(case, torch.float32, torch.Generator())
+        fill = [torch.full((5,), 9)]
+        (fault,) = twins.run(kernels("check").find_fault, fill=fill)
+        step = 0 if name in ("emissions", "start") else 1
+        assert fault.tolist() == [chain_check_cpu.INFEASIBLE, 0, step, -1, -1]
+
+
+@pytest.mark.parametrize("kernel", ["forward_backward", "scan"])
+def test_normalisers_whose_product_is_too_small(kernel):
     # about 1e-190 at every step, as no move is both cheap and towards a likely state
     edges = torch.full((2, 2), -440.0, dtype=WIDE)
     edges[0, 1] = 0
     emissions = torch.tensor([0.0, -450.0], dtype=WIDE).expand(1, 6, 2)
-    Twins.of(ChainCase(emissions, edges), WIDE, torch.Generator()).forward_backward()
+    case = ChainCase(emissions, edges)
+    getattr(Twins.of(case, WIDE, torch.Generator()), kernel)()
 
 
+@pytest.mark.parametrize("kernel", ["forward_backward", "scan"])
 @pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 40.0), (WIDE, 300.0)])
-def test_rows_that_scaling_cannot_do_are_done_in_log_space(dtype, gap):
+def test_rows_that_scaling_cannot_do_are_done_in_log_space(kernel, dtype, gap):
     # The second row may not change its state: what is likely at first has a weight that
     # underflows at last, though no normaliser is small on the way forward.
     likely, not_now = torch.tensor([[gap, 0.0], [0.0, gap]], dtype=WIDE)
@@ -112,19 +118,32 @@ def test_rows_that_scaling_cannot_do_are_done_in_log_space(dtype, gap):
     turn = torch.stack([likely, likely, likely, not_now, not_now, not_now])
     emissions = torch.stack([3 * often, turn])
     edges = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]], dtype=WIDE)
-    Twins.of(ChainCase(emissions, edges), dtype, torch.Generator()).forward_backward()
+    case = ChainCase(emissions, edges)
+    getattr(Twins.of(case, dtype, torch.Generator()), kernel)()
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter can be looked into")
 @pytest.mark.parametrize("per_edge", [False, True])
-@pytest.mark.parametrize("S", [3, 130])
-def test_ordinary_rows_never_reach_log_space(S, per_edge, monkeypatch):
+@pytest.mark.parametrize(
+    ("kernel", "T", "S"),
+    [("forward_backward", 150, 3), ("forward_backward", 5, 130), ("scan", 25, 3)],
+)
+def test_ordinary_rows_never_reach_log_space(kernel, T, S, per_edge, monkeypatch):
     def unexpected(*args):
         raise AssertionError
 
-    monkeypatch.setattr(kernels("scaled"), "forward_backward_row", unexpected)
-    case = large_case(1, 150 if S == 3 else 5, S, per_edge=per_edge)
-    Twins.of(case, torch.float32, torch.Generator()).forward_backward()
+    for module in ("scaled", "scan"):
+        monkeypatch.setattr(kernels(module), "forward_backward_row", unexpected)
+    case = large_case(1, T, S, per_edge=per_edge)
+    getattr(Twins.of(case, torch.float32, torch.Generator()), kernel)()
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_faults_are_found_in_any_stretch_of_time(per_edge, monkeypatch):
+    for stretch in (1, 10):
+        monkeypatch.setattr(kernels("check"), "STRETCH", stretch)
+        case = ugly_case(3, 5, 3, per_edge)
+        Twins.of(case, torch.float32, torch.Generator()).find_fault()
 
 
 @pytest.mark.parametrize("per_edge", [False, True])

@@ -3,18 +3,22 @@
 Kernels run on a GPU where there is one, else in Triton's interpreter on the CPU.
 """
 
+import functools
 import importlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from smoothsp._kernels import chain_check_cpu
 from tests.brute_force import ChainCase
+from tests.strategies import fill_padding, forbid_some
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Read when Triton is imported, and again when it decorates a kernel.
@@ -99,6 +103,48 @@ class Twins:
         fill = [torch.full_like(x, math.nan) for x in expected]
         self.close(self.run(kernels("scaled").forward_backward, fill=fill), expected)
 
+    def scan(self) -> None:
+        expected = OPS.chain_log_partition(*self.chain)
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        for chunk in (2, None):
+            kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
+            self.close(self.run(kernel, fill=fill), expected)
+
+    def weigh(self) -> None:
+        _, *parts = OPS.chain_log_partition(*self.chain)
+        weights = self.randn(len(parts[0]))
+        wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
+        moves = wide[1].sum((0, 1)) if self.shared else wide[1]
+        expected = [wide[0], moves, wide[2].sum(0), wide[3].sum(0)]
+        expected = [x.to(weights.dtype) for x in expected]
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        kernel = kernels("weights").weigh
+        self.close(self.call(kernel, weights, *parts, self.shared, fill=fill), expected)
+
+    def find_fault(self) -> None:
+        for twins in self.spoilt():
+            expected = np.empty(5, np.int64)
+            fill = [torch.full((5,), OLD_LABEL)]
+            (found,) = twins.run(kernels("check").find_fault, fill=fill)
+            arrays = [x.numpy() for x in twins.chain]
+            arrays[1] = arrays[1].reshape((1, 1) * self.shared + arrays[1].shape)
+            chain_check_cpu.find_fault(*arrays, self.shared, expected)
+            assert found.tolist() == expected.tolist()
+
+    def spoilt(self) -> Iterator["Twins"]:
+        """Yield this chain, some with one wrong score, and one that forbids much."""
+        yield self
+        closed = [x.clone() for x in self.chain]
+        for which, potential in enumerate(self.chain[:4]):
+            shut = torch.rand(potential.shape, generator=self.generator) < 0.4
+            closed[which].masked_fill_(shut, -math.inf)
+            if potential.numel() > 0:
+                chain = [x.clone() for x in self.chain]
+                place = torch.randint(potential.numel(), (), generator=self.generator)
+                chain[which].view(-1)[place] = (math.nan, math.inf)[place % 2]
+                yield Twins(tuple(chain), self.generator)
+        yield Twins(tuple(closed), self.generator)
+
     def viterbi(self) -> None:
         B, T, _ = self.sizes
         fill = [torch.full((B, T), OLD_LABEL)]
@@ -181,8 +227,40 @@ class Twins:
         self.close(self.run(kernel, *weights, fill=fill), expected)
 
 
+def ugly_case(B: int, T: int, S: int, per_edge: bool) -> ChainCase:
+    """Ragged rows with holes, the last one full and the first one empty if B > 2."""
+    generator = torch.Generator().manual_seed(B + T + S)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=WIDE)
+
+    mask = torch.rand(B, T, generator=generator) < 0.7
+    mask[-1] = True
+    mask[0] &= B < 3
+    edges = randn(B, T - 1, S, S) if per_edge else randn(S, S)
+    case = ChainCase(randn(B, T, S), edges, randn(S), randn(S), mask=mask)
+    return fill_padding(forbid_some(case, generator), math.nan)
+
+
+# Blocks are powers of two from 16, and from 256 states on (float64: 128) no block of
+# states by states fits into registers.
+UGLY = [
+    (3, 1, 1, False, WIDE),
+    (3, 7, 1, True, torch.float32),
+    (2, 7, 3, False, torch.float32),
+    (2, 7, 5, True, WIDE),
+    (2, 7, 9, False, WIDE),
+    (2, 7, 9, True, torch.float32),
+    (2, 7, 17, False, torch.float32),
+    (2, 1, 17, True, WIDE),
+    (2, 3, 130, False, torch.float32),
+    (2, 3, 130, True, WIDE),
+]
 KERNELS = (
     "forward_backward",
+    "scan",
+    "weigh",
+    "find_fault",
     "viterbi",
     "viterbi_topk",
     "sample",

@@ -1,0 +1,218 @@
+"""What a chain answers on a device is what it answers on the CPU, op by op.
+
+The functions run on a GPU where there is one, else on the CPU through Triton's
+interpreter.
+"""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.brute_force import ChainCase
+from tests.oracles.chains import large_case, random_case
+from tests.oracles.twins import DEVICE, OPS, UGLY, WIDE, Twins, kernels, ugly_case
+from tests.strategies import chains, fill_padding, generators
+
+from smoothsp._kernels import chain_check_cpu  # isort: skip
+from smoothsp.oracles import _chain_cuda  # isort: skip
+
+NAMES = (
+    "log_partition",
+    "log_prob",
+    "weigh",
+    "covariance",
+    "entropy",
+    "score",
+    "count",
+    "decode",
+    "decode_topk",
+    "sample",
+)
+any_question = pytest.mark.parametrize("name", NAMES)
+any_transitions = pytest.mark.parametrize("per_edge", [False, True])
+dtypes = st.sampled_from([torch.float32, WIDE])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _answers_are_poisoned():
+    """What ``torch.empty`` returns holds NaN, or the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def ask(name: str, *inputs: object) -> object:
+    """Return the device's answer, on the CPU."""
+    there = [x.to(DEVICE) if isinstance(x, Tensor) else x for x in inputs]
+    answer = getattr(_chain_cuda, name)(*there)
+    if isinstance(answer, Tensor):
+        return answer.cpu()
+    return tuple(x.cpu() for x in answer)
+
+
+def further_inputs(name: str, twins: Twins) -> Iterator[tuple[object, ...]]:
+    """Yield what a question takes besides the chain."""
+    B, T, _ = twins.sizes
+    if name == "log_prob":
+        yield (twins.labels(1)[:, 0],)
+    elif name == "covariance":
+        marginals = OPS.chain_log_partition(*twins.chain)[1:]
+        yield tuple(twins.randn(*x.shape) for x in marginals)
+    elif name == "score":
+        yield from ((twins.labels(k),) for k in (1, 3))
+    elif name == "decode_topk":
+        yield from ((k,) for k in (1, 4))
+    elif name == "sample":
+        yield (torch.rand((B, 3, T), generator=twins.generator, dtype=WIDE),)
+    else:
+        yield ()
+
+
+def compare(name: str, twins: Twins) -> None:
+    """Hold the device's answers against the CPU's."""
+    if name == "count":
+        compare_counts(twins)
+        return
+    if name == "weigh":
+        compare_weighed(twins)
+        return
+    op = getattr(OPS, {"decode_topk": "chain_topk"}.get(name, f"chain_{name}"))
+    for more in further_inputs(name, twins):
+        found, expected = ask(name, *twins.chain, *more), op(*twins.chain, *more)
+        if name == "decode_topk":
+            (found, valid), (expected, exist) = found, expected
+            assert torch.equal(valid, exist)
+            # outputs may tie: to the last bit
+            found, expected = twins.scores(found, valid), twins.scores(expected, exist)
+        if name in ("score", "decode", "decode_topk", "sample"):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        else:
+            torch.testing.assert_close(found, expected, **twins.tolerance)
+
+
+def compare_counts(twins: Twins) -> None:
+    B, _, S = twins.sizes
+    for k in (1, 3):
+        given = (twins.randn(B, k), twins.labels(k), *twins.chain[4:], S, twins.shared)
+        found, expected = ask("count", *given), OPS.chain_count(*given)
+        torch.testing.assert_close(found, tuple(expected), **twins.tolerance)
+
+
+def compare_weighed(twins: Twins) -> None:
+    _, *parts = OPS.chain_log_partition(*twins.chain)
+    # float64, as the gradient of a log-partition comes
+    weights = twins.randn(len(parts[0])).to(WIDE)
+    there = [x.to(DEVICE) for x in (weights, *parts)]
+    found = [x.cpu() for x in _chain_cuda.weigh(there[0], there[1:], twins.shared)]
+    expected = [torch.einsum("b,b...->b...", weights, x.to(WIDE)) for x in parts]
+    if twins.shared:
+        expected[1] = expected[1].sum((0, 1))
+    expected[2:] = expected[2].sum(0), expected[3].sum(0)
+    twins.close(found, [x.to(parts[0].dtype) for x in expected])
+
+
+@settings(max_examples=6)
+@given(case=chains(), dtype=dtypes, generator=generators())
+def test_the_device_answers_as_the_cpu(case, dtype, generator):
+    twins = Twins.of(case, dtype, generator)
+    for name in NAMES:
+        compare(name, twins)
+
+
+@any_question
+@pytest.mark.parametrize(("B", "T", "S", "per_edge", "dtype"), UGLY[1:5])
+def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
+    generator = torch.Generator().manual_seed(0)
+    compare(name, Twins.of(ugly_case(B, T, S, per_edge), dtype, generator))
+
+
+@any_question
+def test_a_batch_without_rows_and_one_without_time(name):
+    generator = torch.Generator().manual_seed(0)
+    for B, T in ((0, 3), (2, 0)):
+        case = ChainCase(torch.zeros(B, T, 2).double(), torch.zeros(2, 2).double())
+        compare(name, Twins.of(case, WIDE, generator))
+
+
+@any_question
+@any_transitions
+def test_tensors_may_lie_in_memory_as_they_like(name, per_edge):
+    twins = Twins.of(random_case(per_edge), WIDE, torch.Generator().manual_seed(0))
+    emissions, transitions, start, end, steps, lengths = twins.chain
+    spread = torch.stack([lengths, lengths], 1)[:, 0]
+    strided = (
+        emissions.transpose(0, 1).contiguous().transpose(0, 1),
+        transitions.mT.contiguous().mT,
+        start[:1].expand(3),
+        torch.stack([end, end], 1)[:, 0],
+        steps.T.contiguous().T,
+        spread,
+    )
+    assert not any(x.is_contiguous() for x in strided)
+    compare(name, Twins(strided, twins.generator))
+
+
+@any_transitions
+def test_long_rows_are_answered_with_time_in_parallel(per_edge, monkeypatch):
+    scan = kernels("scan")
+    twins = Twins.of(large_case(2, 9, 3, per_edge=per_edge), WIDE, torch.Generator())
+    asked = []
+    inner = scan.forward_backward
+    monkeypatch.setattr(
+        scan, "forward_backward", lambda *x: (asked.append(1), inner(*x))
+    )
+    compare("log_partition", twins)
+    assert not asked
+    monkeypatch.setattr(scan.pays, "__defaults__", (9,))
+    compare("log_partition", twins)
+    assert asked
+
+
+def test_time_in_parallel_is_for_few_long_rows_with_few_states():
+    pays = kernels("scan").pays
+    assert pays(1, 4096, 9)
+    assert pays(1, 100_000, 64)
+    assert not pays(1, 4095, 9)
+    assert not pays(1, 4096, 65)
+    assert not pays(5, 4096, 64)
+    assert not pays(257, 4096, 9)
+
+
+@pytest.mark.parametrize("name", ["score", "log_prob"])
+def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(name, monkeypatch):
+    twins = Twins.of(random_case(False), WIDE, torch.Generator().manual_seed(0))
+    y = twins.labels(1)
+    y[1, 0, 3] = 3
+    more = y if name == "score" else y[:, 0]
+    with pytest.raises(ValueError, match=r"got 3 at row 1, step 3") as expected:
+        getattr(OPS, f"chain_{name}")(*twins.chain, more)
+    with pytest.raises(ValueError, match="y:") as found:
+        ask(name, *twins.chain, more)
+    assert str(found.value) == str(expected.value)
+    # no flag is read while a graph is captured
+    monkeypatch.setattr(_chain_cuda, "_capturing", lambda near: True)
+    ask(name, *twins.chain, more)
+
+
+@any_transitions
+def test_a_fault_is_found_where_it_stands(per_edge, monkeypatch):
+    case = fill_padding(random_case(per_edge), math.nan)
+    twins = Twins.of(case, torch.float32, torch.Generator())
+
+    def fault(chain: tuple[Tensor, ...]) -> list[int]:
+        return _chain_cuda.find_fault(*(x.to(DEVICE) for x in chain))
+
+    assert fault(twins.chain)[0] == chain_check_cpu.FINE
+    emissions = twins.chain[0].clone()
+    emissions[1, 3, 2] = math.inf
+    wrong = (emissions, *twins.chain[1:])
+    assert fault(wrong) == [chain_check_cpu.EMISSION, 1, 3, -1, 2]
+    emissions[1, 3] = -math.inf
+    assert fault(wrong) == [chain_check_cpu.INFEASIBLE, 1, 3, -1, -1]
+    monkeypatch.setattr(_chain_cuda, "_capturing", lambda near: True)
+    assert fault(wrong) is None
