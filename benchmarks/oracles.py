@@ -1,276 +1,129 @@
-"""Time the chain next to pytorch-crf and a plain PyTorch loop, on one CPU thread.
+"""Time the chain oracles next to all peers, and print which targets are reached.
 
-Every method is called through its public interface, autograd included, and must first
-give the same values and gradients as the others: otherwise nothing is reported.
-Methods take turns within each round: a ratio compares calls made under the same load.
+One command measures everything, on one thread and on two, each in a process of its own,
+and writes the CSV, the figure and the tables of the README:
 
     pip install -e ".[bench]"
     python benchmarks/oracles.py
+
+Methods are called through their public interfaces, autograd included, and must first
+give the same values and gradients: otherwise nothing is reported.
 """
 
 import argparse
-import csv
-import datetime
-import gc
-import os
-import platform
-import statistics
+import shutil
 import subprocess
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-from torchcrf import CRF
+import machine
+import report
+import targets
+from results import Results, Row, read, write
 
-import torch_loop
-from smoothsp.losses import CRFLoss, StructuralHinge
-from smoothsp.oracles import Chain
-
-NAMES = OURS, PEER, LOOP = "smoothsp", "pytorch-crf", "PyTorch loop"
-TOP_K = 5
-SHAPES = [(32, 50, 9), (32, 50, 50), (128, 30, 9), (1, 1000, 9)]  # (B, T, S)
-PACKAGES = ("torch", "numpy", "numba", "pytorch-crf")
-POTENTIALS = ("emissions", "transitions", "start", "end")
-RESULTS = Path(__file__).parent / "results" / "oracles.csv"
-
-Answer = tuple[Tensor, ...]
-Method = Callable[[], Answer]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Potentials that require gradients, and true labels."""
-
-    emissions: Tensor  # [B, T, S]
-    transitions: Tensor  # [S, S]
-    start: Tensor  # [S]
-    end: Tensor  # [S]
-    labels: Tensor  # [B, T]
-
-    @property
-    def potentials(self) -> Answer:
-        return tuple(getattr(self, name) for name in POTENTIALS)
-
-
-def draw_problem(batch: int, time_steps: int, states: int, seed: int) -> Problem:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = [(batch, time_steps, states), (states, states), (states,), (states,)]
-    potentials = [torch.randn(shape, generator=generator) for shape in shapes]
-    labels = torch.randint(states, (batch, time_steps), generator=generator)
-    return Problem(*(potential.requires_grad_() for potential in potentials), labels)
-
-
-def with_gradients(problem: Problem, loss: Callable[[], Tensor]) -> Method:
-    def call() -> Answer:
-        value = loss()
-        return value, *torch.autograd.grad(value, problem.potentials)
-
-    return call
-
-
-def without_gradients(call: Callable[[], Answer]) -> Method:
-    return torch.no_grad()(call)
-
-
-def methods(problem: Problem) -> dict[str, dict[str, Method]]:
-    """For each question, the methods that answer it; ours first."""
-    emissions, transitions, start, end = problem.potentials
-    labels = problem.labels
-    peer = CRF(len(start), batch_first=True)
-    peer.transitions, peer.start_transitions, peer.end_transitions = (
-        torch.nn.Parameter(p.detach().clone()) for p in (transitions, start, end)
-    )
-    peer_potentials = (
-        emissions,
-        peer.transitions,
-        peer.start_transitions,
-        peer.end_transitions,
-    )
-    mask = torch.ones_like(labels, dtype=torch.bool)  # its default mask warns
-    crf_loss, hinge = CRFLoss(), StructuralHinge()
-
-    def chain() -> Chain:
-        return Chain(emissions, transitions, start, end)
-
-    def peer_nll() -> Answer:
-        value = -peer(emissions, labels, mask, reduction="mean")
-        return value, *torch.autograd.grad(value, peer_potentials)
-
-    return {
-        "NLL, forward + backward": {
-            OURS: with_gradients(problem, lambda: crf_loss(chain(), labels)),
-            PEER: peer_nll,
-            LOOP: with_gradients(
-                problem, lambda: torch_loop.nll(*problem.potentials, labels)
-            ),
-        },
-        "hinge, forward + backward": {
-            OURS: with_gradients(problem, lambda: hinge(chain(), labels)),
-            LOOP: with_gradients(
-                problem, lambda: torch_loop.hinge(*problem.potentials, labels)
-            ),
-        },
-        "decode": {
-            OURS: without_gradients(lambda: chain().decode()[1:]),
-            PEER: without_gradients(
-                lambda: (torch.tensor(peer.decode(emissions, mask)),)
-            ),
-            LOOP: without_gradients(lambda: torch_loop.decode(*problem.potentials)[1:]),
-        },
-        f"top-{TOP_K} decode": {
-            OURS: without_gradients(lambda: chain().decode_topk(TOP_K)[:2]),
-            LOOP: without_gradients(
-                lambda: torch_loop.decode_topk(*problem.potentials, TOP_K)
-            ),
-        },
-    }
-
-
-def check(problem: Problem) -> None:
-    """Stop the benchmark unless all methods agree, in float64 and ours in float32."""
-    exact = replace(problem, **{n: as_float64(getattr(problem, n)) for n in POTENTIALS})
-    rounded, answers = methods(problem), methods(exact)
-    for question, candidates in answers.items():
-        truth = candidates[OURS]()
-        others = {f"{n} in float64": (m(), 1e-7) for n, m in candidates.items()}
-        others[f"{OURS} in float32"] = (rounded[question][OURS](), 1e-4)
-        for name, (answer, tolerance) in others.items():
-            try:
-                compare(answer, truth, exact, tolerance)
-            except AssertionError as error:
-                raise SystemExit(
-                    f"{question}: {name} is wrong, nothing timed\n{error}"
-                ) from error
-
-
-def compare(answer: Answer, truth: Answer, problem: Problem, tolerance: float) -> None:
-    for actual, expected in zip(answer, truth, strict=True):
-        if actual.dtype == torch.int64:
-            # Outputs may differ at ties: compare what they score.
-            actual, expected = (score(problem, y) for y in (actual, expected))
-        torch.testing.assert_close(
-            actual.double(), expected, rtol=tolerance, atol=tolerance
-        )
-
-
-def as_float64(potential: Tensor) -> Tensor:
-    return potential.detach().double().requires_grad_()
-
-
-def score(problem: Problem, labels: Tensor) -> Tensor:
-    """Score of labels [B, T] or [B, K, T]."""
-    if labels.dim() == 2:
-        return torch_loop.score(*problem.potentials, labels)
-    best = [torch_loop.score(*problem.potentials, y) for y in labels.unbind(1)]
-    return torch.stack(best, dim=1)
-
-
-def calls_per_sample(method: Method, sample_seconds: float) -> int:
-    began = time.perf_counter()
-    method()
-    return max(1, int(sample_seconds / (time.perf_counter() - began)))
-
-
-def seconds(method: Method, calls: int) -> float:
-    began = time.perf_counter()
-    for _ in range(calls):
-        method()
-    return (time.perf_counter() - began) / calls
-
-
-def measure(
-    candidates: dict[str, Method], rounds: int, sample_seconds: float
-) -> dict[str, list[float]]:
-    """Seconds per call, one sample per method and round, in rotating order."""
-    calls = {n: calls_per_sample(m, sample_seconds) for n, m in candidates.items()}
-    samples: dict[str, list[float]] = {name: [] for name in candidates}
-    names = list(candidates)
-    gc.collect()
-    gc.disable()
-    try:
-        for turn in range(rounds):
-            shift = turn % len(names)
-            for name in names[shift:] + names[:shift]:
-                samples[name].append(seconds(candidates[name], calls[name]))
-    finally:
-        gc.enable()
-    return samples
-
-
-def summarise(samples: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    summary = {}
-    for name, times in samples.items():
-        low, median, high = statistics.quantiles(times, n=4, method="inclusive")
-        paired = [t / ours for t, ours in zip(times, samples[OURS], strict=True)]
-        ratio = statistics.median(paired)
-        summary[name] = {"median": median, "low": low, "high": high, "ratio": ratio}
-    return summary
-
-
-def where_measured(seed: int) -> dict[str, str]:
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    cpu = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        models = [x.split(":")[1].strip() for x in lines if x.startswith("model name")]
-        cpu = models[0] if models else cpu
-    return {
-        "commit": commit or "unknown",
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{cpu}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
-        "threads": str(torch.get_num_threads()),
-        "seed": str(seed),
-    }
-
-
-def readable(row: dict[str, float] | None) -> str:
-    """Median with quartiles, and how many times our own time that is."""
-    if row is None:
-        return ""
-    scale, unit = (1e6, "us") if row["high"] < 1e-3 else (1e3, "ms")
-    median, low, high = (f"{row[x] * scale:.3g}" for x in ("median", "low", "high"))
-    return f"{median} {unit} ({low} to {high}), {row['ratio']:.3g}x"
+HERE = Path(__file__).parent
+THREADS = (1, 2)
+CSV, FIGURE, README = "results/oracles.csv", "figures/oracles.png", "README.md"
 
 
 def main() -> None:
+    options = parse(sys.argv[1:])
+    if options.worker:
+        work(options)
+    elif options.device == "cuda":
+        import on_cuda
+
+        on_cuda.main(options)
+    elif options.figure:
+        rows, where = read(options.output / CSV)
+        present(rows, where, options.output)
+    else:
+        folder = options.output
+        if options.quick and folder == HERE:
+            folder = Path(tempfile.mkdtemp(prefix="smoothsp-benchmark-"))
+        rows = measure(options)
+        present(rows, machine.where_measured(options.seed, "cpu"), folder)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--sample-seconds", type=float, default=0.05)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few shapes, few rounds, about a minute; written to a temporary folder",
+    )
+    parser.add_argument(
+        "--figure",
+        action="store_true",
+        help="measure nothing: draw the figure and the tables from the CSV",
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="CSV to write")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    where = where_measured(options.seed)
-    print("; ".join(f"{key} {value}" for key, value in where.items()), end="\n\n")
-    print(f"| (B, T, S) | question | {' | '.join(NAMES)} |")
-    print("| --- " * (2 + len(NAMES)) + "|")
-    rows = []
-    for shape in SHAPES:
-        problem = draw_problem(*shape, seed=options.seed)
-        check(problem)
-        for question, candidates in methods(problem).items():
-            load = os.getloadavg()[0]
-            summary = summarise(
-                measure(candidates, options.rounds, options.sample_seconds)
-            )
-            cells = " | ".join(readable(summary.get(name)) for name in NAMES)
-            print(f"| {shape} | {question} | {cells} |", flush=True)
-            for name, row in summary.items():
-                what = {"shape": shape, "question": question, "method": name}
-                rows.append({**what, **row, "load": load, **where})
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=HERE,
+        help=f"folder of {CSV}, {FIGURE} and {README}",
+    )
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """Rows of one process for each number of threads, then of cold ones."""
+    import cold_start
+    import memory
+    import peers
+
+    print("\n".join(peers.absent()))
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for threads in THREADS:
+            path = Path(folder) / f"{threads}.csv"
+            command = [sys.executable, __file__, "--worker", str(path)]
+            command += ["--seed", str(options.seed)]
+            command += ["--quick"] if options.quick else []
+            done = subprocess.run(command, env=machine.pinned(threads))
+            if done.returncode:
+                raise SystemExit(done.returncode)
+            rows += read(path)[0]
+    rows += memory.rows(("float32",) if options.quick else ("float32", "float64"))
+    return rows if options.quick else [*rows, *cold_start.rows()]
+
+
+def work(options: argparse.Namespace) -> None:
+    """In a process whose threads are pinned: measure, and leave the rows in a file."""
+    import os
+
+    import torch
+
+    import gate
+    import sweep
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    plan = sweep.QUICK if options.quick else sweep.Plan()
+    try:
+        rows = list(sweep.sweep(replace(plan, seed=options.seed)))
+    except gate.Disagreement as error:
+        raise SystemExit(f"{error}") from error
+    write(options.worker, rows, {})
+
+
+def present(rows: list[Row], where: dict[str, str], folder: Path) -> None:
+    """CSV, figure, tables; the targets are printed too."""
+    import figure
+
+    write(folder / CSV, rows, where)
+    results = Results(rows)
+    verdicts = targets.evaluate(results)
+    figure.draw(results, folder / FIGURE)
+    if not (folder / README).exists():
+        shutil.copy(HERE / README, folder / README)
+    report.fill(folder / README, report.tables(results, verdicts, where))
+    print(f"\n{report.markdown(report.targets_table(verdicts))}\n")
+    print(f"{folder / CSV}, {folder / FIGURE} and {folder / README} are written")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""Rows to CSV and back, tables between markers, numbers as one reads them."""
+
+import math
+
+import pytest
+import torch
+
+import on_cuda
+import oracles
+import report
+import results
+from problems import SMALL, Case
+from questions import DECODE, MARGINALS, NLL, TOP
+from results import ORACLES, Results, Row
+from targets import evaluate
+
+OURS = Row(
+    ORACLES, NLL, str(SMALL), "float32", 1, "smoothsp",
+    *(7.8e-5, 7e-5, 9e-5, 1.0, 1.0, 1.0), 15, 1.0, 15, 2, 1600,
+)  # fmt: skip
+PEER = Row(
+    ORACLES, NLL, str(SMALL), "float32", 1, "torch-struct",
+    *(5.5e-3, 5e-3, 6e-3, 70.4, 69.0, 72.0), 2, 1.0, 15, 2, 1600,
+)  # fmt: skip
+REFUSED = Row(ORACLES, NLL, str(SMALL), "float32", 1, "pytorch-crf", note="over 25 s")
+
+
+def test_rows_survive_the_csv(tmp_path):
+    path = tmp_path / "results" / "oracles.csv"
+    results.write(path, [OURS, PEER, REFUSED], {"machine": "a, b", "seed": "0"})
+    rows, where = results.read(path)
+    assert rows[:2] == [OURS, PEER]
+    assert not rows[2].measured and rows[2].note == "over 25 s"
+    assert where == {"machine": "a, b", "seed": "0"}
+
+
+def test_a_table_of_peers():
+    table = report.peer_table(Results([PEER, OURS, REFUSED]), NLL)
+    assert table == [
+        ["(B, T, S)", "dtype", "threads", "smoothsp", "pytorch-crf", "torch-struct"],
+        [
+            "(32, 50, 9)",
+            "float32",
+            "1",
+            "78 us (70 us to 90 us)",
+            "over 25 s",
+            "5.5 ms, 70.4x (n = 2)",
+        ],
+    ]
+
+
+def test_tables_stand_between_their_markers(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text("above\n<!-- a -->\nold\n<!-- end of a -->\nbelow\n")
+    report.fill(path, {"a": "| new \\1 |"})
+    report.fill(path, {"a": "| new \\1 |"})
+    lines = ["above", "<!-- a -->", "| new \\1 |", "<!-- end of a -->", "below", ""]
+    assert path.read_text() == "\n".join(lines)
+    with pytest.raises(ValueError, match="<!-- b -->"):
+        report.fill(path, {"b": ""})
+
+
+def test_the_readme_has_a_place_for_every_table():
+    found = report.tables(Results([OURS]), evaluate(Results([OURS])), WHERE)
+    text = (oracles.HERE / oracles.README).read_text()
+    for name in [*found, "cuda"]:
+        assert f"<!-- {name} -->" in text
+        assert f"<!-- end of {name} -->" in text
+
+
+WHERE = {"date": "2000-01-01", "commit": "0", "machine": "one"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(7.84e-5, "78.4 us"), (9.9996e-4, "1 ms"), (0.0123, "12.3 ms"), (2.5, "2.5 s")],
+)
+def test_durations(seconds, text):
+    assert report.duration(seconds) == text
+
+
+def test_only_known_devices_are_accepted(capsys):
+    assert oracles.parse([]).device == "cpu"
+    assert oracles.parse(["--device", "cuda", "--quick"]).quick
+    with pytest.raises(SystemExit):
+        oracles.parse(["--device", "tpu"])
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_without_a_device_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit, match="no CUDA device is here, nothing measured"):
+        on_cuda.main(oracles.parse(["--device", "cuda"]))
+
+
+def test_what_is_not_measured_is_not_a_number():
+    assert math.isnan(REFUSED.median)
+
+
+def test_the_floor_counts_real_positions_once():
+    problem = Case(4, 5, 3, shortest=3).draw(torch.float64, seed=0)
+    # 16 real positions of 3 scores, 9 + 3 + 3 shared ones, 16 labels, 8 bytes each
+    assert on_cuda.bytes_of(NLL, problem) == 8 * (2 * (48 + 15) + 16)
+    assert on_cuda.bytes_of(DECODE, problem) == 8 * (48 + 15 + 16)
+    assert on_cuda.bytes_of(MARGINALS, problem) == 8 * (48 + 15 + 48)
+    assert on_cuda.bytes_of(TOP[5], problem) == 8 * (48 + 15 + 5 * 16)
