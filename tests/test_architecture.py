@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "constraints": {"torch", "jaxtyping"},
     "metrics": {"numpy", "torch"},
     "optim": {"torch"},
+    "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
 }
 PUBLIC = {
     "smoothsp": {
@@ -53,6 +54,7 @@ PUBLIC = {
         "StructuredPerceptron",
         "functional",
     },
+    "smoothsp.lightning": {"Snapshots"},
     "smoothsp.optim": {
         "CasimirSVRG",
         "Linearised",
