@@ -41,7 +41,11 @@ FAULTS = {
         "row[n * S + s] = emissions[b, steps[b, n], s]",
         "row[n * S + s] = emissions[b, n, s]",
     ),
-    "lanes without end": ("chain_lanes_cpu", "log_z - scale + last_top", "log_z - scale"),
+    "lanes without end": (
+        "chain_lanes_cpu",
+        "log_z - scale + last_top",
+        "log_z - scale",
+    ),
     "lanes that begin too late": (
         "chain_lanes_cpu",
         "inverse = where_below(here, ends, inverse, zero)",
