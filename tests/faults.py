@@ -121,14 +121,24 @@ FAULTS = {
         "first[T - n] += 1",
     ),
     "cost of the gold label": (
-        "chain_calls_cpu",
-        "costly[b, t, gold] = keep",
-        "costly[b, t, 0] = keep",
+        "max_lanes",
+        "y = gold[b, t]",
+        "y = 0",
     ),
     "violation of half the rows": (
         "chain_calls_cpu",
-        "sum_ += row_weights[b] * (highest[b, 0] - scores[b, 0])",
-        "sum_ += row_weights[b] * (highest[b, 0] - scores[0, 0])",
+        "sum_ += row_weights[b] * excess[b]",
+        "sum_ += row_weights[b] * excess[0]",
+    ),
+    "cost of the gold label, few rows": (
+        "max_rows",
+        "alpha[o + n * P + gold[b, t]] =",
+        "alpha[o + n * P] =",
+    ),
+    "violation of wrong moves": (
+        "chain_hinge_cpu",
+        "transitions[p, q, y, z] -= weight",
+        "transitions[p, q, z, y] -= weight",
     ),
     "end subtracted": ("chain_path_cpu", "= total + end[i]", "= total - end[i]"),
     "count of the wrong edge": (
@@ -185,12 +195,19 @@ def check_laws() -> None:
         value, y = built.decode()
         values, ys, valid = built.decode_topk(4)
         total = built.log_partition() + 2 * value + 3 * built.entropy()
+        real = valid[:, 1]
+        rows = built.augment(built.hamming(ys[:, 1])).decode()[0] - values[:, 1]
+        asked = built.select(real).violation(ys[real, 1])
+        assert_close(asked, rows[real].sum())
+        leaves = list(ours.potentials().values())
+        slopes = (
+            torch.autograd.grad(x, leaves, retain_graph=True, allow_unused=True)
+            for x in (asked, rows[real].sum())
+        )
+        for one, other in zip(*slopes, strict=True):
+            assert_close(one, other)
         with torch.no_grad():
             assert_close(built.decode()[0], value)
-            rows = built.augment(built.hamming(ys[:, 1])).decode()[0] - values[:, 1]
-            real = valid[:, 1]
-            ask = built.select(real)
-            assert_close(ask.violation(ys[real, 1]), rows[real].sum())
         for b, row in enumerate(truth):
             place = row.index(y[b])
             assert_close(value[b], row.maximum())

@@ -9,12 +9,14 @@ start, end, steps and lengths. Address 0 for steps and lengths: all positions ar
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels import chain_lanes_cpu, chain_max_lanes_cpu, chain_states_cpu
+from smoothsp._kernels import chain_lanes_cpu, chain_states_cpu
 from smoothsp._kernels.chain_check_cpu import FINE, find_fault
-from smoothsp._kernels.chain_path_cpu import count, score
+from smoothsp._kernels.chain_hinge_cpu import hinge, hinge_gradient
+from smoothsp._kernels.chain_max_cpu import viterbi
+from smoothsp._kernels.chain_path_cpu import score
 from smoothsp._kernels.chain_weights_cpu import weigh_residual
 from smoothsp._kernels.lanes import lanes_pay
-from smoothsp._kernels.memory import at
+from smoothsp._kernels.memory import at, copy
 from smoothsp._kernels.states import ROWS
 
 # What a call returns when it has done its work, and when a row needs another method.
@@ -74,7 +76,7 @@ def _scores(chain, paths, scores):
 def _row_weights(B, weight, weights, zeros):
     found = np.full(B, zeros.dtype.type(weight))
     if weights != 0:
-        found[:] = at(weights, (B,), zeros)
+        copy(at(weights, (B,), zeros), found)
     return found
 
 
@@ -113,13 +115,10 @@ def decode(
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B], its score."""
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     order = _longest_first(chain[5], T)
-    eight = np.zeros(8)
     found = at(labels, (B, T), np.int64)
-    groups = (B + 7) // 8
-    chain_max_lanes_cpu.viterbi(0, groups, *chain, order, eight, found)
-    scores = np.empty((B, 1))
-    _scores(chain, found, scores)
-    at(value, (B,), zeros)[:] = scores[:, 0]
+    scores = np.empty(B)
+    viterbi(0, B, *chain, order, found, 0.0, found, scores)
+    copy(scores, at(value, (B,), zeros))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -221,40 +220,26 @@ def violation(
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     real, sizes = chain[4], chain[5]
     paths = at(labels, (B, T), np.int64)
-    scores = np.empty((B, 1))
-    wrong = _scores(chain, paths, scores)
-    if wrong >= 0:
-        return wrong
-    costly = chain[0].copy()
-    cost = zeros.dtype.type(cost_scale)
-    for b in range(B):
-        for n in range(sizes[b]):
-            t = real[b, n]
-            gold = paths[b, t]
-            keep = costly[b, t, gold]
-            for s in range(S):
-                costly[b, t, s] += cost
-            costly[b, t, gold] = keep
-    augmented = (costly, *chain[1:])
-    best = np.empty((B, T), np.int64)
     order = _longest_first(sizes, T)
-    chain_max_lanes_cpu.viterbi(0, (B + 7) // 8, *augmented, order, np.zeros(8), best)
-    highest = np.empty((B, 1))
-    _scores(augmented, best, highest)
+    best = np.empty((B, T), np.int64)
+    excess = np.empty(B)
+    fault = np.empty(B, np.int64)
+    hinge(0, B, *chain, order, paths, cost_scale, best, excess, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
     row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
-        sum_ += row_weights[b] * (highest[b, 0] - scores[b, 0])
+        sum_ += row_weights[b] * excess[b]
     at(total, (1,), zeros)[0] = sum_
     nodes = at(emissions_grad, (B, T, S), zeros)
     nodes[:] = 0
     moves = np.zeros((1, 1, S, S))
     ends = np.zeros((2, S))
     found = (nodes, moves, ends[0], ends[1])
-    column = row_weights.reshape(B, 1)
-    count(0, B, column, best.reshape(B, 1, T), real, sizes, True, *found)
-    count(0, B, -column, paths.reshape(B, 1, T), real, sizes, True, *found)
-    at(transitions_grad, (S, S), zeros)[:] = moves[0, 0]
-    at(start_grad, (S,), zeros)[:] = ends[0]
-    at(end_grad, (S,), zeros)[:] = ends[1]
+    hinge_gradient(0, B, best, paths, real, sizes, True, row_weights, *found)
+    copy(moves.ravel(), at(transitions_grad, (S * S,), zeros))
+    copy(ends[0], at(start_grad, (S,), zeros))
+    copy(ends[1], at(end_grad, (S,), zeros))
     return DONE

@@ -84,10 +84,10 @@ def hinge_gradient(
     start,
     end,
 ):
-    """Add weights[B] to every part that labels[B, T] use, less those that gold uses.
+    """Put weights[B] on the parts that labels[B, T] use, less those that gold uses.
 
-    To zeros. Parts shared by rows are added in the order of the rows: give one call all
-    rows. What both use stays as it is, to the last bit.
+    Into zeros, which stay where both use a part. What rows share is added up in the
+    order of the rows: give one call all rows.
     """
     for b in range(first, last):
         weight = weights[b]

@@ -122,8 +122,8 @@ def forward_backward(
 def _take_exponentials(transitions, end, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
-    top = exponentials(span(transitions), 0, S, S, zeros, S, span(move))
-    last_top = exponentials(span(end), 0, 1, S, zeros, S, span(tail))
+    top = exponentials(span(transitions), 0, S * S, S, zeros, S, span(move))
+    last_top = exponentials(span(end), 0, S, S, zeros, S, span(tail))
     transposed(span(move), S, S, span(back))
     return top, last_top
 

@@ -180,4 +180,4 @@ def forward_backward(
 def _exponentials(b, t, transitions, zeros, move):
     S, P = move.shape
     at = (b * transitions.shape[1] + t - 1) * S * S
-    return exponentials(span(transitions), at, S, S, zeros, P, span(move))
+    return exponentials(span(transitions), at, S * S, S, zeros, P, span(move))

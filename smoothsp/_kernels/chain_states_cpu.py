@@ -138,8 +138,8 @@ def forward_backward(
 def _take_exponentials(transitions, end, P, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
-    top = exponentials(span(transitions), 0, S, S, zeros, P, aligned(move))
-    last_top = exponentials(span(end), 0, 1, S, zeros, P, aligned(tail))
+    top = exponentials(span(transitions), 0, S * S, S, zeros, P, aligned(move))
+    last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
     transposed(aligned(move), S, P, aligned(back))
     return top, last_top
 
@@ -234,7 +234,7 @@ def _backward(
         store(reach, q * V, zero)
         if lengths[rows[q]] < T:
             nodes[rows[q]] = 0
-    here = 0
+    here = np.int64(0)
     for n in range(lengths[rows[0]] - 1, -1, -1):
         if here > 0:
             products(weights, (n + 1) * P, R, here, back, S, P, zero, V, now)

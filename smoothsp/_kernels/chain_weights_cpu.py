@@ -7,6 +7,8 @@ share is added up in float64, in the order of the rows.
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.memory import copy
+
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def weigh(
@@ -36,15 +38,15 @@ def weigh(
         part = S * S * first // pieces, S * S * last // pieces
         total = np.zeros(part[1] - part[0], np.float64)
         _add_rows(part[0], S * S, 1, weights, edges, total)
-        transitions[part[0] : part[1]] = total
+        copy(total, transitions[part[0] : part[1]])
     else:
         _scale_rows(rows, 1, weights, edges, transitions)
     if first == 0:
         total = np.zeros(2 * S, np.float64)
         _add_rows(0, S, 1, weights, heads.reshape(-1), total[:S])
         _add_rows(0, S, 1, weights, tails.reshape(-1), total[S:])
-        start[:] = total[:S]
-        end[:] = total[S:]
+        copy(total[:S], start)
+        copy(total[S:], end)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -84,7 +86,7 @@ def weigh_residual(
                 i, j = labels[b, steps[b, n - 1]], labels[b, steps[b, n]]
                 if low <= i * S + j < high:
                     total[i * S + j - low] += weights[b]
-        transitions[low:high] = total
+        copy(total, transitions[low:high])
     else:
         size = len(transitions) // max(B, 1)
         _scale_rows(rows, -1, weights, edges, transitions)
@@ -101,8 +103,8 @@ def weigh_residual(
             if lengths[b] > 0:
                 total[labels[b, steps[b, 0]]] += weights[b]
                 total[S + labels[b, steps[b, lengths[b] - 1]]] += weights[b]
-        start[:] = total[:S]
-        end[:] = total[S:]
+        copy(total[:S], start)
+        copy(total[S:], end)
 
 
 @njit(error_model="numpy")

@@ -9,8 +9,8 @@ from smoothsp._kernels.simd_parts import load_some, max_of
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def exponentials(scores, at, rows, S, zeros, P, out):
-    """Fill ``out[rows, P]`` from ``scores[rows, S]``, which begin at ``at``.
+def exponentials(scores, at, count, S, zeros, P, out):
+    """Fill ``out[count / S, P]`` from the ``count`` scores that begin at ``at``.
 
     0 past S, and everywhere if all is forbidden; so may be one vector after ``out``.
     Returns the largest score, in float64.
@@ -18,11 +18,11 @@ def exponentials(scores, at, rows, S, zeros, P, out):
     V = len(zeros)
     least = splat(zeros.dtype.type(-np.inf))
     tops = least
-    for e in range(0, rows * S, V):
-        tops = larger(load_some(scores, at + e, rows * S - e, least), tops)
+    for e in range(0, count, V):
+        tops = larger(load_some(scores, at + e, count - e, least), tops)
     top = max_of(tops)
     # what a row of less than whole vectors leaves behind its end, the next replaces
-    for i in range(rows):
+    for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
             if top > -np.inf:

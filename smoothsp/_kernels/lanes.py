@@ -66,7 +66,7 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
         for i in range(0, S, 4):
             for j in range(0, S, 4):
                 if i + 4 <= S and j + 4 <= S:
-                    to = (alone, i * S + j, S, L, matrix, total, lost)
+                    to = (alone, S, L, matrix, total, lost)
                     _tile(first, last, i, j, x, y, zero, to)
                     continue
                 for u in range(i, min(i + 4, S)):
@@ -75,7 +75,7 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
                         for n in range(first, last):
                             a = load(x, ((n - 1) * S + u) * L)
                             t = fma(a, load(y, (n * S + v) * L), t)
-                        _put(t, 0, (alone, u * S + v, S, L, matrix, total, lost))
+                        _put(t, u * S + v, (alone, S, L, matrix, total, lost))
     if not alone:
         for e in range(S * S):
             store(total, e * L, load(total, e * L) * splat_at(matrix, e))
@@ -83,7 +83,7 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def _tile(first, last, i, j, x, y, zero, to):
-    S, L = to[2], to[3]
+    S, L = to[1], to[2]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
     for n in range(first, last):
@@ -99,25 +99,25 @@ def _tile(first, last, i, j, x, y, zero, to):
         c0, c1, c2, c3 = fma(v, y0, c0), fma(v, y1, c1), fma(v, y2, c2), fma(v, y3, c3)
         v = load(x, o + 3 * L)
         d0, d1, d2, d3 = fma(v, y0, d0), fma(v, y1, d1), fma(v, y2, d2), fma(v, y3, d3)
-    _put_row(a0, a1, a2, a3, 0, to)
-    _put_row(b0, b1, b2, b3, S, to)
-    _put_row(c0, c1, c2, c3, 2 * S, to)
-    _put_row(d0, d1, d2, d3, 3 * S, to)
+    e = i * S + j
+    _put_row(a0, a1, a2, a3, e, to)
+    _put_row(b0, b1, b2, b3, e + S, to)
+    _put_row(c0, c1, c2, c3, e + 2 * S, to)
+    _put_row(d0, d1, d2, d3, e + 3 * S, to)
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
-def _put_row(t0, t1, t2, t3, past, to):
-    _put(t0, past, to)
-    _put(t1, past + 1, to)
-    _put(t2, past + 2, to)
-    _put(t3, past + 3, to)
+def _put_row(t0, t1, t2, t3, e, to):
+    _put(t0, e, to)
+    _put(t1, e + 1, to)
+    _put(t2, e + 2, to)
+    _put(t3, e + 3, to)
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
-def _put(t, past, to):
+def _put(t, e, to):
     """A sum to where it belongs."""
-    alone, e, _, L, matrix, total, lost = to
-    e += past
+    alone, _, L, matrix, total, lost = to
     if alone:
         store(total, e * L, t * splat_at(matrix, e))
     else:

@@ -30,6 +30,13 @@ def at(address, shape, dtype):
     return carray(_pointer(address, dtype), shape)
 
 
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def copy(values, out):
+    """``out[:] = values`` of equal length: what that compiles to words its error."""
+    for e in range(len(out)):
+        out[e] = values[e]
+
+
 if config.DISABLE_JIT:
 
     def at(address, shape, dtype):

@@ -47,8 +47,8 @@ def _put(y, p, stride, t0, t1, t2, t3):
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
     middle = (S + 1) // 2
-    j = 0
-    while j + 4 * V <= P:
+    wide = P // (4 * V) * (4 * V)
+    for j in range(0, wide, 4 * V):
         for half in range(2):
             a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
             c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
@@ -68,8 +68,7 @@ def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
             _put_half(half, y, P + j, V, b0, b1, b2, b3)
             _put_half(half, y, 2 * P + j, V, c0, c1, c2, c3)
             _put_half(half, y, 3 * P + j, V, d0, d1, d2, d3)
-        j += 4 * V
-    while j < P:
+    for j in range(wide, P, V):
         a0 = b0 = c0 = d0 = a1 = b1 = c1 = d1 = zero
         for i in range(middle):
             m = load(matrix, i * P + j)
@@ -81,7 +80,6 @@ def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
                 a1, b1 = _pair(x, o0 + k, o1 + k, m, a1, b1)
                 c1, d1 = _pair(x, o2 + k, o3 + k, m, c1, d1)
         _put(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
-        j += V
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
@@ -107,8 +105,8 @@ def _row(matrix, e, V):
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def _one(x, o, matrix, S, P, zero, V, y, p):
     middle = (S + 1) // 2
-    j = 0
-    while j + 4 * V <= P:
+    wide = P // (4 * V) * (4 * V)
+    for j in range(0, wide, 4 * V):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
         for i in range(middle):
             m0, m1, m2, m3 = _row(matrix, i * P + j, V)
@@ -120,8 +118,7 @@ def _one(x, o, matrix, S, P, zero, V, y, p):
                 v = splat_at(x, o + k)
                 b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
         _put(y, p + j, V, a0 + b0, a1 + b1, a2 + b2, a3 + b3)
-        j += 4 * V
-    while j < P:
+    for j in range(wide, P, V):
         a = b = zero
         for i in range(middle):
             a = fma(splat_at(x, o + i), load(matrix, i * P + j), a)
@@ -129,7 +126,6 @@ def _one(x, o, matrix, S, P, zero, V, y, p):
             if k < S:
                 b = fma(splat_at(x, o + k), load(matrix, k * P + j), b)
         store(y, p + j, a + b)
-        j += V
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -162,8 +158,8 @@ def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
                     e = o + n * P - P + i
                     a, b = _pair(x, e, e + 1, m, a, b)
                     c, d = _pair(x, e + 2, e + 3, m, c, d)
-                to = (alone, i, j, S, P, matrix, total, lost, out, p)
-                _column(to, 0, a, b, c, d)
+                to = (alone, i, S, P, matrix, total, lost, out, p)
+                _column(to, j, a, b, c, d)
     if not alone:
         for i in range(S):
             for j in range(0, P, V):
@@ -188,18 +184,17 @@ def _tile(
         c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
         v = splat_at(x, e + 3)
         d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
-    to = (alone, i, j, S, P, matrix, total, lost, out, p)
-    _column(to, 0, a0, b0, c0, d0)
-    _column(to, V, a1, b1, c1, d1)
-    _column(to, 2 * V, a2, b2, c2, d2)
-    _column(to, 3 * V, a3, b3, c3, d3)
+    to = (alone, i, S, P, matrix, total, lost, out, p)
+    _column(to, j, a0, b0, c0, d0)
+    _column(to, j + V, a1, b1, c1, d1)
+    _column(to, j + 2 * V, a2, b2, c2, d2)
+    _column(to, j + 3 * V, a3, b3, c3, d3)
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
-def _column(to, past, a, b, c, d):
+def _column(to, j, a, b, c, d):
     """Four sums, below each other, to where they belong."""
-    alone, i, j, S, P, matrix, total, lost, out, p = to
-    j += past
+    alone, i, S, P, matrix, total, lost, out, p = to
     e = i * P + j
     if not alone:
         add_at(e, total, lost, a)

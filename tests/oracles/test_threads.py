@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_oracles_give_the_same_bits(program):
     # Newer Pythons warn about any fork beside threads, which is what is tried here.
     flags = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    # one core is fewer than the workers that the test asks for
+    flags += ["-W", "ignore:This DataLoader:UserWarning"]
     done = subprocess.run(
         [sys.executable, *flags, "-m", "tests.oracles.concurrency", program],
         cwd=ROOT,
