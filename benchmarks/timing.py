@@ -19,6 +19,7 @@ import torch
 from questions import Method
 
 ENOUGH = 5
+WARM = 4  # one untimed call for so many timed ones: others have had the caches
 Stopwatch = Callable[[Callable[[], object], int], float]
 
 
@@ -109,6 +110,8 @@ def measure(
                     samples[name].append(None)
                     continue
                 with threads(methods[name].threads):
+                    for _ in range(calls[name] // WARM):
+                        methods[name].call()
                     began = time.process_time(), time.perf_counter()
                     samples[name].append(stopwatch(methods[name].call, calls[name]))
                     busy[name][0] += time.process_time() - began[0]

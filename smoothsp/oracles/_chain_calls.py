@@ -161,7 +161,8 @@ def _weighted_sum(
 class _Known(torch.autograd.Function):
     """A scalar function of the potentials, whose gradients are known.
 
-    ``again`` computes it by differentiable ops, for higher derivatives.
+    The first backward pass gives them away. ``again`` computes the function by
+    differentiable ops: for another pass, and for higher derivatives.
     """
 
     @staticmethod
@@ -171,24 +172,26 @@ class _Known(torch.autograd.Function):
         again: Callable[[], Tensor],
         *potentials: Tensor,
     ) -> Tensor:
-        value, gradients = answer
+        value, ctx.gradients = answer
         ctx.again = again
-        ctx.save_for_backward(*potentials, *gradients)
+        ctx.save_for_backward(*potentials)
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
         wanted = ctx.needs_input_grad[2:]
-        if not torch.is_grad_enabled():
-            return (
-                None,
-                None,
-                *(
-                    grad * x if want else None
-                    for x, want in zip(saved[4:], wanted, strict=True)
-                ),
-            )
-        inputs = [x for x, want in zip(saved, wanted, strict=False) if want]
-        found = iter(torch.autograd.grad(ctx.again(), inputs, grad, create_graph=True))
+        higher = torch.is_grad_enabled()
+        if ctx.gradients is not None and not higher:
+            gradients, ctx.gradients = ctx.gradients, None
+            if grad.item() != 1:
+                for x in gradients:
+                    x.mul_(grad)
+            chosen = (x if y else None for x, y in zip(gradients, wanted, strict=True))
+            return None, None, *chosen
+        # asked for here, they must not have been changed in the meantime
+        potentials = ctx.saved_tensors
+        inputs = [x for x, want in zip(potentials, wanted, strict=True) if want]
+        with torch.enable_grad():
+            value = ctx.again()
+        found = iter(torch.autograd.grad(value, inputs, grad, create_graph=higher))
         return None, None, *(next(found) if want else None for want in wanted)

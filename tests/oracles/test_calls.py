@@ -157,11 +157,36 @@ def test_weights_of_every_kind_give_one_result():
     assert chain.log_likelihood(y, weight).requires_grad
 
 
-def test_potentials_changed_in_place_are_noticed():
+def test_potentials_changed_in_place():
     emissions = torch.randn(6, 4, 3, requires_grad=True)
     scores = emissions * 1
-    loss = Chain(scores, torch.randn(3, 3)).log_likelihood(torch.zeros(6, 4).long())
+    y = torch.zeros(6, 4).long()
+    move = torch.randn(3, 3)
+    (expected,) = torch.autograd.grad(
+        Chain(emissions, move).log_likelihood(y), emissions
+    )
+    loss = Chain(scores, move).log_likelihood(y)
     with torch.no_grad():
         scores.zero_()
+    # those of the loss that was computed; what has to be computed anew cannot be
+    (found,) = torch.autograd.grad(loss, scores, retain_graph=True)
+    assert_close(found, expected)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+        torch.autograd.grad(loss, scores)
+
+
+@pytest.mark.parametrize("question", ["log_likelihood", "violation"])
+def test_a_graph_that_is_kept_gives_the_same_gradients_again(question):
+    torch.manual_seed(0)
+    emissions = torch.randn(3, 4, 5, requires_grad=True)
+    transitions = torch.randn(5, 5)
+    y = torch.randint(5, (3, 4))
+    value = getattr(Chain(emissions, transitions), question)(y)
+    (first,) = torch.autograd.grad(value, emissions, retain_graph=True)
+    kept = first.clone()
+    first.mul_(0)  # what was given away is the caller's
+    (second,) = torch.autograd.grad(-2 * value, emissions, retain_graph=True)
+    assert_close(second, -2 * kept)
+    value.backward()
+    assert_close(emissions.grad, kept)
+    assert kept.abs().max() > 0.1
