@@ -1,7 +1,10 @@
-"""A small corpus on disk, and one whole run on it that the tests share."""
+"""A small corpus, a few images, and one whole run that the tests share."""
 
 import pytest
 
+import voc_localization
+import voc_report
+import voc_toy
 from conll_ner import Config, main
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
@@ -21,6 +24,37 @@ def trained(data, tmp_path_factory):
     """A whole run: its configuration and what main() answered."""
     config = Config(data, epochs=EPOCHS, out=tmp_path_factory.mktemp("trained"))
     return config, main(config)
+
+
+@pytest.fixture(scope="session")
+def ladybirds(tmp_path_factory):
+    """A few invented images, and a folder for what is kept of them."""
+    folder = tmp_path_factory.mktemp("ladybirds")
+    return voc_toy.make(folder, {"train": 6, "val": 3, "test": 3}), folder / "cache"
+
+
+@pytest.fixture(scope="session")
+def localise(ladybirds):
+    """Configure a run on few candidates of few images."""
+
+    def configure(out, **options):
+        data, cache = ladybirds
+        few = {"proposals": "grid", "max_boxes": 60, "passes": 4, "workers": 1}
+        about = {"data": data, "kind": "ladybird", "cache": cache, "out": out}
+        return voc_localization.Config(**about | few | options)
+
+    return configure
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave out the figures; return what would be drawn."""
+    drawn = []
+    monkeypatch.setattr(voc_report, "sheet", lambda *_: None)
+    monkeypatch.setattr(
+        voc_report, "curves", lambda *arguments: drawn.append(arguments)
+    )
+    return drawn
 
 
 @pytest.fixture

@@ -1,0 +1,254 @@
+"""Reading of folders in Pascal VOC layout, and what is said of bad ones."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torchvision
+from PIL import Image
+
+import voc_folder
+from voc_folder import read
+
+OBJECT = "<object><name>{}</name><bndbox>{}</bndbox></object>"
+
+
+def corners(*box):
+    names = ("xmin", "ymin", "xmax", "ymax")
+    return "".join(f"<{n}>{v}</{n}>" for n, v in zip(names, box, strict=True))
+
+
+def annotate(folder, name, *objects):
+    text = "".join(OBJECT.format(kind, corners(*box)) for kind, box in objects)
+    path = folder / "Annotations" / f"{name}.xml"
+    path.write_text(f"<annotation>{text}</annotation>")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One image a list, 40 x 30 pixels, with one cup and two pots; another without."""
+    for sub in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (tmp_path / sub).mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
+    for part in ("train", "val", "test"):
+        for name in (part, f"{part}-without"):
+            Image.fromarray(pixels).save(tmp_path / "JPEGImages" / f"{name}.jpg")
+        pots = [("pot", (1, 1, 40, 30)), ("pot", (3, 3, 9, 9))]
+        annotate(tmp_path, part, ("cup", (5, 6, 20, 21)), *pots)
+        annotate(tmp_path, f"{part}-without", *pots)
+        names = f"{part}\n\n{part}-without -1\n"
+        (tmp_path / "ImageSets" / "Main" / f"{part}.txt").write_text(names)
+    return tmp_path
+
+
+def test_images_with_exactly_one_box_are_taken(folder):
+    found = read(folder, "cup")
+    assert [[e.name for e in part] for part in found.lists.values()] == [
+        ["train"],
+        ["val"],
+        ["test"],
+    ]
+    assert (found.without, found.several, found.skipped) == (3, 0, [])
+    with pytest.raises(ValueError, match=r"train.txt: expected images with exactly"):
+        read(folder, "pot")
+
+
+def test_boxes_count_pixels_from_zero_and_end_outside(folder):
+    assert read(folder, "cup").lists["train"][0].box == (4, 5, 20, 21)
+
+
+def test_boxes_end_where_the_image_does(folder):
+    annotate(folder, "train", ("cup", (0, 6, 90, 21)))
+    assert read(folder, "cup").lists["train"][0].box == (0, 5, 40, 21)
+
+
+def test_a_list_of_test_images_may_be_missing(folder):
+    (folder / "ImageSets" / "Main" / "test.txt").unlink()
+    assert set(read(folder, "cup").lists) == {"train", "val"}
+
+
+def damage_box(*box):
+    def damage(folder):
+        path = annotate(folder, "train", ("cup", box))
+        return f"{path}: object 1 (cup): "
+
+    return damage
+
+
+def undecodable(folder):
+    path = folder / "JPEGImages" / "train.jpg"
+    path.write_bytes(b"no image")
+    return f"{path}: expected an image, got a file that does not decode"
+
+
+def half_an_image(folder):
+    path = folder / "JPEGImages" / "train.jpg"
+    path.write_bytes(path.read_bytes()[:600])
+    return f"{path}: expected an image, got a file that does not decode"
+
+
+def image_missing(folder):
+    path = folder / "JPEGImages" / "train.jpg"
+    path.unlink()
+    where = folder / "ImageSets" / "Main" / "train.txt"
+    return f"{where}:1: expected the files of 'train', found no {path}"
+
+
+def annotation_missing(folder):
+    path = folder / "Annotations" / "train.xml"
+    path.unlink()
+    return f"expected the files of 'train', found no {path}"
+
+
+def annotation(text):
+    def damage(folder):
+        path = folder / "Annotations" / "train.xml"
+        path.write_text(text)
+        return f"{path}: expected plain XML"
+
+    return damage
+
+
+ENTITY = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'
+LAUGHS = '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><a>&y;</a>'
+FAULTS = {
+    "empty": (damage_box(5, 6, 5, 21), r"an empty one from \(5, 6\) to \(5, 21\)"),
+    "inverted": (damage_box(9, 6, 5, 21), r"an inverted one from \(9, 6\)"),
+    "no number": (damage_box("a", 6, 5, 21), "expected a number as xmin, got 'a'"),
+    "nan": (damage_box(1, "nan", 5, 21), "expected a number as ymin, got 'nan'"),
+    "infinite": (damage_box(1, 2, "inf", 21), "expected a number as xmax, got 'inf'"),
+    "undecodable": (undecodable, "does not decode"),
+    "half": (half_an_image, "does not decode"),
+    "image missing": (image_missing, r"train.txt:1"),
+    "annotation missing": (annotation_missing, r"train.txt:1"),
+    "no XML": (annotation("<annotation><object>"), "plain XML"),
+    "empty file": (annotation(""), "plain XML"),
+    "entity": (annotation(ENTITY), "DTDForbidden"),
+    "laughs": (annotation(LAUGHS), "DTDForbidden"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_file_is_named_or_skipped_and_counted(fault, folder):
+    damage, message = FAULTS[fault]
+    expected = damage(folder)
+    with pytest.raises(ValueError, match=message) as raised:
+        read(folder, "cup")
+    assert expected in str(raised.value)
+    assert str(raised.value).count("--skip-bad") == 1
+    # another image to train on
+    shutil.copy(
+        folder / "JPEGImages" / "val.jpg", folder / "JPEGImages" / "another.jpg"
+    )
+    annotate(folder, "another", ("cup", (5, 6, 20, 21)))
+    with (folder / "ImageSets" / "Main" / "train.txt").open("a") as sink:
+        sink.write("another\n")
+    found = read(folder, "cup", skip_bad=True)
+    assert [e.name for e in found.lists["train"]] == ["another"]
+    assert len(found.skipped) == 1
+    assert expected in found.skipped[0] in found.summary("cup")
+    assert "skipped 1 bad" in found.summary("cup")
+
+
+def test_a_bad_box_of_another_class_costs_only_that_box(folder):
+    path = annotate(folder, "train", ("pot", (9, 9, 9, 12)), ("cup", (5, 6, 20, 21)))
+    with pytest.raises(ValueError, match=r"object 1 \(pot\): expected a box with"):
+        read(folder, "cup")
+    found = read(folder, "cup", skip_bad=True)
+    assert [e.name for e in found.lists["train"]] == ["train"]
+    assert [message.split(":")[0] for message in found.skipped] == [str(path)]
+
+
+def test_a_bad_box_of_the_class_costs_the_image_even_beside_a_good_one(folder):
+    annotate(folder, "train", ("cup", (9, 9, 9, 12)), ("cup", (5, 6, 20, 21)))
+    with pytest.raises(ValueError, match=r"train.txt: expected images with exactly"):
+        read(folder, "cup", skip_bad=True)
+
+
+def test_a_box_outside_its_image_is_named(folder):
+    annotate(folder, "train", ("cup", (50, 6, 60, 21)))
+    with pytest.raises(
+        ValueError, match=r"train.jpg: expected a box inside .* 40 x 30"
+    ):
+        read(folder, "cup")
+
+
+def test_a_class_that_never_occurs_is_answered_with_those_that_do(folder):
+    with pytest.raises(
+        ValueError, match=r"class: 'dog' never occurs in .*pot \(6\), cup \(3\)"
+    ):
+        read(folder, "dog")
+
+
+def test_a_folder_of_another_layout_is_named(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="expected a folder in Pascal VOC"):
+        read(tmp_path / "JPEGImages", "cup")
+    path = folder / "ImageSets" / "Main" / "val.txt"
+    path.unlink()
+    with pytest.raises(ValueError, match=rf"{path}: expected a list of images"):
+        read(folder, "cup")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=rf"{path}: expected a list of images"):
+        read(folder, "cup")
+
+
+def test_pixels_are_as_the_file_has_them(tmp_path):
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    pixels[0] = (200, 100, 50)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
+    assert np.array_equal(voc_folder.read_image(tmp_path / "a.png"), pixels)
+    Image.fromarray(pixels[:, :, 0]).save(tmp_path / "grey.png")
+    assert voc_folder.read_image(tmp_path / "grey.png").shape == (4, 6, 3)
+
+
+# --- download ---
+
+SETS = ("trainval", "test")
+
+
+def test_download_asks_torchvision_for_all_of_voc_2007_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        voc_folder,
+        "VOCDetection",
+        lambda root, **options: asked.append((root, options)),
+    )
+    for _ in range(2):
+        folder = voc_folder.download(tmp_path / "voc")
+    assert folder == tmp_path / "voc" / "VOCdevkit" / "VOC2007"
+    both = [{"year": "2007", "image_set": s, "download": True} for s in SETS]
+    assert asked == [(str(tmp_path / "voc"), options) for options in both]
+
+
+def test_torchvision_unpacks_to_where_we_look(tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(url, root, filename, md5):
+        fetched.append((url, filename, md5))
+        main = tmp_path / "VOCdevkit" / "VOC2007" / "ImageSets" / "Main"
+        main.mkdir(parents=True, exist_ok=True)
+        for part in SETS:
+            (main / f"{part}.txt").write_text("")
+
+    place = torchvision.datasets.voc
+    monkeypatch.setattr(place, "download_and_extract_archive", fetch)
+    assert (voc_folder.download(tmp_path) / "ImageSets").is_dir()
+    assert [len(md5) for _, _, md5 in fetched] == [32, 32]
+    assert {url for url, _, _ in fetched} == {
+        place.DATASET_YEAR_DICT[key]["url"] for key in ("2007", "2007-test")
+    }
+
+
+def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("File not found or corrupted.")
+
+    monkeypatch.setattr(voc_folder, "VOCDetection", fails)
+    with pytest.raises(
+        ConnectionError, match=r"fetch VOC 2007 trainval, got File.*give --data"
+    ):
+        voc_folder.download(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,200 @@
+"""The localiser from one command: its reports, comparisons, bad configurations."""
+
+import csv
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import voc_comparison
+import voc_features
+import voc_localization
+import voc_report
+import voc_toy
+import voc_training
+from voc_localization import load, main
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data(localise, tmp_path_factory):
+    return load(localise(tmp_path_factory.mktemp("data")), CPU)
+
+
+@pytest.fixture(scope="module")
+def trained(localise, tmp_path_factory):
+    config = localise(tmp_path_factory.mktemp("trained"))
+    return config, main(config)
+
+
+def test_numbers_and_figures_are_written(trained, data):
+    config, result = trained
+    content = json.loads((config.out / "metrics.json").read_text())
+    assert content["result"] == result
+    assert content["features"] == "random"
+    with (config.out / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["round"]) for row in rows] == [0, 1, 2]
+    assert [float(row["passes"]) for row in rows] == [0, 2, 4]
+    objectives = [row["objective"] for row in content["history"]]
+    assert [float(row["objective"]) for row in rows] == pytest.approx(objectives, 1e-5)
+    assert result["objective"] == min(objectives) < objectives[0]
+    for name in ("curves.png", "sheet.png"):
+        assert (config.out / name).read_bytes().startswith(b"\x89PNG")
+    with Image.open(config.out / "sheet.png") as sheet:
+        pixels = np.asarray(sheet.convert("RGB")).astype(int)
+    # three invented images in the top row, with a green and an orange box each
+    rows, columns = len(pixels) // 3, len(pixels[0]) // 4
+    for panel in range(3):
+        shown = pixels[:rows, panel * columns : (panel + 1) * columns]
+        for colour in (voc_report.TRUE, voc_report.PREDICTED):
+            wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+            assert (abs(shown - wanted).sum(2) < 10).sum() > 50
+    for part in ("val", "test"):
+        overlaps = data.parts[part].overlaps
+        share = np.mean([bool((overlap > 0.5).any()) for overlap in overlaps])
+        assert result[f"{part}_best_possible"] == pytest.approx(share)
+        assert 0 <= result[f"{part}_ap"] <= result[f"{part}_corloc"] <= share
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_result_depends_on_the_seed_and_on_nothing_else(trained, tmp_path):
+    config, result = trained
+    again = main(dataclasses.replace(config, out=tmp_path / "again"))
+    other = main(dataclasses.replace(config, out=tmp_path / "other", seed=2))
+    assert again == result != other
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_random_features_are_called_a_baseline(trained, tmp_path, capsys):
+    main(dataclasses.replace(trained[0], out=tmp_path, passes=1))
+    assert "random weights, never trained: a baseline" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
+    monkeypatch.setattr(voc_toy, "SIZES", {"train": 2, "val": 1, "test": 1})
+    config = localise(tmp_path / "out", data=None, kind=None, cache=tmp_path, passes=1)
+    assert main(config)["best_round"] >= 0
+    assert len(list(tmp_path.glob("ladybirds-*/JPEGImages/*.jpg"))) == 4
+
+
+def test_optimizers_are_compared_and_those_that_are_done_are_kept(
+    localise, tmp_path, monkeypatch, capsys, undrawn
+):
+    monkeypatch.setattr(voc_comparison, "SEEDS", (1, 2))
+    monkeypatch.setattr(voc_comparison, "METHODS", {"linear": ("sgd", "svrg")})
+    monkeypatch.setattr(voc_comparison, "FACTOR", 1.5)
+    config = localise(tmp_path, compare=True, passes=2)
+    result = main(config)
+    with (tmp_path / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    runs = [(row["optimizer"], row["seed"]) for row in rows if row["round"] == "0"]
+    assert runs == [(m, s) for m in ("sgd", "svrg") for s in "12"]
+    lowest = [
+        min(float(r["objective"]) for r in rows if (r["optimizer"], r["seed"]) == run)
+        for run in runs
+    ]
+    assert result["sgd_objective"] == pytest.approx(np.mean(lowest[:2]), rel=1e-5)
+    assert result["svrg_objective"] == pytest.approx(np.mean(lowest[2:]), rel=1e-5)
+    path, histories, title = undrawn[-1]
+    assert path == tmp_path / "comparison.png"
+    assert "6 training images, linear scores, AlexNet with weights: random" in title
+    assert {name: len(found) for name, found in histories.items()} == {
+        "sgd": 2,
+        "svrg": 2,
+    }
+    capsys.readouterr()
+    (tmp_path / "svrg-2" / "checkpoint.pt").unlink()
+    assert main(dataclasses.replace(config, resume=True)) == result
+    said = capsys.readouterr().out
+    assert said.count("resuming") == said.count("lowest objective") - 1
+
+
+@pytest.mark.parametrize("best", [-3, 0, 1, 4])
+def test_the_grid_grows_until_its_best_value_is_inside(best, localise, tmp_path):
+    tried = []
+
+    def train(config):
+        exponent = round(np.log2(config.lr / 0.5) / 2)
+        tried.append(exponent)
+        assert (config.optimizer, config.seed) == ("svrg", 0)
+        return {"objective": abs(exponent - best)}
+
+    found = voc_comparison._tune(localise(tmp_path), "svrg", "lr", 0.5, train)
+    assert found == 0.5 * 4.0**best
+    assert sorted(tried) == list(range(min(best, 0) - 1, max(best, 0) + 2))
+
+
+def test_what_diverges_is_not_chosen(localise, tmp_path):
+    def train(config):
+        if config.lr > 0.5:
+            raise voc_training.Diverged
+        return {"objective": 1 / config.lr}
+
+    found = voc_comparison._tune(localise(tmp_path), "sgd", "lr", 0.5, train)
+    assert found == 0.5
+
+
+@pytest.mark.parametrize("method", ["sgd", "casimir-const", "prox-linear"])
+@pytest.mark.usefixtures("undrawn")
+def test_the_convolutions_can_be_trained_too(method, localise, tmp_path, monkeypatch):
+    monkeypatch.setattr(voc_features, "LONGEST_SIDE", 160)
+    monkeypatch.setattr(voc_training, "INNER_EPOCHS", 1)
+    options = {"finetune": True, "optimizer": method, "scores": "nonlinear"}
+    name, value = ("lr", 1e-5) if method == "sgd" else ("smoothness", 1e5)
+    config = localise(tmp_path, max_boxes=20, passes=1, **options, **{name: value})
+    data = load(config, CPU)
+    before = voc_features.checksum(data.layers)
+    voc_localization.train(config, data)
+    # another run starts from the same weights
+    assert voc_features.checksum(data.layers) == before
+    saved = torch.load(config.checkpoint, weights_only=True)
+    weight = saved["network"]["features.layers.0.weight"]
+    assert not torch.equal(weight, data.layers[0].weight)
+    history = saved["history"]
+    assert history[1]["objective"] < history[0]["objective"]
+
+
+# --- bad configurations ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": None}, "class: expected the class to find, got None"),
+        ({"data": None}, "class: expected none without --data, got 'ladybird'"),
+        ({"optimizer": "adam"}, "optimizer: expected one of sgd,.*got 'adam'"),
+        ({"scores": "deep"}, "scores: expected one of linear, nonlinear, got 'deep'"),
+        ({"proposals": "all"}, "proposals: expected one of selective-search, grid"),
+        ({"max_boxes": 0}, "max_boxes: expected at least 1, got 0"),
+        ({"passes": 0}, "passes: expected at least 1, got 0"),
+        ({"workers": 0}, "workers: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"lr": 1.0}, "lr: expected none with --optimizer casimir-const, got 1.0"),
+        ({"optimizer": "svrg", "t_0": 3}, "t_0: expected none with --optimizer svrg"),
+        ({"optimizer": "sgd", "mu": 1.0}, "mu: expected none with --optimizer sgd"),
+        ({"mu": 0.0}, "mu: expected a positive number, got 0"),
+        ({"decay": float("inf")}, "decay: expected a positive number, got inf"),
+        ({"smoothness": float("nan")}, "smoothness: expected a positive number"),
+        ({"compare": True, "mu": 1.0}, "mu: expected none with --compare"),
+        ({"kind": "dog"}, r"class: 'dog' never occurs in"),
+        ({"resume": True}, "resume: expected a run to continue, found no"),
+    ],
+)
+def test_bad_configurations_are_named(options, message, localise, tmp_path):
+    with pytest.raises((ValueError, OSError), match=message):
+        main(localise(tmp_path, **options))
+
+
+def test_the_command_line_reports_errors_in_one_line(monkeypatch, tmp_path):
+    arguments = ["--data", str(tmp_path), "--class", "dog"]
+    monkeypatch.setattr(sys, "argv", ["voc_localization.py", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        voc_localization.command_line()
+    assert str(stop.value).startswith(f"error: {tmp_path}: expected a folder in Pascal")

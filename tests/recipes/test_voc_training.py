@@ -1,0 +1,216 @@
+"""Training of the localiser, by every optimizer."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+import voc_localization
+import voc_report
+from voc_localization import load
+from voc_training import INNER_EPOCHS, Diverged, Method, Run, Settings
+
+METHODS = get_args(Method)
+STEPS = {
+    "sgd": {"lr": 1e-3, "t_0": 12},
+    "sgd-sqrt": {"lr": 1e-3},
+    "sgd-inv": {"lr": 5e-4},
+    "svrg": {"lr": 1e-3, "mu": 1.0},
+    "casimir-const": {"smoothness": 1000.0, "mu": 1.0},
+    "casimir-adapt": {"lr": 1e-3, "mu": 2.0},
+    "prox-linear": {"lr": 10.0, "smoothness": 1000.0, "mu": 1.0},
+}
+
+
+@pytest.fixture(scope="module")
+def data(localise, tmp_path_factory):
+    return load(localise(tmp_path_factory.mktemp("data")), torch.device("cpu"))
+
+
+@pytest.fixture
+def build(data, localise, tmp_path):
+    """A network and its optimizer."""
+
+    def run(method, scores="linear", seed=1, **changed):
+        torch.manual_seed(seed)
+        config = localise(tmp_path, scores=scores, **changed)
+        network = voc_localization.network_of(config, data)
+        settings = Settings(method, 0.1, method[:3] == "sgd", **STEPS[method])
+        return Run(network, data.parts["train"], settings, seed)
+
+    return run
+
+
+def scores_of(network, features):
+    """The linear score, without anything of ours."""
+    weight = network.scores.weight.detach() / network.scores.spread
+    return np.einsum("bpc,pc->b", features.float().numpy(), weight.numpy())
+
+
+def iou(one, other):
+    left, top = np.maximum(one[:2], other[:2])
+    right, bottom = np.minimum(one[2:], other[2:])
+    both = max(right - left, 0) * max(bottom - top, 0)
+    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (one, other)]
+    return both / (sum(areas) - both)
+
+
+@pytest.mark.parametrize("scores", ["linear", "nonlinear"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_optimizer_lowers_the_objective(method, scores, data, build):
+    run = build(method, scores)
+    first = run.record(data.parts["val"])["objective"]
+    for _ in range(1 if method == "prox-linear" else 3):
+        run.round()
+    row = run.record(data.parts["val"])
+    assert 0 <= row["objective"] < first
+    assert run.best.keys() == run.shown.state_dict().keys()
+    smooth = not method.startswith("sgd")
+    assert (row["exact"] is not None) == (row["mu"] is not None) == smooth
+    if scores == "linear":
+        assert first == pytest.approx(largest_cost(data.parts["train"]))
+
+
+def largest_cost(images):
+    """The objective at zero weights."""
+    return np.mean([float(images.cost(i).max()) for i in range(len(images))])
+
+
+def test_the_objective_is_the_mean_hinge_and_the_regulariser(data, build):
+    run = build("svrg")
+    run.round()
+    images, total = data.parts["train"], 0.0
+    for number, example in enumerate(images.examples):
+        scores = scores_of(run.network, *images.inputs(number))
+        boxes = images.boxes[number].double().numpy()
+        true = np.array(example.box)
+        label = max(range(len(boxes)), key=lambda y: iou(boxes[y], true))
+        costs = [1 - iou(box, boxes[label]) for box in boxes]
+        total += max(scores + costs) - scores[label]
+    weights = float(run.network.scores.weight.detach().square().sum())
+    expected = total / len(images) + 0.1 / 2 * weights
+    assert run.objective() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_prediction_is_the_best_scored_box(data, build):
+    run = build("svrg")
+    run.round()
+    images, right, ranked = data.parts["val"], [], []
+    found = run.predict(images, 3)
+    for number, example in enumerate(images.examples):
+        scores = scores_of(run.network, *images.inputs(number))
+        order = np.argsort(-scores, kind="stable")[:3]
+        assert found[number][1].tolist() == order.tolist()
+        box = images.boxes[number][order[0]].numpy()
+        right.append(iou(box, np.array(example.box)) > 0.5)
+        ranked.append((-scores[order[0]], right[-1]))
+    metrics = run.evaluate(images)
+    assert metrics["corloc"] == pytest.approx(np.mean(right))
+    hits = np.cumsum([hit for _, hit in sorted(ranked)])
+    precision = hits / np.arange(1, len(hits) + 1)
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    gains = np.diff(hits, prepend=0) / len(hits)
+    assert metrics["ap"] == pytest.approx(float((best * gains).sum()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calls_are_counted_as_the_paper_counts_them(method, data, build):
+    run = build(method, "nonlinear" if method == "prox-linear" else "linear")
+    images = data.parts["train"]
+    asked, question = [], run._question
+    run._question = lambda *args: asked.append(args) or question(*args)
+    run.round()
+    n, epochs = len(images), INNER_EPOCHS if method == "prox-linear" else 1
+    steps = 2 if not method.startswith("sgd") else 1
+    assert run.passes == steps * epochs
+    further = run.calls["full"] + run.calls["objective"]
+    assert run.calls["full"] == (0 if steps == 1 else epochs * n)
+    assert run.calls["objective"] == (2 * n if method == "prox-linear" else 0)
+    assert len(asked) == run.passes * n + further == run.images_a_round
+
+
+def test_sgd_shows_the_weighted_mean_of_its_iterates(data, build):
+    run = build("sgd")
+    seen, update = [], run.average.update_parameters
+    run.average.update_parameters = lambda network: (
+        seen.append(network.scores.weight.detach().clone()),
+        update(network),
+    )
+    run.round()
+    weights = torch.arange(1.0, len(seen) + 1)
+    mean = sum(w * x for w, x in zip(weights, seen, strict=True)) / weights.sum()
+    torch.testing.assert_close(run.shown.scores.weight.detach(), mean)
+
+
+def test_the_order_of_images_depends_on_the_seed(build):
+    for method in ("sgd", "svrg"):
+        runs = [build(method, seed=seed) for seed in (1, 1, 2)]
+        for run in runs:
+            run.round()
+        weights = [run.network.scores.weight for run in runs]
+        assert torch.equal(weights[0], weights[1])
+        assert not torch.equal(weights[0], weights[2])
+
+
+def test_prox_linear_accepts_by_the_objective_that_is_reported(build):
+    run = build("prox-linear", "nonlinear")
+    run.round()
+    expected = run.optimizer.progress["objective"]
+    assert run.objective() == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_that_diverge_say_which_number_to_change(build):
+    run = build("sgd-sqrt", "nonlinear")
+    for group in run.optimizer.param_groups:
+        group["initial_lr"] = group["lr"] = 1e30
+    message = r"sgd-sqrt: the weights diverged in round 0. Lower --lr"
+    with pytest.raises(Diverged, match=message):
+        run.round()
+    run = build("casimir-const")
+    for p in run.network.parameters():
+        torch.nn.init.constant_(p, torch.inf)
+    with pytest.raises(Diverged, match=r"in round 0. Raise --smoothness"):
+        run.round()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resumed_run_equals_an_uninterrupted_one(method, data, build, tmp_path):
+    scores = "nonlinear" if method == "prox-linear" else "linear"
+    rounds = 1 if method == "prox-linear" else 2
+    whole = build(method, scores)
+    for _ in range(2 * rounds):
+        whole.round()
+        whole.record(data.parts["val"])
+    half = build(method, scores)
+    for _ in range(rounds):
+        half.round()
+        half.record(data.parts["val"])
+    torch.save(half.state(), tmp_path / "state.pt")
+    resumed = build(method, scores, seed=1)
+    resumed.load(torch.load(tmp_path / "state.pt", weights_only=True))
+    for _ in range(rounds):
+        resumed.round()
+        resumed.record(data.parts["val"])
+    for one, other in zip(resumed.history, whole.history, strict=True):
+        assert one | {"seconds": 0} == other | {"seconds": 0}
+    for state in ("best", "network"):
+        for name, value in whole.state()[state].items():
+            assert torch.equal(resumed.state()[state][name], value), name
+
+
+def test_the_weights_with_the_lowest_objective_are_reported(
+    data, build, tmp_path, undrawn
+):
+    run = build("sgd-sqrt", "nonlinear")
+    run.record(data.parts["val"])
+    run.round()
+    low = run.record(data.parts["val"])
+    with torch.no_grad():
+        for p in run.shown.parameters():
+            p.mul_(30)
+    run.record(data.parts["val"])
+    result = voc_report.write(tmp_path, {}, run, data.parts, "")
+    assert result["best_round"] == 1
+    assert run.objective() == pytest.approx(low["objective"])
+    assert result["val_corloc"] == low["val_corloc"]
