@@ -25,6 +25,21 @@ MAY_IMPORT = {
     },
     "constraints": {"torch", "jaxtyping"},
     "metrics": {"numpy", "torch"},
+    "projections": {
+        "smoothsp._kernels",
+        "smoothsp.oracles",
+        "numpy",
+        "torch",
+        "jaxtyping",
+    },
+    "linear": {
+        "smoothsp._kernels",
+        "smoothsp.oracles",
+        "smoothsp.optim",
+        "numpy",
+        "scipy",
+        "sklearn",
+    },
     "optim": {"torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
 }
@@ -53,6 +68,13 @@ PUBLIC = {
         "StructuralHinge",
         "StructuredPerceptron",
         "functional",
+    },
+    "smoothsp.projections": {"project_simplex", "project_weston_watkins"},
+    "smoothsp.linear": {
+        "Certificate",
+        "CrammerSingerSVC",
+        "HingeSVC",
+        "WestonWatkinsSVC",
     },
     "smoothsp.lightning": {"Snapshots"},
     "smoothsp.optim": {

@@ -1,0 +1,21 @@
+"""Weights from the coefficients that they stand for."""
+
+from numba import njit
+
+from smoothsp._kernels.simd import fma, get, load, span, splat_at, store
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def rebuild(first, last, rows, indptr, indices, data, P, zeros, coefficients, weights):
+    """Fill the weights with the sum of ``x_i a_i'`` over ``rows[first:last]``."""
+    V = len(zeros)
+    weights[:] = 0
+    w, a = span(weights), span(coefficients)
+    columns, values = span(indices), span(data)
+    for k in range(first, last):
+        i = rows[k]
+        for e in range(indptr[i], indptr[i + 1]):
+            o = get(columns, e) * P
+            x = splat_at(values, e)
+            for j in range(0, P, V):
+                store(w, o + j, fma(x, load(a, i * P + j), load(w, o + j)))

@@ -1,0 +1,142 @@
+"""Checks of what the estimators are given, and their messages."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
+
+
+def number(name: str, value: object) -> float:
+    """Refuse what is no number; bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+    return float(value)
+
+
+def positive(name: str, value: object) -> float:
+    """``value`` as a number above 0."""
+    given = number(name, value)
+    if not 0 < given < math.inf:
+        raise ValueError(f"{name}: expected a positive number, got {value}")
+    return given
+
+
+def at_least_zero(name: str, value: object) -> float:
+    """``value`` as a number of at least 0."""
+    given = number(name, value)
+    if not 0 <= given < math.inf:
+        raise ValueError(f"{name}: expected a number of at least 0, got {value}")
+    return given
+
+
+def count(name: str, value: object) -> int:
+    """``value`` as an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}: expected an int, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}")
+    return int(value)
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse what is not in a list."""
+    if value not in allowed:
+        raise ValueError(f"{name}: expected one of {tuple(allowed)}, got {value!r}")
+
+
+def flag(name: str, value: object) -> bool:
+    """``value`` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected a bool, got {value!r}")
+    return bool(value)
+
+
+def weights(value: object, samples: int) -> NDArray[np.float64]:
+    """``value`` as one weight of at least 0 a sample; 1 where there is none."""
+    if value is None:
+        return np.ones(samples)
+    if isinstance(value, int | float):
+        value = np.full(samples, value)
+    given = np.asarray(value, dtype=np.float64)
+    if given.shape != (samples,):
+        raise ValueError(
+            f"sample_weight: expected (samples,) = ({samples},), got {given.shape}"
+        )
+    wrong = ~((given >= 0) & (given < math.inf))
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise ValueError(
+            f"sample_weight: expected finite numbers of at least 0, got {given[i]} at "
+            f"sample {i}"
+        )
+    if samples and not given.any():
+        raise ValueError("sample_weight: expected a positive weight, got only zeros")
+    return given
+
+
+def class_factors(
+    value: Any, classes: NDArray[Any], y: NDArray[Any]
+) -> NDArray[np.float64]:
+    """One weight of at least 0 a class, from None, ``"balanced"`` or a dict."""
+    if value is not None and value != "balanced" and not isinstance(value, dict):
+        raise ValueError(
+            'class_weight: expected None, "balanced" or a dict from classes to numbers,'
+            f" got {value!r}"
+        )
+    found = np.asarray(
+        compute_class_weight(value, classes=classes, y=y), dtype=np.float64
+    )
+    for name, factor in zip(classes, found, strict=True):
+        at_least_zero(f"class_weight of class {name}", factor)
+    return found
+
+
+def costs(value: object, classes: int) -> NDArray[np.float64] | None:
+    """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
+    if value is None:
+        return None
+    given = np.asarray(value, dtype=np.float64)
+    if given.shape != (classes, classes):
+        raise ValueError(
+            f"cost: expected (class, class) = ({classes}, {classes}) in the order of "
+            f"classes_, got {given.shape}"
+        )
+    if not ((given >= 0) & (given < math.inf)).all():
+        raise ValueError("cost: expected finite numbers of at least 0")
+    if np.diagonal(given).any():
+        raise ValueError("cost: expected zeros on the diagonal, a right answer is free")
+    return given
+
+
+def two_classes(classes: NDArray[Any]) -> None:
+    """Refuse labels of a single class."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y: expected at least two classes, got only one class, {classes[0]}"
+        )
+
+
+def only_two_classes(classes: NDArray[Any]) -> None:
+    """Refuse labels of more than two classes."""
+    if len(classes) > 2:
+        # scikit-learn asks for the first two sentences
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"multiclass. y: expected two classes, got {len(classes)}; "
+            "WestonWatkinsSVC and CrammerSingerSVC take any number"
+        )
+
+
+def bounds(limits: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
+    """C times the weights of the samples, in the dtype of X."""
+    with np.errstate(over="ignore"):
+        found = limits.astype(dtype)
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"C: expected C times the weights of a sample to fit {np.dtype(dtype)}, "
+            f"got {limits.max()}"
+        )
+    return found

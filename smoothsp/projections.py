@@ -1,0 +1,227 @@
+r"""Points nearest to a vector under constraints, differentiable, a batch at a time.
+
+Both functions find one number a row: the threshold t of ``max(v - t, 0)``, or of
+``clip(v - t, 0, upper)``. It is found by compiled code on the CPU, and by sorting on
+other devices and while something traces; its derivative, and that of the point, are
+those of the linear piece in which the point lies.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp._kernels import projections_cpu
+from smoothsp._kernels.threads import run_rows
+from smoothsp.oracles import _checks
+from smoothsp.oracles._question import is_plain
+
+__all__ = ["project_simplex", "project_weston_watkins"]
+
+
+def project_simplex(
+    v: Float[Tensor, "*batch m"], total: Tensor | float = 1.0
+) -> Float[Tensor, "*batch m"]:
+    r"""The point of the simplex nearest to v: the Crammer-Singer block.
+
+    .. math:: \arg\min_b \tfrac12 \|b - v\|^2, \quad b \ge 0, \; \sum_j b_j = t
+
+    Parameters
+    ----------
+    v
+        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` gets nothing.
+    total
+        What the entries sum to, t > 0: a number, or ``(*batch)``. Gradients reach it.
+
+    Returns
+    -------
+    Tensor
+        ``(*batch, m)``. Entries that are 0 are exactly 0.
+
+    Raises
+    ------
+    TypeError
+        For a dtype other than float32 and float64.
+    ValueError
+        For NaN or +inf, a row of nothing but -inf, and a total that is not positive.
+
+    Notes
+    -----
+    O(m log m) a row.
+
+    Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
+    Dimensions", section 3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.projections import project_simplex
+    >>> project_simplex(torch.tensor([1.0, 0.5, -2.0])).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    v = _vectors(v)
+    total = _bound("total", total, v, v.shape[:-1])
+    _require(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
+    _require(v < torch.inf, "v", v, "no NaN and no +inf")
+    _require((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
+    # the same point, and a small total is not lost in the digits of large entries
+    v = v - v.detach().amax(-1, keepdim=True)
+    with torch.no_grad():
+        if is_plain(v) and is_plain(total):
+            b = _compiled(projections_cpu.simplex, v, total.reshape(-1))
+        else:
+            b = (v - _simplex_threshold(v, total).unsqueeze(-1)).clamp(min=0)
+    if not (torch.is_grad_enabled() and (v.requires_grad or total.requires_grad)):
+        return b
+    free = b > 0
+    mass = v.masked_fill(~free, 0).sum(-1) - total
+    threshold = mass / free.sum(-1)
+    return (v - threshold.unsqueeze(-1)).masked_fill(~free, 0)
+
+
+def project_weston_watkins(
+    v: Float[Tensor, "*batch m"], upper: Tensor | float
+) -> Float[Tensor, "*batch m"]:
+    r"""The minimum of a Weston-Watkins block: a simplex whose total is not given.
+
+    .. math:: \arg\min_b \tfrac12 b^\top (I + 1 1^\top) b - v^\top b,
+        \quad 0 \le b \le c
+
+    It is ``b = clip(v - sum(b), 0, c)``, where the simplex has ``max(v - t, 0)``. In
+    the metric of ``I + 1 1'`` it is a projection onto the box, so it never moves
+    farther than v does.
+
+    Parameters
+    ----------
+    v
+        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` gets nothing.
+    upper
+        The bounds c, >= 0: a number, or a tensor that can be broadcast to
+        ``(*batch, m)``. Gradients reach it.
+
+    Returns
+    -------
+    Tensor
+        ``(*batch, m)``. Entries at a bound are exactly there.
+
+    Raises
+    ------
+    TypeError
+        For a dtype other than float32 and float64.
+    ValueError
+        For NaN or +inf, and negative bounds.
+
+    Notes
+    -----
+    O(m log m) a row. With M the indicator of the entries strictly between their bounds
+    and n their number, ``db/dv = diag(M) - M M' / (1 + n)``.
+
+    Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
+    eq. (4) and algorithm 2; the derivative and bounds that differ are not in the paper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.projections import project_weston_watkins
+    >>> project_weston_watkins(torch.tensor([2.0, 1.0]), 1.0).tolist()
+    [1.0, 0.0]
+    """
+    v = _vectors(v)
+    upper = _bound("upper", upper, v, v.shape)
+    _require(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
+    _require(v < torch.inf, "v", v, "no NaN and no +inf")
+    with torch.no_grad():
+        if is_plain(v) and is_plain(upper):
+            rows = upper.reshape(-1, v.shape[-1])
+            b = _compiled(projections_cpu.weston_watkins, v, rows)
+        else:
+            b = _capped(v, upper)
+    if not (torch.is_grad_enabled() and (v.requires_grad or upper.requires_grad)):
+        return b
+    full = (b >= upper) & (b > 0)
+    free = (b > 0) & ~full
+    mass = upper.masked_fill(~full, 0).sum(-1) + v.masked_fill(~free, 0).sum(-1)
+    threshold = mass / (1 + free.sum(-1))
+    inside = (v - threshold.unsqueeze(-1)).masked_fill(~free, 0)
+    return torch.where(full, upper, inside)
+
+
+def _vectors(v: object) -> Tensor:
+    if not isinstance(v, Tensor):
+        raise TypeError(f"v: expected a torch.Tensor, got {type(v).__name__}")
+    if v.dtype not in _checks.FLOATS:
+        raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
+    if v.dim() == 0 or v.shape[-1] == 0:
+        raise ValueError(
+            f"v: expected (..., m) with at least one entry, got {tuple(v.shape)}"
+        )
+    return v
+
+
+def _bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
+    if isinstance(value, Tensor):
+        _checks.like(name, value, "v", v)
+    else:
+        value = v.new_tensor(value)
+    try:
+        return value.broadcast_to(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: expected a number or a tensor that can be broadcast to "
+            f"{tuple(shape)}, got {tuple(value.shape)}"
+        ) from None
+
+
+def _require(good: Tensor, name: str, value: Tensor, words: str) -> None:
+    # values of traced tensors are not there to be looked at
+    if not is_plain(good) or bool(good.all()):
+        return
+    wrong = value[~good].flatten()[0].item()
+    raise ValueError(f"{name}: expected {words}, got {wrong}")
+
+
+def _compiled(kernel: Callable[..., None], v: Tensor, bound: Tensor) -> Tensor:
+    rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
+    out = torch.empty_like(rows)
+    array, limits = rows.numpy(), bound.detach().contiguous().numpy()
+    lanes = np.zeros(64 // array.itemsize, array.dtype)
+    run_rows(kernel, len(rows), 8 * rows.numel(), array, limits, lanes, out.numpy())
+    return out.reshape(v.shape)
+
+
+def _simplex_threshold(v: Tensor, total: Tensor) -> Tensor:
+    """The threshold of rows whose largest entry is 0."""
+    ranked = v.sort(dim=-1, descending=True).values
+    size = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
+    finite = ranked.masked_fill(ranked == -torch.inf, 0)
+    sums = finite.cumsum(-1)
+    # j is in the support while sum_{i <= j} (v_i - v_j) < total
+    inside = (ranked > -torch.inf) & (sums - size * finite < total.unsqueeze(-1))
+    count = inside.sum(-1, keepdim=True)
+    mass = sums.gather(-1, count - 1).squeeze(-1) - total
+    return mass / count.squeeze(-1)
+
+
+def _capped(v: Tensor, upper: Tensor) -> Tensor:
+    """All breakpoints sorted at once; the first piece that holds the root."""
+    # no root is above the sum of bounds: beyond it an entry is full
+    v = torch.minimum(v.clamp(min=0), upper.sum(-1, keepdim=True) + upper)
+    enter, fill = torch.ones_like(v), -torch.ones_like(v)
+    points, order = torch.cat([v, v - upper], -1).sort(
+        dim=-1, descending=True, stable=True
+    )
+    free = torch.cat([enter, fill], -1).gather(-1, order).cumsum(-1)
+    inside = torch.cat([v, -v], -1).gather(-1, order).cumsum(-1)
+    full = torch.cat([0 * upper, upper], -1).gather(-1, order).cumsum(-1)
+    following = torch.nn.functional.pad(points[..., 1:], (0, 1)).clamp(min=0)
+    found = (full + inside >= (free + 1) * following) | (following == 0)
+    first = found.to(torch.int8).argmax(-1, keepdim=True)
+    mass = (full + inside).gather(-1, first)
+    threshold = mass / (free.gather(-1, first) + 1)
+    # one step of Newton takes away what the running sums have lost
+    b = torch.minimum((v - threshold).clamp(min=0), upper)
+    slope = 1 + ((b > 0) & (b < upper)).sum(-1, keepdim=True)
+    threshold = threshold + (b.sum(-1, keepdim=True) - threshold) / slope
+    return torch.minimum((v - threshold).clamp(min=0), upper)

@@ -1,0 +1,1 @@
+"""Certified linear models: their optimum, their certificates, their manners."""
