@@ -25,6 +25,7 @@ from results import Results, Row, read, write
 
 HERE = Path(__file__).parent
 THREADS = (1, 2)
+UNFINISHED = "results/unfinished"  # the parts of a run
 CSV, FIGURE, README = "results/oracles.csv", "figures/oracles.png", "README.md"
 
 
@@ -43,8 +44,12 @@ def main() -> None:
         folder = options.output
         if options.quick and folder == HERE:
             folder = Path(tempfile.mkdtemp(prefix="smoothsp-benchmark-"))
-        rows = measure(options)
+        unfinished = folder / UNFINISHED
+        if not options.resume:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        rows = measure(options, unfinished)
         present(rows, machine.where_measured(options.seed, "cpu"), folder)
+        shutil.rmtree(unfinished)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -60,6 +65,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="measure nothing: draw the figure and the tables from the CSV",
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the parts that a run which was interrupted has measured",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--output",
@@ -68,29 +78,42 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"folder of {CSV}, {FIGURE} and {README}",
     )
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
-def measure(options: argparse.Namespace) -> list[Row]:
-    """Rows of one process for each number of threads, then of cold ones."""
+def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
+    """Rows of a process for each part, then of cold ones."""
     import cold_start
     import memory
     import peers
+    import sweep
 
     print("\n".join(peers.absent()))
+    plan = sweep.QUICK if options.quick else sweep.Plan()
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for threads in THREADS:
-            path = Path(folder) / f"{threads}.csv"
-            command = [sys.executable, __file__, "--worker", str(path)]
-            command += ["--seed", str(options.seed)]
-            command += ["--quick"] if options.quick else []
-            done = subprocess.run(command, env=machine.pinned(threads))
-            if done.returncode:
-                raise SystemExit(done.returncode)
+    for threads in THREADS:
+        for part in range(len(sweep.parts(plan, threads))):
+            path = unfinished / f"{threads}-{part}.csv"
+            if not path.exists():
+                measure_part(options, threads, part, path)
             rows += read(path)[0]
     rows += memory.rows(("float32",) if options.quick else ("float32", "float64"))
     return rows if options.quick else [*rows, *cold_start.rows()]
+
+
+def measure_part(
+    options: argparse.Namespace, threads: int, part: int, path: Path
+) -> None:
+    command = [sys.executable, __file__, "--worker", str(path), "--part", str(part)]
+    command += ["--seed", str(options.seed)]
+    command += ["--quick"] if options.quick else []
+    done = subprocess.run(command, env=machine.pinned(threads))
+    if done.returncode:
+        raise SystemExit(
+            f"part {part} on {threads} thread(s) ended with status {done.returncode}; "
+            f"--resume goes on from there"
+        )
 
 
 def work(options: argparse.Namespace) -> None:
@@ -104,11 +127,14 @@ def work(options: argparse.Namespace) -> None:
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     plan = sweep.QUICK if options.quick else sweep.Plan()
+    part = sweep.parts(plan, torch.get_num_threads())[options.part]
     try:
-        rows = list(sweep.sweep(replace(plan, seed=options.seed)))
+        rows = list(sweep.sweep(replace(plan, seed=options.seed), part))
     except gate.Disagreement as error:
         raise SystemExit(f"{error}") from error
-    write(options.worker, rows, {})
+    whole = options.worker.with_suffix(".part")
+    write(whole, rows, {})
+    whole.replace(options.worker)
 
 
 def present(rows: list[Row], where: dict[str, str], folder: Path) -> None:

@@ -1,10 +1,8 @@
-"""All that one process measures, on the threads that it was started with."""
+"""What is measured, in parts: each in a process, on the threads it was started with."""
 
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-
-import torch
 
 import cells
 import fixed_cost
@@ -24,7 +22,7 @@ from problems import (
     Problem,
 )
 from questions import DECODE, NLL, QUESTIONS, TOP
-from results import FIGURE, ORACLES, SCALING, Row
+from results import FIGURE, FIXED_COST, ORACLES, SCALING, Row
 
 FULL_EFFORT = timing.Effort()
 
@@ -52,50 +50,56 @@ QUICK = Plan(
 )
 
 
-def sweep(plan: Plan) -> Iterator[Row]:
-    """Rows of this process, as they are measured."""
-    alone = torch.get_num_threads() == 1
-    yield from oracles(plan)
-    if alone:
-        yield from fixed_cost.rows(plan.effort)
-        yield from figure(plan)
-    else:
-        yield from scaling(plan)
+@dataclass(frozen=True)
+class Part:
+    """What one process measures: its peers may leave much memory behind."""
+
+    section: str
+    case: Case = SMALL
+    dtype: str = "float32"
 
 
-def oracles(plan: Plan) -> Iterator[Row]:
-    """Every method at every shape, dtype and question."""
-    builders = peers.builders()
-    for case, dtype in pairs(plan.cases, plan.dtypes):
-        problem = case.draw(DTYPES[dtype], plan.seed)
-        questions = cells.methods_of(builders, problem)
-        questions = cells.with_references(questions, case, problem, plan.seed)
-        yield from ask(ORACLES, plan, plan.questions, case, problem, questions)
+def parts(plan: Plan, threads: int) -> list[Part]:
+    """All that is measured on so many threads."""
+    found = [Part(ORACLES, *pair) for pair in pairs(plan.cases, plan.dtypes)]
+    if threads > 1:
+        return found + [Part(SCALING, *pair) for pair in pairs(plan.large, plan.dtypes)]
+    return [*found, Part(FIXED_COST), *(Part(FIGURE, case) for case in plan.figure)]
 
 
-def scaling(plan: Plan) -> Iterator[Row]:
+def sweep(plan: Plan, part: Part) -> Iterator[Row]:
+    """Rows of a part, as they are measured."""
+    if part.section == FIXED_COST:
+        return fixed_cost.rows(plan.effort)
+    measure = {ORACLES: oracles, SCALING: scaling, FIGURE: figure}[part.section]
+    return measure(plan, part.case, part.case.draw(DTYPES[part.dtype], plan.seed))
+
+
+def oracles(plan: Plan, case: Case, problem: Problem) -> Iterator[Row]:
+    """Every method at every question."""
+    questions = cells.methods_of(peers.builders(), problem)
+    questions = cells.with_references(questions, case, problem, plan.seed)
+    return ask(ORACLES, plan, plan.questions, case, problem, questions)
+
+
+def scaling(plan: Plan, case: Case, problem: Problem) -> Iterator[Row]:
     """Ours with one thread and with all, where there is work for several."""
-    for case, dtype in pairs(plan.large, plan.dtypes):
-        problem = case.draw(DTYPES[dtype], plan.seed)
-        questions = cells.methods_of({ours.NAME: ours.methods}, problem)
-        questions = {
-            question: {
-                ours.NAME: candidates[ours.NAME],
-                cells.ONE_THREAD: replace(candidates[ours.NAME], threads=1),
-            }
-            for question, candidates in questions.items()
+    questions = cells.methods_of({ours.NAME: ours.methods}, problem)
+    both = {
+        question: {
+            ours.NAME: candidates[ours.NAME],
+            cells.ONE_THREAD: replace(candidates[ours.NAME], threads=1),
         }
-        yield from ask(SCALING, plan, plan.questions, case, problem, questions)
+        for question, candidates in questions.items()
+    }
+    return ask(SCALING, plan, plan.questions, case, problem, both)
 
 
-def figure(plan: Plan) -> Iterator[Row]:
-    """NLL and decode in float32, against S and against T."""
-    builders = peers.builders()
-    plan = replace(plan, effort=replace(plan.effort, rounds=7, slow_seconds=3.0))
-    for case in plan.figure:
-        problem = case.draw(torch.float32, plan.seed)
-        questions = cells.methods_of(builders, problem)
-        yield from ask(FIGURE, plan, (NLL, DECODE), case, problem, questions)
+def figure(plan: Plan, case: Case, problem: Problem) -> Iterator[Row]:
+    """NLL and decode, against S and against T."""
+    plan = replace(plan, effort=replace(plan.effort, rounds=7))
+    questions = cells.methods_of(peers.builders(), problem)
+    return ask(FIGURE, plan, (NLL, DECODE), case, problem, questions)
 
 
 def ask(

@@ -29,8 +29,8 @@ class Effort:
 
     rounds: int = 11
     sample_seconds: float = 0.02  # of one method in one round
-    slow_seconds: float = 4.0  # of one method in all rounds, for calls that take long
-    limit_seconds: float = 25.0  # a call that takes longer is not sampled
+    slow_seconds: float = 1.5  # of one method in all rounds, for calls that take long
+    limit_seconds: float = 8.0  # a call that takes longer is not sampled
 
 
 @dataclass(frozen=True)
