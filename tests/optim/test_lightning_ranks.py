@@ -1,0 +1,44 @@
+"""Lightning's own DDP on halves of the data against one process on all of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.optim.two_ranks import OPTIMIZERS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """What each process ends with, by optimizer, number of processes, and rank."""
+    pytest.importorskip("pytorch_lightning")
+    folder = tmp_path_factory.mktemp("lightning")
+    for world in "12":
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.optim.lightning_ranks", world, str(folder)],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    return {path.stem: torch.load(path) for path in folder.glob("*.pt")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_iterates_of_two_processes_are_those_of_one(ends, name):
+    alone = ends[f"{name}-1-0"]
+    ranks = [ends[f"{name}-2-{rank}"] for rank in range(2)]
+    for rank in ranks:
+        assert_close(rank["params"], alone["params"], rtol=1e-10, atol=1e-12)
+        assert_close(rank["loss"], alone["loss"], rtol=1e-6, atol=0.0)
+    assert all(map(torch.equal, ranks[0]["params"], ranks[1]["params"]))
