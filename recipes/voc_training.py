@@ -48,7 +48,7 @@ TUNED: dict[tuple[str, str], dict[str, float]] = {
     ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
     ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
     ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
-    ("nonlinear", "prox-linear"): {"lr": 1.0, "smoothness": 256.0, "mu": 1.0},
+    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
     ("convolutions", "sgd"): {"lr": 2**-12},
     ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
     ("convolutions", "sgd-inv"): {"lr": 2**-10},

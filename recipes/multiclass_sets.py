@@ -1,0 +1,151 @@
+"""Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits, drawn classes."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.datasets import load_digits, load_svmlight_file, load_svmlight_files
+
+IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
+# Of a set without test samples, this share is held out.
+HELD_OUT = 0.2
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples to train on and to test with; the matrices are CSR."""
+
+    name: str
+    X: Any
+    y: np.ndarray
+    X_test: Any
+    y_test: np.ndarray
+
+    @property
+    def classes(self) -> int:
+        return len(np.unique(self.y))
+
+    @cached_property
+    def checksum(self) -> str:
+        parts = (self.X.data, self.X.indices, self.y, self.X_test.data, self.y_test)
+        value = 0
+        for part in parts:
+            value = zlib.crc32(np.ascontiguousarray(part), value)
+        return f"{value:08x}"
+
+    def score_key(self, log2_c: int, tolerance: float) -> str:
+        """Names the fit to one tolerance."""
+        return f"{self.name} {self.checksum} C=2^{log2_c} tolerance={tolerance:g}"
+
+    def race_key(self, log2_c: int) -> str:
+        """Names the fits of both solvers."""
+        return f"{self.name} {self.checksum} C=2^{log2_c} race"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.classes} classes, {self.X.shape[1]:,} features,"
+            f" {len(self.y):,} samples to train on, {len(self.y_test):,} to test with"
+        )
+
+
+def load(path: Path) -> Samples:
+    """A LIBSVM file with the test file beside it, or a folder of MNIST's idx files."""
+    if path.is_dir():
+        return mnist(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"data: expected a LIBSVM file or a folder of idx files, found no {path}"
+        )
+    name = path.name.split(".")[0]
+    test = test_file(path)
+    if test is None:
+        X, y = read(path)
+        return hold_out(name, X, y)
+    X, y, X_test, y_test = read(path, test)
+    return Samples(name, X, y, X_test, y_test)
+
+
+def read(*paths: Path) -> list[Any]:
+    """Matrices and labels of files that share their features."""
+    names = [str(path) for path in paths]
+    try:
+        if len(names) == 1:
+            found = list(load_svmlight_file(names[0]))
+        else:
+            found = load_svmlight_files(names)
+    except ValueError as error:
+        raise ValueError(
+            "data: expected lines of a label and index:value pairs, as LIBSVM writes"
+            f" them, got {' or '.join(names)}: {error}"
+        ) from error
+    for name, X in zip(names, found[::2], strict=True):
+        if X.shape[0] == 0:
+            raise ValueError(f"data: expected samples, found none in {name}")
+    return found
+
+
+def test_file(path: Path) -> Path | None:
+    """``usps.t.gz`` of ``usps.gz``, or ``news.test`` of ``news.train``."""
+    end = ".gz" if path.suffix == ".gz" else ""
+    stem = path.name.removesuffix(end)
+    names = [f"{stem}.t{end}"]
+    if stem.endswith(".train"):
+        names.append(f"{stem.removesuffix('train')}test{end}")
+    return next((p for n in names if (p := path.with_name(n)).is_file()), None)
+
+
+def hold_out(name: str, X: Any, y: np.ndarray) -> Samples:
+    """A fixed fifth of the samples becomes the test set."""
+    order = np.random.default_rng(0).permutation(len(y))
+    size = max(1, round(HELD_OUT * len(y)))
+    test, train = np.sort(order[:size]), np.sort(order[size:])
+    return Samples(name, X[train], y[train], X[test], y[test])
+
+
+def mnist(folder: Path) -> Samples:
+    """Grey values over 255, as in the LIBSVM version."""
+    parts = []
+    for part in ("train", "t10k"):
+        images, labels = (idx(folder, f"{part}-{kind}") for kind in IDX)
+        flat = images.reshape(len(images), -1) / 255
+        parts += [sparse.csr_matrix(flat), labels]
+    return Samples("mnist", *parts)
+
+
+def idx(folder: Path, name: str) -> np.ndarray:
+    """Bytes of an idx file: 2 zeros, type, number of axes, their sizes, values."""
+    for path, opened in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
+        if path.is_file():
+            with opened(path, "rb") as file:
+                content = file.read()
+            shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+            values = np.frombuffer(content, np.uint8, offset=4 + shape.nbytes)
+            if content[:3] != b"\0\0\x08" or len(values) != shape.prod():
+                raise ValueError(f"data: expected an idx file of bytes, got {path}")
+            return values.reshape(shape)
+    raise FileNotFoundError(
+        f"data: expected MNIST's idx files, found no {name} or {name}.gz in {folder}"
+    )
+
+
+def digits() -> Samples:
+    """8 x 8 images that come with scikit-learn."""
+    X, y = load_digits(return_X_y=True)
+    return hold_out("digits", sparse.csr_matrix(X / 16), y)
+
+
+def drawn(classes: int, seed: int) -> Samples:
+    """Gaussian classes of 60 features, of which a sample has 30 percent."""
+    rng = np.random.default_rng([seed, classes])
+    n = max(1500, 2 * classes)
+    # every class has a sample
+    y = np.concatenate([np.arange(classes), rng.integers(classes, size=n - classes)])
+    X = rng.normal(size=(classes, 60))[y] + rng.normal(size=(n, 60))
+    X *= rng.random(X.shape) < 0.3
+    X = sparse.csr_matrix(X / np.sqrt(60))
+    return Samples(f"drawn-{classes}", X, y, X[:0], y[:0])

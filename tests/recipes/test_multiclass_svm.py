@@ -1,0 +1,269 @@
+"""The recipe of multiclass SVMs: a small run, its files, what it reads and refuses."""
+
+import csv
+import dataclasses
+import gzip
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+import multiclass_fits
+import multiclass_paper
+import multiclass_sets
+import multiclass_svm
+from multiclass_svm import Config, main
+from smoothsp.linear import WestonWatkinsSVC
+
+
+def write_set(folder, name="dna.scale", test="dna.scale.t", seed=0):
+    """Three classes in five dimensions, labels 1 to 3."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(3, 5))
+    for file, size in ((name, 60), (test, 30)):
+        if file:
+            y = rng.integers(3, size=size)
+            X = centres[y] + rng.normal(size=(size, 5))
+            opened = gzip.open if file.endswith(".gz") else open
+            with opened(folder / file, "wb") as sink:
+                dump_svmlight_file(X, y + 1, sink, zero_based=False)
+    return folder / name
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """No fit is timed for long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiclass_fits, "AT_LEAST", 0.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A whole small run: its configuration, and what main() answered."""
+    folder = tmp_path_factory.mktemp("multiclass")
+    config = Config(
+        data=(write_set(folder), write_set(folder, "other.gz", "")),
+        log2_c=(-2, 0),
+        tolerances=(0.09, 0.009),
+        classes=(4,),
+        race_log2_c=(0,),
+        repeats=2,
+        out=folder / "out",
+    )
+    return config, main(config)
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_accuracies_are_those_of_the_estimator(run):
+    config, result = run
+    found = rows(config.out / "accuracy.csv")
+    assert len(found) == 2 * 2 * 2
+    for row in found:
+        if row["set"] == "dna":
+            samples = multiclass_sets.load(config.data[0])
+            model = WestonWatkinsSVC(
+                C=2.0 ** int(row["log2_c"]),
+                tol=float(row["tolerance"]),
+                max_epochs=100_000,
+                random_state=config.seed,
+            ).fit(samples.X, samples.y)
+            share = (model.predict(samples.X_test) == samples.y_test).mean()
+            assert float(row["accuracy"]) == pytest.approx(100 * share)
+            assert float(row["primal"]) == pytest.approx(model.history_[-1].primal)
+    best = max(float(row["accuracy"]) for row in found if row["set"] == "dna")
+    assert result["dna_best"] == best > 50
+
+
+def test_the_paper_stands_beside_the_sets_it_has(run):
+    config, result = run
+    found = rows(config.out / "accuracy.csv")
+    by_set = {row["set"]: row["paper"] for row in found}
+    assert by_set["dna"] and not by_set["other"]
+    first = next(r for r in found if (r["log2_c"], r["tolerance"]) == ("-2", "0.009"))
+    assert float(first["paper"]) == 93.59
+    apart = [
+        abs(float(row["accuracy"]) - float(row["paper"]))
+        for row in found
+        if row["paper"]
+    ]
+    assert result["dna_largest_distance_to_paper"] == pytest.approx(max(apart))
+
+
+def test_the_paper_has_ten_numbers_a_set():
+    for tables in multiclass_paper.ACCURACY.values():
+        assert set(tables) == {"dna", "satimage", "mnist", "letter"}
+        for row in tables.values():
+            assert len(row) == len(multiclass_paper.LOG2_C)
+            assert all(69 < value < 96 for value in row)
+
+
+def test_both_solvers_are_timed_on_the_same_epochs(run):
+    config, result = run
+    found = rows(config.out / "times.csv")
+    assert {row["set"] for row in found} == {"dna", "other", "drawn-4"}
+    for row in found:
+        assert row["walrus_epochs"] == row["greedy_epochs"]
+        assert float(row["first_gap_ratio"]) == pytest.approx(1, abs=1e-5)
+        times = float(row["walrus_seconds"]), float(row["greedy_seconds"])
+        assert float(row["ratio"]) == pytest.approx(times[0] / times[1])
+        assert row["walrus_accuracy"] == row["greedy_accuracy"]
+    assert result["ratio_at_4_classes"] > 0
+
+
+def test_all_files_are_written(run):
+    config, result = run
+    content = json.loads((config.out / "metrics.json").read_text())
+    assert content["result"] == result
+    assert content["settings"]["log2_c"] == [-2, 0]
+    for name in ("accuracy.png", "time_ratio.png"):
+        assert (config.out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_show_ours_and_the_papers(run, capsys):
+    main(dataclasses.replace(run[0], resume=True))
+    out = capsys.readouterr().out
+    assert "| dna, paper | 93.59 | 92.24 | 2^-2 |" in out
+    assert "| dna, ours |" in out and "| other, ours |" in out
+    assert "other, paper" not in out
+    assert "| drawn-4 | 4 | 2^0 |" in out
+
+
+def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
+    config, result = run
+    stopped = dataclasses.replace(config, out=tmp_path)
+    fits = []
+    honest = multiclass_fits.score
+
+    def score(*arguments):
+        if len(fits) == 3:
+            raise KeyboardInterrupt
+        fits.append(arguments[1:3])
+        return honest(*arguments)
+
+    monkeypatch.setattr(multiclass_fits, "score", score)
+    with pytest.raises(KeyboardInterrupt):
+        main(stopped)
+    began = list(fits)
+    fits[:] = []
+    monkeypatch.setattr(
+        multiclass_fits, "score", lambda *x: fits.append(x[1:3]) or honest(*x)
+    )
+    again = main(dataclasses.replace(stopped, resume=True))
+    assert len(began) == 3 and len(fits) == 5
+    scores = {name for name in result if not name.startswith("ratio")}
+    assert {n: again[n] for n in scores} == {n: result[n] for n in scores}
+
+
+def test_other_settings_cannot_go_on(run):
+    with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
+        main(dataclasses.replace(run[0], seed=1, resume=True))
+
+
+def test_nothing_to_go_on_with_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="resume: expected a run to continue"):
+        main(Config(out=tmp_path, resume=True))
+    (tmp_path / "cells.json").write_text("{}")
+    with pytest.raises(ValueError, match="expected the cells of this recipe"):
+        main(Config(out=tmp_path, resume=True))
+
+
+def test_a_fit_beyond_the_limit_is_given_up_with_harder_ones(tmp_path):
+    config = Config(
+        data=(write_set(tmp_path),),
+        log2_c=(-1, 0),
+        tolerances=(0.09, 0.009),
+        classes=(),
+        race_log2_c=(0,),
+        repeats=1,
+        limit=1e-9,
+        out=tmp_path / "out",
+    )
+    assert main(config) == {}
+    for row in rows(config.out / "accuracy.csv"):
+        assert row["accuracy"] == ""
+    assert {row["ratio"] for row in rows(config.out / "times.csv")} == {""}
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("a.scale", "a.scale.t"), ("b.gz", "b.t.gz"), ("c.x.train.gz", "c.x.test.gz")],
+)
+def test_test_files_are_found_beside(train, test, tmp_path):
+    samples = multiclass_sets.load(write_set(tmp_path, train, test))
+    assert samples.X.shape == (60, 5) and samples.X_test.shape == (30, 5)
+    assert samples.name == train[0] and samples.classes == 3
+
+
+def test_without_test_file_a_fifth_is_held_out(tmp_path):
+    samples = multiclass_sets.load(write_set(tmp_path, "a.txt", ""))
+    assert samples.X.shape == (48, 5) and len(samples.y_test) == 12
+
+
+def test_idx_files_are_read(tmp_path):
+    rng = np.random.default_rng(0)
+    images = {part: rng.integers(256, size=(3, 2, 2)) for part in ("train", "t10k")}
+    for part, values in images.items():
+        head = b"\0\0\x08\x03" + np.array(values.shape, ">u4").tobytes()
+        content = head + values.astype(np.uint8).tobytes()
+        with gzip.open(tmp_path / f"{part}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(content)
+        labels = b"\0\0\x08\x01" + np.array([3], ">u4").tobytes() + bytes([4, 0, 9])
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    samples = multiclass_sets.load(tmp_path)
+    np.testing.assert_allclose(samples.X.toarray(), images["train"].reshape(3, 4) / 255)
+    np.testing.assert_allclose(
+        samples.X_test.toarray(), images["t10k"].reshape(3, 4) / 255
+    )
+    assert list(samples.y) == [4, 0, 9]
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels[:-1])
+    with pytest.raises(ValueError, match="data: expected an idx file of bytes"):
+        multiclass_sets.load(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").unlink()
+    with pytest.raises(FileNotFoundError, match="found no train-labels"):
+        multiclass_sets.load(tmp_path)
+
+
+def test_what_is_no_libsvm_file_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="data: expected a LIBSVM file"):
+        multiclass_sets.load(tmp_path / "absent")
+    path = tmp_path / "words"
+    path.write_text("no numbers here\n")
+    with pytest.raises(ValueError, match=r"data: expected lines of a label .*words"):
+        multiclass_sets.load(path)
+    path.write_text("")
+    with pytest.raises(ValueError, match="data: expected samples, found none in"):
+        multiclass_sets.load(path)
+
+
+def test_digits_are_the_default():
+    samples = multiclass_sets.digits()
+    assert samples.classes == 10 and len(samples.y) + len(samples.y_test) == 1797
+    assert str(samples).startswith("digits: 10 classes, 64 features, 1,438 samples")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"repeats": 0}, "repeats: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected at least 0"),
+        ({"log2_c": ()}, "log2_c: expected one value at least"),
+        ({"tolerances": (1.5,)}, "tolerances: expected shares between 0 and 1"),
+        ({"classes": (1,)}, "classes: expected at least 2, got 1"),
+        ({"limit": 0.0}, "limit: expected a positive number"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        main(dataclasses.replace(Config(), **change))
+
+
+def test_errors_end_the_command_in_a_line(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["multiclass_svm.py", "--data", str(tmp_path)])
+    with pytest.raises(SystemExit, match="error: data: expected MNIST's idx files"):
+        multiclass_svm.command_line()
