@@ -1,0 +1,139 @@
+"""Columns of strings as codes, and what functions make of each distinct string once."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.features._grammar import Source
+
+_RUN = re.compile(r"(.)\1+")
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys(map(chr, range(ord("A"), ord("Z") + 1)), "X"),
+        **dict.fromkeys(map(chr, range(ord("a"), ord("z") + 1)), "x"),
+        **dict.fromkeys("0123456789", "d"),
+    }
+)
+
+
+def shape(text: str) -> str:
+    """Capitals as X, other letters as x, digits as d; the rest stays."""
+    if text.isascii():
+        return text.translate(_PLAIN)
+    return "".join(
+        "X" if c.isupper() else "x" if c.isalpha() else "d" if c.isdigit() else c
+        for c in text
+    )
+
+
+def short_shape(text: str) -> str:
+    """The shape with each run of one character as a single one."""
+    return _RUN.sub(r"\1", shape(text))
+
+
+def _prefix(length: int) -> Callable[[str], str | None]:
+    return lambda text: text[:length] if len(text) >= length else None
+
+
+def _suffix(length: int) -> Callable[[str], str | None]:
+    return lambda text: text[-length:] if len(text) >= length else None
+
+
+def function(name: str, number: int) -> Callable[[str], str | None]:
+    """The function of a template; None is no value."""
+    if name == "prefix":
+        return _prefix(number)
+    if name == "suffix":
+        return _suffix(number)
+    return {"lower": str.lower, "shape": shape, "short_shape": short_shape}[name]
+
+
+def derived(source: Source, strings: Sequence[str]) -> list[str | None]:
+    """Of each string of the source's column what its functions make of it."""
+    values: list[str | None] = list(strings)
+    for name, number in source.functions:
+        of = function(name, number)
+        values = [None if v is None else of(v) for v in values]
+    return values
+
+
+def digest(text: str) -> int:
+    """64 bits that depend on the text alone, the same in every process."""
+    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(found.digest(), "little")
+
+
+class Tokens:
+    """Sentences as codes: of each column its distinct strings, and which where.
+
+    Parameters
+    ----------
+    sentences
+        Sequences of tokens. A token has one string a column; with one column it may be
+        the string itself.
+    columns
+        Their names.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Sequence[Any]], columns: tuple[str, ...]
+    ) -> None:
+        if isinstance(sentences, str) or any(isinstance(s, str) for s in sentences):
+            raise TypeError(
+                "sentences: expected sequences of tokens, got a string. Split it into"
+                " tokens, and put a single sentence in a list"
+            )
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        if len(lengths) and not lengths.min():
+            raise ValueError(
+                f"sentences: expected at least one token in each, got an empty one at"
+                f" {int(lengths.argmin())}. Leave empty sentences out"
+            )
+        self.offsets: NDArray[np.int64] = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=self.offsets[1:])
+        tokens = list(chain.from_iterable(sentences))
+        if len(columns) == 1 and any(isinstance(token, str) for token in tokens):
+            tokens = [(token,) if isinstance(token, str) else token for token in tokens]
+        self._check(tokens, columns)
+        self.strings: dict[str, list[str]] = {}
+        self.codes: dict[str, NDArray[np.int32]] = {}
+        fields = list(zip(*tokens, strict=True)) or [()] * len(columns)
+        for name, field in zip(columns, fields, strict=True):
+            table: dict[str, int] = {}
+            number = table.setdefault
+            codes = [number(string, len(table)) for string in field]
+            self.codes[name] = np.array(codes, dtype=np.int32)
+            self.strings[name] = list(table)
+            strange = [s for s in table if not isinstance(s, str)]
+            if strange:
+                at = field.index(strange[0])
+                raise TypeError(
+                    f"sentences: expected strings, got {strange[0]!r} as {name} of"
+                    f" {self._place(at)}"
+                )
+
+    def _place(self, position: int) -> str:
+        sentence = int(np.searchsorted(self.offsets, position, side="right")) - 1
+        return f"token {position - int(self.offsets[sentence])} of sentence {sentence}"
+
+    def _check(self, tokens: list[Any], columns: tuple[str, ...]) -> None:
+        try:
+            sizes = set(map(len, tokens))
+        except TypeError:
+            sizes = {-1}
+        texts = any(isinstance(token, str) for token in tokens)
+        if sizes <= {len(columns)} and not texts:
+            return
+        wanted = f"{len(columns)} strings, one a column ({', '.join(columns)}),"
+        for position, token in enumerate(tokens):
+            fine = not isinstance(token, str) and hasattr(token, "__len__")
+            if not fine or len(token) != len(columns):
+                raise ValueError(
+                    f"sentences: expected {wanted} in each token, got {token!r} at"
+                    f" {self._place(position)}"
+                )

@@ -1,0 +1,270 @@
+"""Features of the tokens of sentences, by templates."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
+
+from smoothsp._kernels import feature_rows_cpu as kernel
+from smoothsp.linear.features._dictionary import Dictionary
+from smoothsp.linear.features._grammar import FUNCTIONS, parse, shown
+from smoothsp.linear.features._hashing import hashed_columns
+from smoothsp.linear.features._strings import Tokens
+
+_FORMAT = "smoothsp templates 1"
+
+
+class Templates:
+    """Sparse indicator features of tokens, described by templates.
+
+    ``"word[-1]=the"`` is one feature: it is 1 at the positions whose left neighbour is
+    ``the``. A template describes a family of them. It names what is looked at, and
+    where, and ``&`` joins several into one:
+
+    ==============================  ====================================================
+    ``word``                        the string in column ``word`` at the position itself
+    ``word[-2..2]``                 five templates, of the word and of two on each side
+    ``lower(word)[-1]``             in small letters
+    ``shape(word)``                 capitals as X, other letters as x, digits as d
+    ``short_shape(word)``           the same, a run of one character as a single one
+    ``prefix(word, 1..4)``          four templates; a shorter word has no such feature
+    ``suffix(lower(word), 3)``      functions nest
+    ``pos[-1] & pos & word[0..1]``  two templates of three pieces each
+    ``bias``                        1 everywhere
+    ==============================  ====================================================
+
+    Beyond an end of the sentence a piece has a value of its own.
+
+    Parameters
+    ----------
+    templates
+        Strings as above.
+    columns
+        Names of the strings of a token, in order.
+    hashing
+        None: features are numbered as ``fit`` meets them, and others are dropped. A
+        number from 1 to 2^31 - 1: that many columns, found by hashing; nothing is
+        learnt, and features that collide add up. The hash is the same everywhere.
+    min_count
+        Features of fewer positions are left out. Only without hashing.
+    dtype
+        float64 or float32, of the values.
+
+    Attributes
+    ----------
+    num_features : int
+        Columns of the matrices that ``transform`` makes.
+
+    Raises
+    ------
+    ValueError
+        If a template cannot be read, or stands twice.
+
+    Notes
+    -----
+    Strings are taken apart once for each distinct one. Time and memory beyond that are
+    O(positions times templates).
+
+    Source: hashed window features as in Pillutla et al., "A Smoother Way to Train
+    Structured Prediction Models", section 7.1.1.
+
+    Examples
+    --------
+    >>> templates = Templates(["word[-1..0]", "suffix(word, 2)"])
+    >>> templates.fit_transform([["the", "cat"], ["a", "cat"]]).toarray()
+    array([[0., 0., 1., 1., 0., 0., 1., 0.],
+           [1., 0., 0., 0., 1., 0., 0., 1.],
+           [0., 0., 1., 0., 0., 1., 0., 0.],
+           [0., 1., 0., 0., 1., 0., 0., 1.]])
+    >>> templates.names()[:3]
+    ['word[-1]=the', 'word[-1]=a', 'word[-1]']
+    """
+
+    def __init__(
+        self,
+        templates: Iterable[str],
+        columns: Sequence[str] = ("word",),
+        *,
+        hashing: int | None = None,
+        min_count: int = 1,
+        dtype: DTypeLike = np.float64,
+    ) -> None:
+        self.templates = _texts("templates", templates)
+        self.columns = _texts("columns", columns)
+        self.hashing = hashing
+        self.min_count = min_count
+        self.dtype = np.dtype(dtype)
+        self._check()
+        self._parsed = [t for text in self.templates for t in parse(text, self.columns)]
+        for n, template in enumerate(self._parsed):
+            if template in self._parsed[:n]:
+                raise ValueError(
+                    f"templates: expected each once, got {shown(template)} twice"
+                )
+        self._dictionary: Dictionary | None = None
+
+    def _check(self) -> None:
+        if not self.templates:
+            raise ValueError("templates: expected at least one, got none")
+        for name in self.columns:
+            if not name.isidentifier() or name == "bias" or name in FUNCTIONS:
+                raise ValueError(
+                    "columns: expected names of letters, digits and _ other than"
+                    f" {', '.join(FUNCTIONS)} and bias, got {name!r}"
+                )
+        if len(set(self.columns)) < len(self.columns) or not self.columns:
+            raise ValueError(
+                f"columns: expected one or more different names, got {self.columns}"
+            )
+        if (
+            self.hashing is not None
+            and not 1 <= _whole("hashing", self.hashing) < 2**31
+        ):
+            raise ValueError(
+                f"hashing: expected a number from 1 to 2^31 - 1, got {self.hashing}"
+            )
+        if _whole("min_count", self.min_count) < 1:
+            raise ValueError(f"min_count: expected at least 1, got {self.min_count}")
+        if self.hashing is not None and self.min_count > 1:
+            raise ValueError(
+                f"min_count: expected 1 with hashing, which counts nothing, got"
+                f" {self.min_count}"
+            )
+        if self.dtype not in (np.float64, np.float32):
+            raise ValueError(f"dtype: expected float64 or float32, got {self.dtype}")
+
+    @property
+    def num_features(self) -> int:
+        """Columns of the matrices that ``transform`` makes."""
+        if self.hashing is not None:
+            return self.hashing
+        return sum(self._fitted().sizes)
+
+    def fit(self, sentences: Sequence[Sequence[Any]]) -> "Templates":
+        """Number the features of ``sentences``."""
+        if self.hashing is None:
+            self._fit(Tokens(sentences, self.columns))
+        return self
+
+    def fit_transform(self, sentences: Sequence[Sequence[Any]]) -> Any:
+        """``fit``, then ``transform``, at the cost of one of them."""
+        if self.hashing is not None:
+            return self.transform(sentences)
+        return self._matrix(self._fit(Tokens(sentences, self.columns)))
+
+    def transform(self, sentences: Sequence[Sequence[Any]]) -> Any:
+        """Features of each token, sentence after sentence.
+
+        Parameters
+        ----------
+        sentences
+            Sequences of at least one token. A token has one string a column; with a
+            single column it may be the string itself.
+
+        Returns
+        -------
+        scipy.sparse.csr_array
+            ``(tokens of all sentences, num_features)``, indices int32, ascending.
+
+        Raises
+        ------
+        ValueError
+            If a sentence is empty, or a token has more or fewer strings than columns.
+        TypeError
+            If it has something other than strings.
+        """
+        tokens = Tokens(sentences, self.columns)
+        if self.hashing is not None:
+            return self._matrix(hashed_columns(self._parsed, tokens, self.hashing))
+        return self._matrix(self._fitted().columns(tokens))
+
+    def names(self) -> list[str]:
+        """What each feature says; not with hashing, which forgets it."""
+        if self.hashing is not None:
+            raise ValueError("names: expected templates without hashing")
+        return self._fitted().names()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a file of JSON, whole or not at all."""
+        content = {
+            "format": _FORMAT,
+            "templates": list(self.templates),
+            "columns": list(self.columns),
+            "hashing": self.hashing,
+            "min_count": self.min_count,
+            "dtype": self.dtype.name,
+            "dictionary": self._dictionary.state() if self._dictionary else None,
+        }
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(content), encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Templates":
+        """The templates in a file that ``save`` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: expected JSON, got {error}") from error
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != _FORMAT:
+            raise ValueError(
+                f"{path}: expected a file with format {_FORMAT!r}, got {found!r}"
+            )
+        names = ("templates", "columns", "hashing", "min_count", "dtype")
+        options = {name: content[name] for name in names}
+        templates = cls(options.pop("templates"), **options)
+        if content["dictionary"] is not None:
+            templates._dictionary = Dictionary(templates._parsed)
+            templates._dictionary.set_state(content["dictionary"])
+        return templates
+
+    def _fit(self, tokens: Tokens) -> NDArray[np.int32]:
+        if len(tokens.offsets) == 1:
+            raise ValueError("sentences: expected at least one to fit, got none")
+        dictionary = Dictionary(self._parsed)
+        columns = dictionary.fit(tokens, self.min_count)
+        self._dictionary = dictionary
+        return columns
+
+    def _fitted(self) -> Dictionary:
+        if self._dictionary is None:
+            raise ValueError("Templates: expected fit before this")
+        return self._dictionary
+
+    def _matrix(self, columns: NDArray[np.int32]) -> Any:
+        indptr = np.empty(len(columns) + 1, dtype=np.int64)
+        indices = np.empty(columns.size, dtype=np.int32)
+        values = np.empty(columns.size, dtype=self.dtype)
+        kernel.rows(columns, indptr, indices, values)
+        used = int(indptr[-1])
+        # scipy wants the two kinds of index alike
+        if used <= np.iinfo(np.int32).max:
+            indptr = indptr.astype(np.int32)
+        if used < columns.size:
+            indices, values = indices[:used].copy(), values[:used].copy()
+        shape = (len(columns), self.num_features)
+        matrix = sparse.csr_array((values, indices, indptr), shape=shape)
+        matrix.has_canonical_format = True
+        return matrix
+
+
+def _texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise TypeError(f"{name}: expected several strings, got one, {given!r}")
+    texts = tuple(given)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"{name}: expected strings, got {texts!r}")
+    return texts
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}: expected an int, got {value!r}")
+    return int(value)

@@ -1,0 +1,17 @@
+"""What is learnt from: examples, features, costs, and an oracle for the worst output.
+
+A problem knows nothing of how it is solved; any of ``smoothsp.linear.solvers`` takes
+any of them.
+"""
+
+from smoothsp.linear.problems.callback import CallbackProblem, Corner, LinearProblem
+from smoothsp.linear.problems.chain import ChainProblem
+from smoothsp.linear.problems.multiclass import MulticlassProblem
+
+__all__ = [
+    "CallbackProblem",
+    "ChainProblem",
+    "Corner",
+    "LinearProblem",
+    "MulticlassProblem",
+]

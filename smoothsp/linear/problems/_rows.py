@@ -1,0 +1,212 @@
+"""Checks of features, labels and costs, and sparse rows as plain arrays."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+
+class Rows(NamedTuple):
+    """Sparse rows: row t has ``values[k]`` at column ``indices[k]``.
+
+    k runs from ``indptr[t]`` to ``indptr[t + 1]``, and columns rise within a row.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[Any]
+    columns: int
+
+    def take(self, chosen: NDArray[np.int64]) -> "Rows":
+        """The rows ``chosen``, in that order."""
+        lengths = np.diff(self.indptr)[chosen]
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+        entries = np.repeat(self.indptr[chosen], lengths) + within
+        return Rows(indptr, self.indices[entries], self.values[entries], self.columns)
+
+
+def rows_of(name: str, given: Any) -> Rows:
+    """A scipy CSR matrix, or a dense array, as checked rows."""
+    if not sparse.issparse(given):
+        dense = np.asarray(given)
+        if dense.ndim != 2:
+            raise ValueError(
+                f"{name}: expected (positions, features), got shape {dense.shape}"
+            )
+        given = sparse.csr_matrix(dense)
+    elif given.format != "csr":
+        raise TypeError(f"{name}: expected a CSR matrix, got {given.format}; .tocsr()")
+    if given.data.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected real numbers, got {given.data.dtype}")
+    data = given.data if given.data.dtype == np.float32 else given.data.astype(float)
+    _check_structure(name, given)
+    wrong = ~np.isfinite(data)
+    if wrong.any():
+        k = int(wrong.argmax())
+        raise ValueError(
+            f"{name}: expected finite numbers, got {data[k]} in row "
+            f"{_row_of(given.indptr, k)}, column {given.indices[k]}"
+        )
+    return Rows(
+        np.ascontiguousarray(given.indptr, dtype=np.int64),
+        np.ascontiguousarray(given.indices, dtype=np.int32),
+        np.ascontiguousarray(data),
+        int(given.shape[1]),
+    )
+
+
+def _row_of(indptr: NDArray[Any], entry: int) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
+
+
+def _check_structure(name: str, given: Any) -> None:
+    rows, columns = given.shape
+    indptr, indices = given.indptr, given.indices
+    if not 0 < columns < 2**31:
+        raise ValueError(f"{name}: expected 1 to 2**31 - 1 columns, got {columns}")
+    falls = len(indptr) != rows + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any()
+    if falls or indptr[-1] != len(indices) or len(indices) != len(given.data):
+        raise ValueError(
+            f"{name}: expected indptr to rise from 0 to the number of entries, "
+            f"{len(given.data)}"
+        )
+    if not len(indices):
+        return
+    wrong = (indices < 0) | (indices >= columns)
+    if wrong.any():
+        k = int(wrong.argmax())
+        raise ValueError(
+            f"{name}: expected column indices below {columns}, got {indices[k]} in row "
+            f"{_row_of(indptr, k)}"
+        )
+    back = np.diff(indices.astype(np.int64)) <= 0
+    back[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1] = False
+    if back.any():
+        raise ValueError(
+            f"{name}: expected column indices that rise within a row, got "
+            f"{indices[back.argmax()]} before {indices[back.argmax() + 1]} in row "
+            f"{_row_of(indptr, int(back.argmax()))}; call .sum_duplicates()"
+        )
+
+
+def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
+    """Sentences one below the other, once each fits its labels."""
+    if len(given) != len(labels):
+        raise ValueError(
+            f"{name}: expected as many sentences as label sequences, got {len(given)} "
+            f"and {len(labels)}"
+        )
+    if not len(given):
+        raise ValueError(f"{name}: expected at least one sentence, got none")
+    width = given[0].shape[1] if getattr(given[0], "ndim", 0) == 2 else None
+    for i, (x, y) in enumerate(zip(given, labels, strict=True)):
+        if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
+            raise ValueError(
+                f"{name}: expected (positions, {width}) at sentence {i}, got shape "
+                f"{np.shape(x)}"
+            )
+        if x.shape[0] != len(y):
+            raise ValueError(
+                f"labels: expected one for each of {x.shape[0]} positions of sentence "
+                f"{i}, got {len(y)}"
+            )
+    return sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
+
+
+def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
+    """Where sentences begin and end, from either of two ways to say so."""
+    if (offsets is None) == (lengths is None):
+        raise TypeError("offsets: expected either offsets or lengths")
+    if offsets is None:
+        lengths = _integers("lengths", lengths)
+        found = np.concatenate([[0], np.cumsum(lengths)])
+    else:
+        found = _integers("offsets", offsets)
+    name = "lengths" if offsets is None else "offsets"
+    if len(found) < 2:
+        raise ValueError(f"{name}: expected at least one sentence, got none")
+    empty = np.diff(found) < 1
+    if empty.any():
+        raise ValueError(
+            f"{name}: expected at least one position in each sentence, got "
+            f"{np.diff(found)[empty.argmax()]} in sentence {empty.argmax()}"
+        )
+    if found[0] != 0 or found[-1] != positions:
+        raise ValueError(
+            f"{name}: expected sentences that cover the {positions} rows of features, "
+            f"got {found[0]} to {found[-1]}"
+        )
+    return found
+
+
+def labels_of(
+    labels: Any, positions: int, num_labels: int | None
+) -> tuple[NDArray[np.int32], int]:
+    """Labels, and how many there are."""
+    found = _integers("labels", labels)
+    if len(found) != positions:
+        raise ValueError(
+            f"labels: expected one for each of {positions} rows of features, got "
+            f"{len(found)}"
+        )
+    count = int(found.max()) + 1 if num_labels is None else int(num_labels)
+    if count < 2:
+        raise ValueError(
+            "labels: expected at least two different labels, got only one; "
+            "num_labels says how many there are if not all occur"
+        )
+    wrong = (found < 0) | (found >= count)
+    if wrong.any():
+        raise ValueError(
+            f"labels: expected 0 to {count - 1}, got {found[wrong.argmax()]} at "
+            f"position {wrong.argmax()}"
+        )
+    return found.astype(np.int32), count
+
+
+def costs_of(cost: Any, labels: int) -> NDArray[np.float64]:
+    """``cost[gold, guessed]``, by default 1 for each wrong label."""
+    if cost is None:
+        return 1.0 - np.eye(labels)
+    found = np.asarray(cost, dtype=np.float64)
+    if found.shape != (labels, labels):
+        raise ValueError(
+            f"cost: expected (gold, guessed) = ({labels}, {labels}), got {found.shape}"
+        )
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise ValueError("cost: expected finite numbers of at least 0")
+    if found.diagonal().any():
+        raise ValueError("cost: expected zeros on the diagonal, a right label is free")
+    return found
+
+
+def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
+    """What multiplies the costs of each sentence."""
+    if cost_scale is None:
+        return np.ones(sentences)
+    found = np.asarray(cost_scale, dtype=np.float64)
+    if found.shape != (sentences,):
+        raise ValueError(
+            f"cost_scale: expected one for each of {sentences} sentences, got shape "
+            f"{found.shape}"
+        )
+    wrong = ~(np.isfinite(found) & (found > 0))
+    if wrong.any():
+        raise ValueError(
+            f"cost_scale: expected positive numbers, got {found[wrong.argmax()]} at "
+            f"sentence {wrong.argmax()}"
+        )
+    return found.copy()
+
+
+def _integers(name: str, given: Any) -> NDArray[np.int64]:
+    found = np.asarray(given)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise TypeError(
+            f"{name}: expected a flat array of integers, got {found.dtype} of shape "
+            f"{found.shape}"
+        )
+    return found.astype(np.int64)

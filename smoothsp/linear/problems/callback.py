@@ -1,0 +1,117 @@
+"""Any structure that has a max oracle, as a linear problem."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear import _checks
+
+Weights = NDArray[np.float64]
+
+
+class Corner(NamedTuple):
+    """One output of one example, as a dual solver sees it.
+
+    Parameters
+    ----------
+    psi
+        ``(num_weights,)``: features of the gold output less those of this one.
+    loss
+        What this output costs, at least 0, and 0 for the gold one.
+    key
+        Hashable, equal for the same output only; None: psi and loss tell outputs apart.
+    """
+
+    psi: Weights
+    loss: float
+    key: Hashable
+
+
+@runtime_checkable
+class LinearProblem(Protocol):
+    """What every problem of this package offers."""
+
+    @property
+    def num_weights(self) -> int:
+        """Length of w."""
+
+    def __len__(self) -> int: ...
+
+    def hinges(self, w: Weights) -> NDArray[np.float64]:
+        """``(n,)``: the structured hinge of each example."""
+
+    def primal(self, w: Weights, lam: float) -> float:
+        """The objective at w."""
+
+
+class CallbackProblem:
+    r"""A linear structured SVM over outputs that a Python function searches.
+
+    .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2
+        + \tfrac{1}{n} \sum_i \max_y L_i(y) - \langle w, \psi_i(y) \rangle
+
+    Parameters
+    ----------
+    n
+        How many examples, at least 1.
+    num_weights
+        Length of w, at least 1.
+    max_oracle
+        ``max_oracle(i, w)`` gives ``(psi, loss, key)`` of an output of example i with
+        the largest ``loss - <w, psi>``: what it costs plus its score, less the score of
+        the gold output. ``psi`` is a flat array of ``num_weights``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def worst(i, w):
+    ...     psi = np.array([1.0, 0.0])
+    ...     return (psi, 1.0, 1) if 1 - w @ psi > 0 else (0 * psi, 0.0, 0)
+    >>> problem = CallbackProblem(1, 2, worst)
+    >>> float(problem.primal(np.zeros(2), lam=1.0))
+    1.0
+    """
+
+    def __init__(
+        self,
+        n: int,
+        num_weights: int,
+        max_oracle: Callable[[int, Weights], tuple[Any, float, Hashable]],
+    ) -> None:
+        self._n = _checks.count("n", n)
+        self.num_weights = _checks.count("num_weights", num_weights)
+        if not callable(max_oracle):
+            raise TypeError(f"max_oracle: expected a callable, got {max_oracle!r}")
+        self.max_oracle = max_oracle
+
+    def __len__(self) -> int:
+        """How many examples."""
+        return self._n
+
+    def worst(self, i: int, w: Weights) -> Corner:
+        """What the oracle finds, checked."""
+        psi, loss, key = self.max_oracle(i, w)
+        psi = np.asarray(psi, dtype=np.float64)
+        if psi.shape != (self.num_weights,):
+            raise ValueError(
+                f"max_oracle: expected psi of ({self.num_weights},) at example {i}, "
+                f"got {psi.shape}"
+            )
+        if not (np.isfinite(psi).all() and 0 <= loss < np.inf):
+            raise ValueError(
+                f"max_oracle: expected finite psi and a loss of at least 0 at example "
+                f"{i}, got loss {loss}"
+            )
+        return Corner(psi, float(loss), key)
+
+    def hinges(self, w: Weights) -> NDArray[np.float64]:
+        """``(n,)``: the structured hinge of each example, one oracle call each."""
+        found = [self.worst(i, w) for i in range(self._n)]
+        return np.array([max(c.loss - float(np.dot(w, c.psi)), 0.0) for c in found])
+
+    def primal(self, w: Weights, lam: float) -> float:
+        """The objective at w; ``lam > 0``."""
+        lam = _checks.positive("lam", lam)
+        return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())

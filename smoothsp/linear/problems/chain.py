@@ -1,0 +1,248 @@
+"""Sentences, sparse features of their words and a label each, as a linear problem."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels import linear_chain_sentences as kernels
+from smoothsp._kernels.threads import run_rows
+from smoothsp.linear import _checks
+from smoothsp.linear._arrays import padded, zeros
+from smoothsp.linear.problems import _rows
+
+Weights = NDArray[np.float64]
+
+
+class ChainProblem:
+    r"""Tagging as a linear structured SVM over chains.
+
+    .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2
+        + \tfrac{1}{n} \sum_i \max_y \Delta_i(y) + \langle w, \phi(x_i, y)
+        - \phi(x_i, y_i) \rangle
+
+    The score of a labelling is ``sum_t E[t, y_t] + sum_t A[y_{t-1}, y_t] + start[y_0]
+    + end[y_{T-1}]`` with ``E = X_i W``, its cost ``cost_scale[i] sum_t cost[gold_t,
+    y_t]``.
+
+    Parameters
+    ----------
+    features
+        ``(positions, features)``, the words of all sentences one below the other: a
+        scipy CSR matrix whose column indices rise within a row, or a dense array.
+        float32 is kept, everything else becomes float64.
+    labels
+        ``(positions,)``: integers from 0 to ``num_labels - 1``.
+    offsets
+        ``(n + 1,)``: sentence i has the positions ``offsets[i]`` to ``offsets[i + 1]``,
+        at least one.
+    lengths
+        ``(n,)``, instead of ``offsets``.
+    num_labels
+        How many labels there are, at least 2; by default the largest plus one.
+    cost
+        ``(num_labels, num_labels)``, from the gold label to the guessed one: at least
+        0, zero on the diagonal. By default 1 for each wrong label (Hamming).
+    cost_scale
+        ``(n,)``, positive: what multiplies the cost of a sentence, by default 1. One
+        over its length makes the cost a rate.
+    boundaries
+        Whether scores of the first and of the last label are learnt.
+
+    Raises
+    ------
+    ValueError
+        On shapes, values and indices that do not fit; the message says where.
+    TypeError
+        On what is no matrix of numbers or no integer labels.
+
+    Notes
+    -----
+    Weights are one flat float64 vector: W of ``(features, labels)`` row by row, then A
+    of ``(labels, labels)``, from and to, then start and end if there are boundaries.
+
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", equations 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
+    >>> len(problem), problem.num_weights
+    (2, 14)
+    >>> float(problem.primal(np.zeros(problem.num_weights), lam=0.1))
+    1.5
+    """
+
+    transitions = True
+
+    def __init__(
+        self,
+        features: Any,
+        labels: Any,
+        offsets: Any = None,
+        *,
+        lengths: Any = None,
+        num_labels: int | None = None,
+        cost: Any = None,
+        cost_scale: Any = None,
+        boundaries: bool = True,
+    ) -> None:
+        rows = _rows.rows_of("features", features)
+        positions = len(rows.indptr) - 1
+        found = _rows.offsets_of(offsets, lengths, positions)
+        labels, count = _rows.labels_of(labels, positions, num_labels)
+        self._keep(
+            rows,
+            labels,
+            found,
+            _rows.costs_of(cost, count),
+            _rows.scales_of(cost_scale, len(found) - 1),
+            _checks.flag("boundaries", boundaries),
+        )
+
+    @classmethod
+    def from_sentences(
+        cls, features: Sequence[Any], labels: Sequence[Any], **options: Any
+    ) -> "ChainProblem":
+        """The same from one matrix and one sequence of labels for each sentence.
+
+        Parameters
+        ----------
+        features
+            CSR matrices or dense arrays ``(length, features)``.
+        labels
+            Integer arrays ``(length,)``.
+        options
+            Those of the class, but for ``offsets`` and ``lengths``.
+        """
+        matrix = _rows.joined("features", features, labels)
+        lengths = [len(y) for y in labels]
+        known = [np.asarray(y) for y in labels if len(y)]
+        flat = np.concatenate([np.zeros(0, np.int64), *known])
+        return cls(matrix, flat, lengths=lengths, **options)
+
+    def _keep(
+        self,
+        rows: _rows.Rows,
+        labels: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        cost: NDArray[np.float64],
+        cost_scale: NDArray[np.float64],
+        boundaries: bool,
+    ) -> None:
+        self.indptr, self.indices, self.values, self.num_features = rows
+        self.labels, self.offsets = labels, offsets
+        self.cost, self.cost_scale, self.boundaries = cost, cost_scale, boundaries
+        self.num_labels = S = len(cost)
+        # rows of the weights as compiled loops have them: see linear_chain_scores
+        self.row_width = P = padded(S, np.float64)
+        d = self.num_features
+        table = np.full((S, P), -np.inf)
+        table[:, :S] = cost
+        past = d + S if self.transitions else d
+        self.num_rows = past + 2 if boundaries else past
+        self.sentences = kernels.Sentences(
+            indptr=self.indptr,
+            indices=self.indices,
+            values=self.values,
+            offsets=offsets,
+            labels=labels,
+            costs=table.ravel(),
+            scales=cost_scale,
+            S=S,
+            P=P,
+            moves=d * P if self.transitions else -1,
+            start=past * P if boundaries else -1,
+            end=(past + 1) * P if boundaries else -1,
+            longest=int(np.diff(offsets).max()),
+        )
+
+    def __len__(self) -> int:
+        """How many sentences."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_weights(self) -> int:
+        """Length of w."""
+        return self.num_rows * self.num_labels
+
+    def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
+        """W, A, start and end as views of w; zeros for what is not learnt."""
+        table = self._checked(w).reshape(self.num_rows, self.num_labels)
+        S, d = self.num_labels, self.num_features
+        past = d + S if self.transitions else d
+        A = table[d:past] if self.transitions else np.zeros((S, S))
+        ends = table[past:] if self.boundaries else np.zeros((2, S))
+        return table[:d], A, ends[0], ends[1]
+
+    def padded_weights(self, w: Weights) -> Weights:
+        """A copy of w in rows of whole vectors, as compiled loops take it."""
+        flat = zeros(self.num_rows * self.row_width, np.float64)
+        shape = (self.num_rows, self.num_labels)
+        flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
+        return flat
+
+    def plain_weights(self, flat: Weights) -> Weights:
+        """A copy of padded weights as w."""
+        table = flat.reshape(self.num_rows, self.row_width)
+        return table[:, : self.num_labels].flatten()
+
+    def hinges(self, w: Weights) -> NDArray[np.float64]:
+        """``(n,)``: the structured hinge of each sentence, one oracle call each."""
+        out = np.empty(len(self))
+        self._run(kernels.hinges, w, out)
+        return out
+
+    def primal(self, w: Weights, lam: float) -> float:
+        """The objective at w; ``lam > 0``."""
+        lam = _checks.positive("lam", lam)
+        w = self._checked(w)
+        return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+
+    def decode(self, w: Weights) -> NDArray[np.int32]:
+        """``(positions,)``: the best labels; ties go to the lower label."""
+        labels = np.empty(len(self.labels), dtype=np.int32)
+        self._run(kernels.decode, w, labels, np.empty(len(self)))
+        return labels
+
+    def subset(self, rows: Any) -> "ChainProblem":
+        """A problem of the sentences ``rows``, in that order.
+
+        Parameters
+        ----------
+        rows
+            Indices of sentences, or one bool a sentence.
+        """
+        chosen = np.arange(len(self))[rows]
+        lengths = np.diff(self.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        if len(offsets) < 2:
+            raise ValueError("rows: expected at least one sentence, got none")
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        positions = np.repeat(self.offsets[chosen], lengths) + within
+        rows = _rows.Rows(self.indptr, self.indices, self.values, self.num_features)
+        part = object.__new__(type(self))
+        part._keep(
+            rows.take(positions),
+            self.labels[positions],
+            offsets,
+            self.cost,
+            self.cost_scale[chosen],
+            self.boundaries,
+        )
+        return part
+
+    def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> None:
+        work = len(self.indices) * self.row_width // 8
+        work += len(self.labels) * self.num_labels * self.row_width // 8
+        run_rows(kernel, len(self), work, self.sentences, self.padded_weights(w), *out)
+
+    def _checked(self, w: Weights) -> Weights:
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        if w.shape != (self.num_weights,):
+            raise ValueError(
+                f"w: expected ({self.num_weights},) weights, got {w.shape}"
+            )
+        return w

@@ -1,0 +1,66 @@
+"""Samples with sparse features and a class each, as a linear problem."""
+
+from typing import Any
+
+import numpy as np
+
+from smoothsp.linear.problems import _rows
+from smoothsp.linear.problems.chain import ChainProblem
+
+
+class MulticlassProblem(ChainProblem):
+    r"""Classification as a linear structured SVM: sentences of one word.
+
+    .. math:: P(w) = \tfrac{\lambda}{2} \|W\|^2
+        + \tfrac{1}{n} \sum_i \max_j \Delta(y_i, j) + (W_j - W_{y_i}) x_i
+
+    Parameters
+    ----------
+    features
+        ``(n, features)``: a scipy CSR matrix whose column indices rise within a row, or
+        a dense array.
+    labels
+        ``(n,)``: integers from 0 to ``num_labels - 1``.
+    num_labels
+        How many classes there are, at least 2; by default the largest plus one.
+    cost
+        ``(num_labels, num_labels)``, from the gold class to the guessed one; by
+        default 1 for a wrong class.
+    cost_scale
+        ``(n,)``, positive: what multiplies the cost of a sample.
+
+    Notes
+    -----
+    Weights are W of ``(features, num_labels)`` row by row, and nothing else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> problem = MulticlassProblem(np.eye(3), [0, 1, 2])
+    >>> len(problem), problem.num_weights
+    (3, 9)
+    """
+
+    transitions = False
+
+    def __init__(
+        self,
+        features: Any,
+        labels: Any,
+        *,
+        num_labels: int | None = None,
+        cost: Any = None,
+        cost_scale: Any = None,
+    ) -> None:
+        rows = _rows.rows_of("features", features)
+        n = len(rows.indptr) - 1
+        offsets = _rows.offsets_of(np.arange(n + 1), None, n)
+        labels, count = _rows.labels_of(labels, n, num_labels)
+        self._keep(
+            rows,
+            labels,
+            offsets,
+            _rows.costs_of(cost, count),
+            _rows.scales_of(cost_scale, n),
+            False,
+        )

@@ -1,0 +1,33 @@
+"""Solvers of linear structured SVMs, each with a certificate where it has one."""
+
+from smoothsp.linear.solvers.bcfw import BCFW
+from smoothsp.linear.solvers.casimir import CasimirSVRG
+from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
+from smoothsp.linear.solvers.grid_search import GRID, grid_search
+from smoothsp.linear.solvers.lbfgs import LBFGS
+from smoothsp.linear.solvers.path import RegularisationPath
+from smoothsp.linear.solvers.path_solution import (
+    GridSolution,
+    PathPoint,
+    PathSolution,
+)
+from smoothsp.linear.solvers.sgd import SGD
+from smoothsp.linear.solvers.solution import Record, Solution
+from smoothsp.linear.solvers.svrg import SVRG
+
+__all__ = [
+    "BCFW",
+    "GRID",
+    "LBFGS",
+    "SGD",
+    "SVRG",
+    "BatchFrankWolfe",
+    "CasimirSVRG",
+    "GridSolution",
+    "PathPoint",
+    "PathSolution",
+    "Record",
+    "RegularisationPath",
+    "Solution",
+    "grid_search",
+]

@@ -1,0 +1,231 @@
+"""Block-coordinate Frank-Wolfe for structured SVMs, with gap sampling and its kin."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear import _checks
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.solvers import _plan
+from smoothsp.linear.solvers._course import Course, Limits
+from smoothsp.linear.solvers._engines import (
+    Engine,
+    engine_for,
+    one_pass,
+    start_engine,
+)
+from smoothsp.linear.solvers.solution import Callback, Solution
+
+# The sum of stale estimates at which it is worth to look, as a share of tol.
+_HOPEFUL = 0.8
+# Certificates between two rebuilds of w from the dual variables.
+_REBUILD = 10
+
+State = dict[str, NDArray[Any]]
+
+
+class BCFW:
+    r"""Block-coordinate Frank-Wolfe on the dual of a structured SVM.
+
+    .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2
+        + \tfrac{1}{n} \sum_i \max_y L_i(y) - \langle w, \psi_i(y) \rangle
+
+    A step asks the max oracle for the worst output of one example and moves the dual
+    variable of that example towards it by exact line search. Every ``refresh_every``
+    passes all examples are asked, which gives the exact duality gap.
+
+    Parameters
+    ----------
+    lam
+        lambda, positive. ``1 / (C n)`` for the form that multiplies the sum by C.
+    sampling
+        Which example is next: ``"gap"``, in proportion to the gap at its last oracle
+        call; ``"uniform"``; ``"permutation"``, a new random order each pass.
+    steps
+        ``"fw"``; ``"pairwise"``, which moves weight from the worst output met before to
+        the new one; ``"away"``; ``"safeguarded"``, pairwise or fw, and ``"best"``, any
+        of the three, whichever improves the dual more.
+    cache
+        Whether outputs met before may stand in for the oracle.
+    tol
+        The duality gap at which to stop, at least 0.
+    max_passes, max_seconds
+        Budgets; a pass is n steps.
+    seed
+        Of the random numbers: the same seed gives the same bits.
+    callback
+        Called with a :class:`Record` at each certificate; a true answer stops.
+    progress
+        Whether to show a bar with the gap.
+    averaging
+        Whether to return the average of the iterates, iterate k with weight k, and its
+        gap.
+    bounds
+        ``(lower, upper)``: numbers, arrays ``(num_weights,)`` or None, between which
+        the weights stay.
+    refresh_every
+        Passes from one certificate to the next.
+    cache_size
+        Outputs that an example keeps; those with weight in pairwise and away steps are
+        kept beyond that.
+    cache_local, cache_global
+        A cached output is used if its gap is at least the first times the gap of the
+        example at its last oracle call, and at least the second times the last exact
+        gap over n.
+    warm_start
+        From a solution at another lambda: ``"primal"`` keeps its weights where the new
+        lambda is smaller, ``"dual"`` keeps its dual variables.
+
+    Notes
+    -----
+    Dual variables are kept as marginals of parts: memory grows with the words times the
+    labels, and for chains with the sentences times the squared labels.
+
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", algorithms 1 to 5 and 9; Lacoste-Julien et al., "Block-Coordinate
+    Frank-Wolfe Optimization for Structural SVMs", section 5, for averaging.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    >>> solution = BCFW(lam=0.1, tol=1e-6).solve(MulticlassProblem(X, [0, 1, 1]))
+    >>> solution.converged, solution.gap <= 1e-6
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        lam: float,
+        sampling: str = "gap",
+        steps: str = "fw",
+        cache: bool = False,
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        seed: int = 0,
+        callback: Callback | None = None,
+        progress: bool = False,
+        averaging: bool = False,
+        bounds: tuple[Any, Any] | None = None,
+        refresh_every: int = 10,
+        cache_size: int = 50,
+        cache_local: float = 0.25,
+        cache_global: float = 0.01,
+        warm_start: str = "primal",
+    ) -> None:
+        _checks.choice("sampling", sampling, _plan.SAMPLINGS)
+        _checks.choice("steps", steps, _plan.STEPS)
+        _checks.choice("warm_start", warm_start, ("primal", "dual"))
+        cached = _checks.flag("cache", cache)
+        lower, upper = _plan.pair_of_bounds(bounds)
+        size = _checks.count("cache_size", cache_size)
+        self.plan = _plan.Plan(
+            lam=_checks.positive("lam", lam),
+            steps=_plan.STEPS.index(steps),
+            cached=cached,
+            local=_checks.positive("cache_local", cache_local),
+            overall=_checks.positive("cache_global", cache_global),
+            most=size if cached else _plan.UNLIMITED,
+            averaging=_checks.flag("averaging", averaging),
+            lower=lower,
+            upper=upper,
+        )
+        self.lam, self.sampling, self.seed = lam, sampling, _plan.seed_of(seed)
+        self.refresh_every = _checks.count("refresh_every", refresh_every)
+        self.warm_start = warm_start
+        self._enough = _HOPEFUL * tol
+        self._limits = Limits(
+            tol=_checks.at_least_zero("tol", tol),
+            max_passes=_checks.count("max_passes", max_passes),
+            max_seconds=_plan.seconds_of(max_seconds),
+            callback=callback,
+            progress=_checks.flag("progress", progress),
+            name="BCFW",
+        )
+
+    def solve(
+        self,
+        problem: ChainProblem | CallbackProblem,
+        start: Solution | None = None,
+        resume: State | None = None,
+    ) -> Solution:
+        """Train until the gap is small enough, or the budget is used up.
+
+        Parameters
+        ----------
+        problem
+            What to solve.
+        start
+            A solution of the same problem, at any lambda, to start from.
+        resume
+            The ``state`` of a solution of this solver: goes on bit for bit as if it had
+            not stopped.
+
+        Returns
+        -------
+        Solution
+            With the certificate at its weights. Ctrl-C does not raise: it gives what is
+            reached.
+        """
+        engine = engine_for(problem, self.plan)
+        stream = np.random.Generator(np.random.PCG64(self.seed))
+        course = Course(self._limits)
+        fresh = 0
+        if resume is not None:
+            if start is not None:
+                raise ValueError("start: expected None when there is a state to resume")
+            course.load(resume, self._settings())
+            engine.load(resume)
+            stream = _plan.load_stream(resume["stream"])
+            fresh = int(resume["since_refresh"])
+        elif start is not None:
+            start_engine(engine, start, self.plan.lam, self.warm_start)
+        saved: State = {}
+        with course.running():
+            while not course.over:
+                if not course.spent():
+                    course.moves()
+                    one_pass(engine, stream, self.sampling, self._enough)
+                    course.passes += 1
+                    fresh += 1
+                hope = float(engine.estimates.sum())
+                course.show(hope)
+                due = fresh >= self.refresh_every or hope <= self._enough
+                if not due and not course.spent():
+                    continue
+                if not due:
+                    # one certificate more than a run that goes on would take
+                    saved = self._state(engine, course, stream, fresh)
+                fresh = 0
+                if engine.measured % _REBUILD == _REBUILD - 1:
+                    engine.rebuild()
+                course.certify(engine.oracle_calls, *engine.measure())
+        if course.interrupted:
+            saved = self._state(engine, course, stream, fresh)
+            if engine.certifies_quickly:
+                course.certify(engine.oracle_calls, *engine.measure())
+        state = saved or self._state(engine, course, stream, fresh)
+        return course.solution(engine.w, engine.oracle_calls, state)
+
+    def _state(
+        self, engine: Engine, course: Course, stream: np.random.Generator, fresh: int
+    ) -> State:
+        return {
+            **engine.state(),
+            **course.state(self._settings()),
+            "stream": _plan.save_stream(stream),
+            "since_refresh": np.array(fresh),
+            "lam": np.array(self.plan.lam),
+        }
+
+    def _settings(self) -> str:
+        plan = self.plan
+        return (
+            f"lam={plan.lam!r} sampling={self.sampling} "
+            f"steps={_plan.STEPS[plan.steps]} cache={plan.cached} "
+            f"averaging={plan.averaging} seed={self.seed}"
+        )

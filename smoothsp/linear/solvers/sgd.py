@@ -1,0 +1,242 @@
+"""Stochastic subgradient descent for linear structured models."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels import linear_chain_sgd as kernel
+from smoothsp.linear import _checks
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.solvers import _plan
+from smoothsp.linear.solvers._course import Limits
+from smoothsp.linear.solvers._passes import State, run
+from smoothsp.linear.solvers._surface import Loss, Surface
+from smoothsp.linear.solvers.solution import Callback, Solution
+
+DECAYS = ("step", "constant", "inverse-sqrt", "pegasos")
+AVERAGES = ("weighted", "uniform", "none")
+
+
+class SGD:
+    r"""Stochastic subgradient descent, a sentence a step, with averaging.
+
+    .. math:: w_t = w_{t-1} - \gamma_t (g_t + \lambda w_{t-1})
+
+    with g_t a subgradient of the loss of one sentence. A step costs what the features
+    of its sentence cost: shrinking and averaging of all other weights are lazy.
+
+    Parameters
+    ----------
+    lam
+        lambda, positive.
+    loss
+        ``"hinge"``; ``"hinge-l2"``, smoothed over the ``k`` worst labellings;
+        ``"hinge-entropy"``, smoothed over all; ``"likelihood"``, the negative
+        log-likelihood of a conditional random field.
+    mu, k
+        Strength of the smoothing, and over how many labellings.
+    rate
+        gamma, the first step, positive. Pegasos has none.
+    decay
+        The t-th step, t from 1, is ``rate`` times
+
+        - ``"step"``: ``1 / (1 + floor(t / (period n)))``,
+        - ``"constant"``: 1,
+        - ``"inverse-sqrt"``: ``1 / sqrt(t)``,
+
+        or ``"pegasos"``: ``1 / (lambda t)``.
+    period
+        Passes after which the step is halved, those after which it is a third are
+        twice as many.
+    averaging
+        What is returned: the average of the iterates, the t-th with weight t
+        (``"weighted"``) or 1 (``"uniform"``), or the last one (``"none"``).
+    average_after
+        Passes whose iterates are left out of the average; t counts from there.
+    sampling
+        ``"permutation"``, a new random order each pass, or ``"uniform"``.
+    tol
+        With the likelihood: the gap at which to stop.
+    evaluate_every
+        Passes from one evaluation of the objective to the next. It costs a pass.
+    max_passes, max_seconds, seed, callback, progress
+        As in :class:`BCFW`.
+
+    Notes
+    -----
+    The objective in the history is that without smoothing.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    section 7.2; Shalev-Shwartz et al., "Pegasos: primal estimated sub-gradient solver
+    for SVM" (2011), for the rate 1/(lambda t).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import ChainProblem
+    >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
+    >>> solution = SGD(lam=0.1, max_passes=20).solve(problem)
+    >>> problem.decode(solution.w).tolist()
+    [0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        *,
+        lam: float,
+        loss: str = "hinge",
+        mu: float = 1.0,
+        k: int = 5,
+        rate: float = 0.1,
+        decay: str = "step",
+        period: float = 5.0,
+        averaging: str = "weighted",
+        average_after: int = 0,
+        sampling: str = "permutation",
+        tol: float = 0.0,
+        evaluate_every: int = 10,
+        max_passes: int = 30,
+        max_seconds: float | None = None,
+        seed: int = 0,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> None:
+        _checks.choice("decay", decay, DECAYS)
+        _checks.choice("averaging", averaging, AVERAGES)
+        _checks.choice("sampling", sampling, ("permutation", "uniform"))
+        self.lam = _checks.positive("lam", lam)
+        self.loss = Loss(loss, mu, k)
+        self.rate = _checks.positive("rate", rate)
+        self.decay, self.averaging, self.sampling = decay, averaging, sampling
+        self.period = _checks.positive("period", period)
+        self.average_after = int(_checks.at_least_zero("average_after", average_after))
+        self.seed = _plan.seed_of(seed)
+        self.evaluate_every = _checks.count("evaluate_every", evaluate_every)
+        if decay != "pegasos" and self.rate * self.lam > 1:
+            raise ValueError(
+                f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a"
+                " longer step turns the weights round"
+            )
+        self._limits = Limits(
+            tol=_checks.at_least_zero("tol", tol),
+            max_passes=_checks.count("max_passes", max_passes),
+            max_seconds=_plan.seconds_of(max_seconds),
+            callback=callback,
+            progress=_checks.flag("progress", progress),
+            name="SGD",
+        )
+
+    def solve(
+        self,
+        problem: ChainProblem,
+        start: Solution | None = None,
+        resume: State | None = None,
+    ) -> Solution:
+        """Train until the budget is used up; arguments as those of ``BCFW.solve``.
+
+        Raises
+        ------
+        FloatingPointError
+            If the steps are so long that the weights overflow.
+        """
+        surface = Surface(problem, self.loss, self.lam)
+        steps = _Steps(self, surface)
+        settings = (
+            f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
+            f" decay={self.decay} period={self.period!r} averaging={self.averaging}"
+            f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
+        )
+        every = self.evaluate_every
+        return run(steps, surface, self._limits, every, settings, start, resume)
+
+    def rates(self, steps: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+        """Sizes of the steps with these numbers, counted from 1."""
+        if self.decay == "pegasos":
+            return np.asarray(1 / (self.lam * steps))
+        if self.decay == "inverse-sqrt":
+            return self.rate / np.sqrt(steps)
+        if self.decay == "constant":
+            return np.full(len(steps), self.rate)
+        return self.rate / (1 + np.floor(steps / (self.period * n)))
+
+
+class _Steps:
+    """The iterate and the average, in the form of ``linear_chain_sgd``."""
+
+    def __init__(self, solver: SGD, surface: Surface) -> None:
+        self.solver, self.surface = solver, surface
+        self.W, self.tail = surface.parts(surface.room())
+        self.Q, self.tail_sum = surface.parts(surface.room())
+        # r, C, the sum of the weights of the average, steps made
+        self.scales = np.array([1.0, 0.0, 0.0, 0.0])
+
+    @property
+    def passes(self) -> int:
+        return int(self.scales[3]) // self.surface.n
+
+    @property
+    def calls(self) -> int:
+        return int(self.scales[3])
+
+    def begin(self, w: NDArray[np.float64]) -> None:
+        self.W[:], self.tail[:] = self.surface.parts(w)
+
+    def advance(self) -> None:
+        solver, n = self.solver, self.surface.n
+        number = self.passes
+        stream = np.random.Generator(np.random.PCG64([solver.seed, number]))
+        uniform = solver.sampling == "uniform"
+        order = stream.integers(n, size=n) if uniform else stream.permutation(n)
+        t = number * n + np.arange(1, n + 1)
+        shares: NDArray[Any] = np.zeros(n)
+        if solver.averaging != "none" and number >= solver.average_after:
+            weighted = solver.averaging == "weighted"
+            shares = t - float(solver.average_after * n) if weighted else np.ones(n)
+        losses = np.empty(n)
+        kernel.steps(
+            order,
+            solver.rates(t, n),
+            shares,
+            solver.lam,
+            self.surface.sentences,
+            *solver.loss.arguments(solver.loss.mu),
+            self.W,
+            self.Q,
+            self.tail,
+            self.tail_sum,
+            self.scales,
+            losses,
+        )
+        if not np.isfinite(losses[-1]):
+            raise FloatingPointError(
+                f"SGD: the weights overflowed in pass {number + 1}; choose a smaller"
+                " rate"
+            )
+
+    def weights(self) -> NDArray[np.float64]:
+        r, C, total, _ = self.scales
+        flat = self.surface.room()
+        W, tail = self.surface.parts(flat)
+        if total > 0:
+            np.multiply(self.W, C / total, out=W)
+            W -= self.Q / total
+            np.divide(self.tail_sum, total, out=tail)
+        else:
+            np.multiply(self.W, r, out=W)
+            tail[:] = self.tail
+        return flat
+
+    def state(self) -> State:
+        names = ("W", "Q", "tail", "tail_sum", "scales")
+        return {name: getattr(self, name).copy() for name in names}
+
+    def load(self, state: State) -> None:
+        for name in ("W", "Q", "tail", "tail_sum", "scales"):
+            given, room = state[name], getattr(self, name)
+            if given.shape != room.shape:
+                raise ValueError(
+                    f"resume: expected {name} of {room.shape}, got {given.shape}. Was"
+                    " it another problem?"
+                )
+            room[:] = given

@@ -1,0 +1,75 @@
+"""What a solver returns, and what it says on the way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Record:
+    """How far a solver was at one moment.
+
+    Parameters
+    ----------
+    passes
+        Passes over the examples, whichever oracle answered.
+    oracle_calls
+        Calls of the max oracle; those for certificates are counted, those that a cache
+        spared are not.
+    seconds
+        Since the beginning, certificates included.
+    primal, dual, gap
+        The objective, a bound below its minimum, and their difference; NaN where the
+        solver knows none.
+    """
+
+    passes: int
+    oracle_calls: int
+    seconds: float
+    primal: float
+    dual: float
+    gap: float
+
+
+# Called with each record; what is true stops the solver.
+Callback = Callable[[Record], Any]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Weights, and how good they are.
+
+    Parameters
+    ----------
+    w
+        ``(num_weights,)``, float64.
+    primal, dual, gap
+        At ``w``; dual and gap are NaN where the solver has no certificate, and all
+        three are after an interrupt that left no time to compute them.
+    passes, oracle_calls, seconds
+        As in :class:`Record`, at the end.
+    status
+        Why the solver stopped, as a sentence.
+    converged
+        Whether the gap is as small as was asked for.
+    history
+        What was known at each certificate.
+    state
+        Arrays by name, from which ``solve(problem, resume=state)`` goes on as if it had
+        never stopped. ``numpy.savez`` stores them without pickle.
+    """
+
+    w: NDArray[np.float64]
+    primal: float
+    dual: float
+    gap: float
+    passes: int
+    oracle_calls: int
+    seconds: float
+    status: str
+    converged: bool
+    history: list[Record] = field(repr=False)
+    state: dict[str, NDArray[Any]] = field(repr=False)
