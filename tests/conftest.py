@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 # An index out of range raises instead of ending the run. The cache has to be a fresh
 # one: numba serves a cached kernel that was compiled without the checks.
 os.environ["NUMBA_BOUNDSCHECK"] = "1"
+# Triton reads this when it is imported, which other libraries do too.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 _OWNER = os.getpid()
 
 

@@ -77,7 +77,7 @@ def test_every_method_is_sampled_once_a_round(monkeypatch):
     monkeypatch.setattr(timing.Others, "disturb", lambda self: False)
     turns = []
     methods = {n: method(lambda n=n: turns.append(n)) for n in "abc"}
-    found = timing.measure(methods, dict.fromkeys("abc", 1.0), Effort(rounds=3))
+    found = timing.measure(methods, dict.fromkeys("abc", 0.1), Effort(rounds=3))
     assert {n: len(x) for n, x in found.samples.items()} == {"a": 3, "b": 3, "c": 3}
     assert "".join(turns) == "abcbcacab"  # nobody is always first
 

@@ -6,7 +6,6 @@ Kernels run on a GPU where there is one, else in Triton's interpreter on the CPU
 import functools
 import importlib
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,9 +20,6 @@ from tests.brute_force import ChainCase
 from tests.strategies import fill_padding, forbid_some
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# Read when Triton is imported, and again when it decorates a kernel.
-if DEVICE == "cpu":
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
 OPS = torch.ops.smoothsp

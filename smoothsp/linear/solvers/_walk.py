@@ -69,6 +69,7 @@ class Walk:
         self.engine: Any = engine_for(problem, manner.plan(lam))
         self.stream = np.random.Generator(np.random.PCG64(manner.seed))
         self.n = len(problem)
+        self.engine.hinges = np.zeros(self.n)
         self.fresh, self.exact = 0, False
         # calls of the oracle that the engine does not count
         self.others = 0
@@ -181,6 +182,7 @@ class Walk:
             **self.engine.state(),
             "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
             "stream": _plan.save_stream(self.stream),
+            "hinges": self.engine.hinges,
         }
 
     def load(self, state: State) -> None:
@@ -188,5 +190,6 @@ class Walk:
         lam, fresh, exact, others = state["walk"]
         self.engine.plan = dataclasses.replace(self.engine.plan, lam=float(lam))
         self.engine.load(state)
+        self.engine.hinges = np.array(state["hinges"])
         self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
         self.stream = _plan.load_stream(state["stream"])

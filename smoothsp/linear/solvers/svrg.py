@@ -51,8 +51,8 @@ class SVRG:
     >>> import numpy as np
     >>> from smoothsp.linear.problems import ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
-    >>> solution = SVRG(lam=0.1, loss="likelihood", rate=0.2, tol=1e-6).solve(problem)
-    >>> solution.converged
+    >>> solver = SVRG(lam=0.1, loss="likelihood", rate=0.2, tol=1e-6, max_passes=500)
+    >>> solver.solve(problem).converged
     True
     """
 

@@ -1,0 +1,192 @@
+"""Reading words letter by letter: the eight variants of BCFW, and all of lambda.
+
+    python recipes/ocr_words.py                              # drawn words, in a minute
+    python recipes/ocr_words.py --data DIR                   # letter.data, maybe .gz
+    python recipes/ocr_words.py --data DIR --settings large --courses --seeds 1 2 3
+
+A word is a chain: scores of 16 x 8 pixels for each of 26 letters, of pairs of letters,
+of the first and of the last one; the cost is the share of wrong letters. ``small``
+trains on fold 0 and tests on the others, ``large`` the other way round.
+
+Three switches make eight variants: examples drawn uniformly or by their gaps,
+Frank-Wolfe or pairwise steps, with and without a cache of the oracle's answers. Each
+goes to the same duality gap, or to the end of a budget. Then weights for every lambda:
+the regularisation path, certified and heuristic, and grids of 31 values.
+
+``cells.json`` is written after each run, and ``--resume`` goes on from there; at the
+end ``metrics.json``, ``variants.csv``, ``gaps.csv``, ``courses.csv`` and figures are.
+
+Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+Structured SVMs", OCR in figures 3, 5, 7 and 8. ``README.md`` has what came out.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from tqdm import tqdm
+
+import ocr_letters
+import ocr_report
+import ocr_runs
+import ocr_toy
+from multiclass_cells import Cells
+from ocr_letters import Words
+
+Setting = Literal["small", "large"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Eight variants of BCFW to the same gap; a regularisation path against grids."""
+
+    data: Path | None = None
+    """letter.data, or its folder; default: words that are drawn."""
+    settings: tuple[Setting, ...] = ("small", "large")
+    """Where the eight variants run."""
+    lam: tuple[float, ...] = (0.1, 1e-3)
+    """The values of lambda for the eight variants."""
+    seeds: tuple[int, ...] = (1,)
+    """Each variant runs once with each."""
+    tol: float = 1e-4
+    """The duality gap at which a variant stops."""
+    max_passes: int = 2000
+    """Passes after which it is stopped."""
+    max_seconds: float = 60.0
+    """Seconds after which it is stopped; ten times as many for a path or a grid."""
+    courses: tuple[Setting, ...] = ("small",)
+    """Where path and grids run."""
+    eps: float = 0.1
+    """What a path guarantees for every lambda, and a grid for its values."""
+    kappa: float = 0.9
+    """The gap at breakpoints of the certified path, over eps."""
+    drawn: int = 200
+    """How many words are drawn, without --data."""
+    out: Path = Path("runs/ocr_words")
+    """Folder of tables, figures and numbers."""
+    resume: bool = False
+    """Go on with the runs that --out does not have yet."""
+
+
+def main(config: Config) -> dict[str, float]:
+    """Train, follow and report; the chief numbers come back."""
+    check(config)
+    if config.data is None:
+        words = ocr_toy.draw(config.drawn, seed=0)
+    else:
+        words = ocr_letters.load(config.data)
+    print(words)
+    cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
+    ocr_runs.warm_up(words.problem)
+    try:
+        with tqdm(disable=None, unit="run", total=count(config)) as bar:
+            for setting in config.settings:
+                train(config, cells, words, setting, bar)
+            for setting in config.courses:
+                follow(config, cells, words, setting, bar)
+    except KeyboardInterrupt:
+        print(f"\nstopped; {cells.path} has what is done, --resume goes on")
+        raise
+    return ocr_report.write(config, words, cells)
+
+
+def check(config: Config) -> None:
+    for name, least in (("max_passes", 1), ("drawn", 20)):
+        value = getattr(config, name)
+        if value < least:
+            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    for name in ("tol", "max_seconds", "eps"):
+        if not getattr(config, name) > 0:
+            value = getattr(config, name)
+            raise ValueError(f"{name}: expected a positive number, got {value}")
+    if not 0 < config.kappa < 1:
+        raise ValueError(
+            f"kappa: expected a number between 0 and 1, got {config.kappa}"
+        )
+    for lam in config.lam:
+        if not lam > 0:
+            raise ValueError(f"lam: expected positive numbers, got {lam}")
+    for seed in config.seeds:
+        if seed < 0:
+            raise ValueError(f"seeds: expected integers of at least 0, got {seed}")
+    if config.settings and not (config.lam and config.seeds):
+        raise ValueError("lam, seeds: expected one value at least, got none")
+    if not config.settings and not config.courses:
+        raise ValueError("settings, courses: expected something to do, got none")
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """What decides a cell, besides its own name."""
+    names = ("tol", "max_passes", "max_seconds", "eps", "kappa")
+    return {name: getattr(config, name) for name in names}
+
+
+def count(config: Config) -> int:
+    each = len(ocr_runs.VARIANTS) * len(config.lam) * len(config.seeds)
+    solvers, courses = len(ocr_runs.SOLVERS), len(ocr_runs.COURSES)
+    return each * len(config.settings) + ((solvers * courses + 1) * len(config.courses))
+
+
+def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
+    """The eight variants."""
+    parts = words.split(setting)
+    limits = {
+        "tol": config.tol,
+        "max_passes": config.max_passes,
+        "max_seconds": config.max_seconds,
+    }
+    for lam in config.lam:
+        for seed in config.seeds:
+            for variant in ocr_runs.VARIANTS:
+                key = ocr_runs.variant_key(words, setting, lam, variant, seed)
+                bar.set_description(f"{setting}, lambda {lam:g}, {variant}")
+                if key not in cells:
+                    show = bar.set_postfix_str
+                    cell = ocr_runs.train(variant, *parts, lam, seed, limits, show)
+                    cells.keep(key, cell)
+                bar.update()
+
+
+def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
+    """Paths and grids, and how good they are."""
+    parts = words.split(setting)
+    seed, limit = min(config.seeds, default=0), 10 * config.max_seconds
+    key = ocr_runs.bounds_key(words, setting, seed)
+    bar.set_description(f"{setting}, least objectives")
+    show = bar.set_postfix_str
+    if key not in cells:
+        tol = config.eps / 10
+        cells.keep(key, ocr_runs.lower_bounds(parts[0], tol, seed, limit, show))
+    bar.update()
+    bounds = cells[key]["bounds"]
+    for solver in ocr_runs.SOLVERS:
+        for course in ocr_runs.COURSES:
+            key = ocr_runs.course_key(words, setting, course, solver, seed)
+            bar.set_description(f"{setting}, {course}, {solver}")
+            if key not in cells:
+                found = ocr_runs.follow(
+                    course, solver, *parts, bounds, config.eps, config.kappa,
+                    seed, limit, show,
+                )  # fmt: skip
+                cells.keep(key, found)
+            bar.update()
+
+
+def command_line() -> None:
+    config = tyro.cli(Config)
+    try:
+        main(config)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has seen enough, as in a pipe to head.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    command_line()
