@@ -2,18 +2,22 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from typing import Any
 
 import torch
 
+from smoothsp._kernels.placement import Placement
+
 # A hand-over to another thread costs about 40 us: stay here below several times that.
 WORK_PER_THREAD = 300_000
+PIECES_PER_THREAD = 4
 
 _lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_pool: tuple[ThreadPoolExecutor, Placement] | None = None
 _pool_size = 0
 
 
@@ -38,29 +42,50 @@ def run_rows(kernel: Callable[..., None], rows: int, work: int, *arrays: Any) ->
     if threads < 2:
         kernel(0, rows, *arrays)
         return
-    bounds = [rows * i // threads for i in range(threads + 1)]
-    pool = _get_pool(threads - 1)
-    others = [
-        pool.submit(kernel, first, last, *arrays)
-        for first, last in pairwise(bounds[1:])
-    ]
-    kernel(bounds[0], bounds[1], *arrays)
-    for other in others:
-        other.result()
+    # more than there are threads: some rows, and some cores, take longer than others
+    pieces = min(rows, work // WORK_PER_THREAD, PIECES_PER_THREAD * threads)
+    bounds = [rows * i // pieces for i in range(pieces + 1)]
+    run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
 
 
-def deserves_threads(work: int) -> bool:
-    """Whether ``run_rows`` would share so much work among threads."""
-    return work >= 2 * WORK_PER_THREAD and torch.get_num_threads() > 1
+def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What the pieces return, in order; each thread takes the next that is left.
+
+    Parameters
+    ----------
+    pieces
+        Release the GIL for several times what a hand-over costs.
+    """
+    found: list[Any] = [None] * len(pieces)
+    following = count()  # whose next() no other thread can interrupt
+
+    def take() -> None:
+        while (i := next(following)) < len(pieces):
+            found[i] = pieces[i]()
+
+    others = min(torch.get_num_threads(), len(pieces)) - 1
+    if others < 1:
+        take()
+        return found
+    pool, placement = _get_pool(others)
+    placement.avoid_this_core()
+    helpers = [pool.submit(take) for _ in range(others)]
+    take()
+    for helper in helpers:
+        # one that has not begun by now is not waited for
+        if not helper.cancel():
+            helper.result()
+    return found
 
 
-def _get_pool(size: int) -> ThreadPoolExecutor:
+def _get_pool(size: int) -> tuple[ThreadPoolExecutor, Placement]:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < size:
             # An outgrown pool finishes what it was given; its threads end with it.
-            _pool = ThreadPoolExecutor(size, thread_name_prefix="smoothsp")
-            _pool_size = size
+            placement = Placement()
+            threads = ThreadPoolExecutor(size, "smoothsp", placement.enter)
+            _pool, _pool_size = (threads, placement), size
         return _pool
 
 

@@ -1,50 +1,56 @@
-"""Questions to a small batch of chains, answered in one compiled call.
+"""Questions to a batch of chains, answered in one compiled call or in one a piece.
 
 The way from Python to kernels, array by array, costs more than the inference of a small
-batch; so these hand over addresses. Not where ops have to answer: tensors that are
-traced or not contiguous, transitions for each step, work for several threads, a row
-that its dtype is too narrow for.
+batch; so these hand over addresses. Of a large batch they hand over pieces, which stay
+near the core and go to threads. Ops have to answer where ``_chain_memory`` finds none,
+and for a row that its dtype is too narrow for.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from smoothsp._kernels import chain_calls_cpu
+from smoothsp._kernels.threads import run_all
 from smoothsp.oracles import _checks
-from smoothsp.oracles._chain_arrays import inner_steps
-from smoothsp.oracles._positions import Positions
-from smoothsp.oracles._question import is_plain
+from smoothsp.oracles._chain_memory import Parts, memory, piece, rows_of_piece
 
-# One vector of the dtype to compute in, which tells compiled code the dtype.
-VECTORS = {
-    torch.float32: np.zeros(16, np.float32),
-    torch.float64: np.zeros(8, np.float64),
-}
-# Inner steps from which a second thread gains more than one call does.
-ONE_CALL = 20_000_000
-Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
-Parts = tuple[Potentials, Positions]
+Call = Callable[..., int]
 
 
 def is_sound(chain: Parts) -> bool:
     """Whether no value is amiss; False too where this cannot tell."""
-    memory = _memory(chain)
-    return memory is not None and bool(chain_calls_cpu.is_sound(*memory))
+    where = memory(chain)
+    return where is not None and bool(chain_calls_cpu.is_sound(*where))
 
 
 def decode(chain: Parts) -> tuple[Tensor, Tensor] | None:
     """Maximisers ``[B, T]`` and their scores ``[B]``, without a gradient."""
-    memory = _small_memory(chain)
-    if memory is None:
+    where = memory(chain)
+    if where is None:
         return None
-    (emissions, *_), positions = chain
-    labels = torch.empty((positions.batch, positions.time), dtype=torch.int64)
-    value = torch.empty(positions.batch, dtype=emissions.dtype)
-    chain_calls_cpu.decode(*memory, labels.data_ptr(), value.data_ptr())
+    emissions = chain[0][0]
+    B, T, S = emissions.shape
+    labels = torch.empty((B, T), dtype=torch.int64)
+    value = torch.empty(B, dtype=emissions.dtype)
+    rows = rows_of_piece(B, T, S)
+    if rows >= B:
+        chain_calls_cpu.decode(*where, labels.data_ptr(), value.data_ptr())
+        return labels, value
+    run_all(
+        [
+            partial(
+                chain_calls_cpu.decode,
+                *piece(where, b, rows),
+                labels[b:].data_ptr(),
+                value[b:].data_ptr(),
+            )
+            for b in range(0, B, rows)
+        ]
+    )
     return labels, value
 
 
@@ -71,49 +77,16 @@ def violation(
 ) -> Tensor:
     """Weighted sum of the margin violations of ``y`` ``[B, T]``; Hamming's cost."""
     call = chain_calls_cpu.violation
-    # ops take several times as long: no second thread makes that good
-    return _weighted_sum(call, chain, y, weight, by_rows, cost_scale, small=False)
-
-
-def _memory(chain: Parts) -> tuple[Any, ...] | None:
-    """Sizes and addresses, as ``chain_calls_cpu`` takes them."""
-    (emissions, transitions, start, end), positions = chain
-    plain = (
-        transitions.dim() == 2
-        and is_plain(emissions)
-        and emissions.is_contiguous()
-        and transitions.is_contiguous()
-        and start.is_contiguous()
-        and end.is_contiguous()
-    )
-    if not plain:
-        return None
-    return (
-        *emissions.shape,
-        emissions.data_ptr(),
-        transitions.data_ptr(),
-        start.data_ptr(),
-        end.data_ptr(),
-        *positions.addresses(),
-        VECTORS[emissions.dtype],
-    )
-
-
-def _small_memory(chain: Parts) -> tuple[Any, ...] | None:
-    emissions = chain[0][0]
-    if inner_steps(emissions) > ONE_CALL and torch.get_num_threads() > 1:
-        return None
-    return _memory(chain)
+    return _weighted_sum(call, chain, y, weight, by_rows, cost_scale)
 
 
 def _weighted_sum(
-    call: Callable[..., int],
+    call: Call,
     chain: Parts,
     y: Tensor,
     weight: Tensor | float,
     by_rows: Callable[[Tensor], Tensor],
     *options: float,
-    small: bool = True,
 ) -> Tensor:
     """What ``call`` sums over rows, a function of the potentials."""
     potentials = chain[0]
@@ -130,24 +103,16 @@ def _weighted_sum(
     def by_ops() -> Tensor:
         return (by_rows(y) * weight).sum()
 
-    memory = _small_memory(chain) if small else _memory(chain)
-    if memory is None or not y.is_contiguous():
+    where = memory(chain)
+    if where is None or not y.is_contiguous():
         return by_ops()
     if weights is not None:
         if weights.requires_grad or weights.dim() != 1:
             return by_ops()
         weights = weights.contiguous()
-    total = emissions.new_empty(())
-    gradients = [torch.empty_like(x, requires_grad=False) for x in potentials]
-    code = call(
-        *memory,
-        y.data_ptr(),
-        scalar,
-        0 if weights is None else weights.data_ptr(),
-        *options,
-        *(x.data_ptr() for x in gradients),
-        total.data_ptr(),
-    )
+    rows = rows_of_piece(B, T, S)
+    ask = _ask_by_pieces if rows < B else _ask
+    code, total, gradients = ask(call, potentials, where, y, scalar, weights, options)
     if code == chain_calls_cpu.UNSAFE:
         return by_ops()
     if code != chain_calls_cpu.DONE:
@@ -158,6 +123,72 @@ def _weighted_sum(
         return total
     known: Tensor = _Known.apply((total, gradients), by_ops, *potentials)
     return known
+
+
+def _ask(
+    call: Call,
+    potentials: tuple[Tensor, ...],
+    where: tuple[Any, ...],
+    y: Tensor,
+    scalar: float,
+    weights: Tensor | None,
+    options: tuple[float, ...],
+) -> tuple[int, Tensor, list[Tensor]]:
+    """The code that ``call`` returns, the sum, and its gradients."""
+    total = potentials[0].new_empty(())
+    gradients = [torch.empty_like(x, requires_grad=False) for x in potentials]
+    code = call(
+        *where,
+        y.data_ptr(),
+        scalar,
+        0 if weights is None else weights.data_ptr(),
+        *options,
+        *(x.data_ptr() for x in gradients),
+        total.data_ptr(),
+    )
+    return code, total, gradients
+
+
+def _ask_by_pieces(
+    call: Call,
+    potentials: tuple[Tensor, ...],
+    where: tuple[Any, ...],
+    y: Tensor,
+    scalar: float,
+    weights: Tensor | None,
+    options: tuple[float, ...],
+) -> tuple[int, Tensor, list[Tensor]]:
+    """As ``_ask``; the pieces' sums are added up in float64, in order."""
+    emissions, *others = potentials
+    B, T, S = emissions.shape
+    rows = rows_of_piece(B, T, S)
+    firsts = range(0, B, rows)
+    slopes = torch.empty_like(emissions, requires_grad=False)
+    shared = [x.new_empty((len(firsts), *x.shape)) for x in others]
+    totals = emissions.new_empty(len(firsts))
+    codes = run_all(
+        [
+            partial(
+                call,
+                *piece(where, b, rows),
+                y[b:].data_ptr(),
+                scalar,
+                0 if weights is None else weights[b:].data_ptr(),
+                *options,
+                slopes[b:].data_ptr(),
+                *(x[i:].data_ptr() for x in shared),
+                totals[i:].data_ptr(),
+            )
+            for i, b in enumerate(firsts)
+        ]
+    )
+    dtype = emissions.dtype
+    gradients = [x.sum(0, dtype=torch.float64).to(dtype) for x in shared]
+    total = totals.sum(dtype=torch.float64).to(dtype)
+    for b, code in zip(firsts, codes, strict=True):
+        if code != chain_calls_cpu.DONE:
+            return code if code < 0 else code + b * T, total, [slopes, *gradients]
+    return chain_calls_cpu.DONE, total, [slopes, *gradients]
 
 
 class _Known(torch.autograd.Function):

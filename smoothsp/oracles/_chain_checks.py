@@ -6,7 +6,8 @@ from torch import Tensor
 from smoothsp._kernels import chain_check_cpu
 from smoothsp.oracles import _chain_cuda, _checks
 from smoothsp.oracles._chain_arrays import kernel_arrays
-from smoothsp.oracles._chain_calls import Parts, Potentials, is_sound
+from smoothsp.oracles._chain_calls import is_sound
+from smoothsp.oracles._chain_memory import Parts, Potentials
 from smoothsp.oracles._positions import Positions
 from smoothsp.oracles._question import is_plain
 

@@ -19,7 +19,7 @@ from smoothsp._kernels import (
 )
 from smoothsp._kernels.lanes import lanes_pay
 from smoothsp._kernels.states import ROWS
-from smoothsp._kernels.threads import deserves_threads, run_rows
+from smoothsp._kernels.threads import run_rows
 from smoothsp.oracles import _chain_cuda
 from smoothsp.oracles._chain_arrays import (
     as_edges,
@@ -111,12 +111,6 @@ def _scaled(
     groups = -(-len(rows) // together)
     # vectors: a position costs as much as a few steps and a tenth of S of plain loops
     work = len(rows) * T * S * (4 + S // 8) * zeros.itemsize // 4
-    if deserves_threads(work):
-        # each range gets long rows and short ones
-        whole = len(rows) // together
-        mixed = np.argsort(np.arange(whole) % torch.get_num_threads(), kind="stable")
-        head = order[: whole * together].reshape(whole, together)
-        head[:] = head[mixed]
     limit = (order, zeros, 1 / floor, pending)
     run_rows(kernel, groups, work, *chain, *limit, *arrays)
 
