@@ -88,6 +88,7 @@ def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
     import memory
     import peers
     import sweep
+    import two_processes
 
     print("\n".join(peers.absent()))
     plan = sweep.QUICK if options.quick else sweep.Plan()
@@ -99,7 +100,10 @@ def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
                 measure_part(options, threads, part, path)
             rows += read(path)[0]
     rows += memory.rows(("float32",) if options.quick else ("float32", "float64"))
-    return rows if options.quick else [*rows, *cold_start.rows()]
+    if options.quick:
+        return rows
+    rows += two_processes.rows(plan.large, plan.dtypes)
+    return [*rows, *cold_start.rows()]
 
 
 def measure_part(

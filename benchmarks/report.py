@@ -11,6 +11,7 @@ from methods import ours
 from questions import QUESTIONS
 from results import (
     COLD_START,
+    CORES,
     FIXED_COST,
     MEMORY,
     ORACLES,
@@ -44,6 +45,7 @@ def tables(
         "targets": markdown(targets_table(verdicts)),
         **{question: markdown(peer_table(results, question)) for question in QUESTIONS},
         "two threads": markdown(threads_table(results)),
+        "two processes": markdown(cores_table(results)),
         "ragged": markdown(ragged_table(results)),
         "fixed cost": markdown(fixed_cost_table(results)),
         "cold start": markdown(cold_start_table(results)),
@@ -143,6 +145,15 @@ def threads_table(results: Results) -> Table:
             ratio = f"{row.ratio:.2f} ({row.ratio_low:.2f} to {row.ratio_high:.2f})"
             times = duration(row.median), duration(row.median / row.ratio)
             table.append([row.question, row.case, row.dtype, *times, ratio])
+    return table
+
+
+def cores_table(results: Results) -> Table:
+    """What two processes do in the time of one."""
+    table = [["question", "(B, T, S)", "dtype", "two processes over one"]]
+    for row in results.where(section=CORES):
+        gain = f"{row.median:.2f} ({row.low:.2f} to {row.high:.2f})"
+        table.append([row.question, row.case, row.dtype, gain])
     return table
 
 

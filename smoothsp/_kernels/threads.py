@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -49,32 +49,40 @@ def run_rows(kernel: Callable[..., None], rows: int, work: int, *arrays: Any) ->
 
 
 def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the pieces return, in order; each thread takes the next that is left.
+    """What the pieces return, in order.
+
+    Each thread takes a share from front to back, then what others have left, from back
+    to front: who asks again finds most of a piece near the core that had it before.
 
     Parameters
     ----------
     pieces
         Release the GIL for several times what a hand-over costs.
     """
-    found: list[Any] = [None] * len(pieces)
-    following = count()  # whose next() no other thread can interrupt
+    count = len(pieces)
+    threads = min(torch.get_num_threads(), count)
+    if threads < 2:
+        return [piece() for piece in pieces]
+    found: list[Any] = [None] * count
+    left = set(range(count))
 
-    def take() -> None:
-        while (i := next(following)) < len(pieces):
+    def take(thread: int) -> None:
+        first, last = count * thread // threads, count * (thread + 1) // threads
+        for i in (*range(first, last), *range(count - 1, -1, -1)):
+            try:
+                left.remove(i)  # one step, which no other thread interrupts
+            except KeyError:
+                continue
             found[i] = pieces[i]()
 
-    others = min(torch.get_num_threads(), len(pieces)) - 1
-    if others < 1:
-        take()
-        return found
-    pool, placement = _get_pool(others)
+    pool, placement = _get_pool(threads - 1)
     placement.avoid_this_core()
-    helpers = [pool.submit(take) for _ in range(others)]
-    take()
-    for helper in helpers:
+    others = [pool.submit(take, thread) for thread in range(1, threads)]
+    take(0)
+    for other in others:
         # one that has not begun by now is not waited for
-        if not helper.cancel():
-            helper.result()
+        if not other.cancel():
+            other.result()
     return found
 
 

@@ -11,7 +11,7 @@ import report
 import results
 from problems import SMALL, Case
 from questions import DECODE, MARGINALS, NLL, TOP
-from results import ORACLES, Results, Row
+from results import CORES, ORACLES, Results, Row
 from targets import evaluate
 
 OURS = Row(
@@ -47,6 +47,12 @@ def test_a_table_of_peers():
             "5.5 ms, 70.4x (n = 2)",
         ],
     ]
+
+
+def test_a_table_of_two_processes():
+    row = Row(CORES, NLL, str(SMALL), "float32", 2, "smoothsp", 1.9, 1.8, 2.0, unit="x")
+    table = report.cores_table(Results([OURS, row]))
+    assert table[1:] == [[NLL, "(32, 50, 9)", "float32", "1.90 (1.80 to 2.00)"]]
 
 
 def test_tables_stand_between_their_markers(tmp_path):

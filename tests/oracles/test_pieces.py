@@ -2,6 +2,7 @@
 
 import os
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -125,10 +126,24 @@ def test_run_all_keeps_the_order(pieces):
 
 def test_run_all_raises_what_a_piece_raises(pieces):
     def fail():
-        raise ZeroDivisionError
+        raise KeyError("a piece")
 
-    with pytest.raises(ZeroDivisionError):
-        run_all([int, fail, int])
+    for place in range(5):
+        pieces = [int] * 5
+        pieces[place] = fail
+        with pytest.raises(KeyError, match="a piece"):
+            run_all(pieces)
+
+
+def test_run_all_calls_each_piece_once(pieces):
+    calls = [0] * 23
+
+    def call(i):
+        calls[i] += 1
+
+    for _ in range(20):
+        run_all([partial(call, i) for i in range(23)])
+    assert calls == [20] * 23
 
 
 def test_run_rows_covers_every_row_once(pieces):
