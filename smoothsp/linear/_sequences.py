@@ -51,7 +51,7 @@ def matrix_of(
             raise ValueError(
                 f"X: expected one matrix with lengths, got {type(X).__name__}"
             )
-        return _csr(X), np.asarray(lengths)
+        return _csr(X, np.asarray(lengths)), np.asarray(lengths)
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
@@ -66,7 +66,7 @@ def matrix_of(
             f" {sizes.index(0)}"
         )
     if names is not None:
-        return _rows_by_name(X, names), np.array(sizes)
+        return _rows_by_name(X, names, np.array(sizes)), np.array(sizes)
     width = X[0].shape[-1] if hasattr(X[0], "shape") else len(X[0][0])
     parts = []
     for i, x in enumerate(X):
@@ -76,13 +76,18 @@ def matrix_of(
                 f"X: expected (positions, {width}) in sentence {i}, got {part.shape}"
             )
         parts.append(sparse.csr_matrix(part))
-    return _csr(sparse.vstack(parts, format="csr")), np.array(sizes)
+    return _csr(sparse.vstack(parts, format="csr"), np.array(sizes)), np.array(sizes)
 
 
-def _csr(X: Any) -> Any:
+def _csr(X: Any, sizes: NDArray[np.int64]) -> Any:
     X = sparse.csr_matrix(X)
-    if X.data.dtype.kind == "f" and not np.isfinite(X.data).all():
-        raise ValueError("X: expected finite numbers, got NaN or infinity")
+    finite = np.isfinite(X.data) if X.data.dtype.kind == "f" else np.ones(1, np.bool_)
+    if not finite.all():
+        position = np.searchsorted(X.indptr, finite.argmin(), side="right") - 1
+        sentence = np.searchsorted(sizes.cumsum(), position, side="right")
+        raise ValueError(
+            f"X: expected finite numbers, got NaN or infinity in sentence {sentence}"
+        )
     if X.has_canonical_format:
         return X
     X = X.copy()
@@ -122,7 +127,9 @@ def names_of(X: Sequence[Sequence[Any]]) -> Names:
     return {name: n for n, name in enumerate(sorted(found))}
 
 
-def _rows_by_name(X: Sequence[Sequence[Any]], names: Names) -> Any:
+def _rows_by_name(
+    X: Sequence[Sequence[Any]], names: Names, sizes: NDArray[np.int64]
+) -> Any:
     indptr, indices, values = [0], [], []
     for token in chain.from_iterable(X):
         for name, value in named(token):
@@ -133,7 +140,8 @@ def _rows_by_name(X: Sequence[Sequence[Any]], names: Names) -> Any:
         indptr.append(len(indices))
     shape = (len(indptr) - 1, len(names))
     columns = np.array(indices, dtype=np.int32)
-    return _csr(sparse.csr_matrix((np.array(values, float), columns, indptr), shape))
+    rows = sparse.csr_matrix((np.array(values, float), columns, indptr), shape)
+    return _csr(rows, sizes)
 
 
 def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:

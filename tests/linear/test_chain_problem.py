@@ -139,7 +139,7 @@ def falling():
     "features,message",
     [
         (unsorted(), "rise within a row, got 2 before 1 in row 1"),
-        (out_of_range(), "column indices below 2, got 7 in row 1"),
+        (out_of_range(), "column indices from 0 to 1, got 7 in row 1"),
         (falling(), "indptr to rise from 0 to the number of entries, 2"),
         (np.array([[1.0], [np.nan]]), "finite numbers, got nan in row 1, column 0"),
         (np.ones(2), r"expected \(positions, features\), got shape \(2,\)"),

@@ -229,7 +229,7 @@ BAD = [
     ((X, [Y[0][:-1], *Y[1:]]), ValueError, "tags for sentence 0, one a position"),
     ((X, [*Y[:-1], "x" * len(Y[-1])]), TypeError, "sequence of tags for sentence 11"),
     ((X, [["O"] * len(x) for x in X]), ValueError, "at least two classes"),
-    (([x * np.nan for x in X], Y), ValueError, "X: expected finite numbers"),
+    (([*X[:-1], X[-1] * np.nan], Y), ValueError, "NaN or infinity in sentence 11"),
     ((np.vstack(X), Y), TypeError, "a matrix for each sentence, got ndarray"),
     ((np.vstack(X), Y, [3]), ValueError, "as many sequences|lengths"),
     (([["word"]], [["O"]]), TypeError, "the string 'word'"),

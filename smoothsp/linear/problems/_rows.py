@@ -79,8 +79,8 @@ def _check_structure(name: str, given: Any) -> None:
     if wrong.any():
         k = int(wrong.argmax())
         raise ValueError(
-            f"{name}: expected column indices below {columns}, got {indices[k]} in row "
-            f"{_row_of(indptr, k)}"
+            f"{name}: expected column indices from 0 to {columns - 1}, got "
+            f"{indices[k]} in row {_row_of(indptr, k)}"
         )
     back = np.diff(indices.astype(np.int64)) <= 0
     back[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1] = False
