@@ -27,7 +27,7 @@ def ends(tmp_path_factory):
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, done.stderr[-3000:]
     return {path.stem: torch.load(path) for path in folder.glob("*.pt")}

@@ -26,7 +26,7 @@ def ranks(tmp_path_factory):
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in started]
+    errors = [process.communicate(timeout=600)[1] for process in started]
     assert all(process.returncode == 0 for process in started), errors
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 

@@ -24,7 +24,7 @@ def test_the_oracles_give_the_same_bits(program):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
