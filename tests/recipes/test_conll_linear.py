@@ -1,51 +1,160 @@
-"""The linear recipe: its studies, its files, and columns of CoNLL files."""
+"""The linear recipe: its studies, what is kept of them, and columns of CoNLL files."""
 
 import csv
 
 import numpy as np
 import pytest
 
-import conll_linear
-from conll_linear import METHODS, Config, columns_of, main
+import linear_curves
+import linear_data
+import linear_figures
+import linear_report
+from conll_linear import Config, main
+from linear_data import Split, columns_of
+from linear_methods import STUDIES, Method
 
 
+@pytest.fixture
 def small(monkeypatch):
     """Fewer sentences."""
-    load = conll_linear.load
+    load = linear_data.load
     monkeypatch.setattr(
-        conll_linear,
+        linear_data,
         "load",
         lambda folder: tuple(
-            conll_linear.Split(part.tokens[:25], part.tags[:25]) for part in load(None)
+            Split(part.tokens[:25], part.tags[:25]) for part in load(folder)
         ),
     )
 
 
-@pytest.mark.parametrize("study", ["solvers", "warm-start"])
-def test_a_study_leaves_numbers_and_a_figure(study, tmp_path, monkeypatch):
-    small(monkeypatch)
-    config = Config(study=study, c=(1.0,), passes=2, seeds=(0, 1), out=tmp_path)
-    result = main(config)
-    with (tmp_path / f"{study}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["method"] for row in rows} == set(METHODS[study])
-    assert {row["seed"] for row in rows} == {"0", "1"}
-    # the bound is below F wherever a solver was
-    assert all(float(row["gap"]) >= -1e-9 for row in rows)
-    assert (tmp_path / f"{study}.png").read_bytes()[:4] == b"\x89PNG"
-    assert len(result) == 3 * len(METHODS[study])
+@pytest.fixture
+def task(small):
+    return linear_data.task_of(linear_data.PAPER, *linear_data.load(None), 127)
+
+
+def quick(tmp_path, *studies, **options):
+    settings = {"c": (1.0,), "calls": 4, "seeds": (0, 1), "bound_passes": 20}
+    return Config(study=studies, out=tmp_path, **settings | options)
+
+
+@pytest.mark.parametrize("studies", [("solvers",), ("warm-start", "smoothing")])
+def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
+    result = main(quick(tmp_path, *studies))
+    methods = [method.name for study in studies for method in STUDIES[study]]
+    for study in studies:
+        with (tmp_path / f"{study}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {row["method"] for row in rows} == {m.name for m in STUDIES[study]}
+        assert {row["seed"] for row in rows} == {"0", "1"}
+        # all have as many oracle calls
+        assert {row["calls"] for row in rows} == {"2.0", "4.0"}
+        # the bound is below F wherever a solver was
+        assert all(float(row["gap"]) >= -1e-9 for row in rows)
+    figures = ["solvers_calls", "solvers_seconds"]
+    for name in figures if studies == ("solvers",) else ["settings"]:
+        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(result) == 3 * len(set(methods))
     assert all(np.isfinite(value) for value in result.values())
-    # both had as many oracle calls
-    if study == "solvers":
-        of = {(row["method"], row["calls"]) for row in rows}
-        assert {("BCFW", "4"), ("SVRG", "4"), ("SGD", "1")} <= of
-        assert ("SVRG", "1") not in of
-    again = main(Config(study=study, c=(1.0,), passes=2, out=tmp_path / "again"))
-    assert again == result
+    shown = capsys.readouterr()
+    assert "nan" not in shown.err + shown.out
+    assert all(f"| 1 | {name} | 4 |" in shown.out for name in methods)
 
 
-def test_the_tagger_learns(monkeypatch):
-    assert main(Config(study="tagger"))["F1"] > 80
+def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
+    whole = main(quick(tmp_path / "whole", "smoothing"))
+    follow, left = linear_curves.follow, [3]
+
+    def stops(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return follow(*arguments)
+
+    monkeypatch.setattr(linear_curves, "follow", stops)
+    config = quick(tmp_path / "stopped", "smoothing")
+    with pytest.raises(KeyboardInterrupt):
+        main(config)
+    assert len(list((config.out / "curves").iterdir())) == 3
+    # the runs that are missing, and no more
+    left[0] = 5
+    assert main(config) == whole
+    left[0] = 0
+    assert main(config) == whole
+    with pytest.raises(KeyboardInterrupt):
+        main(quick(config.out, "smoothing", hashing=101))
+
+
+def test_files_tell_settings_apart(task, tmp_path):
+    store = linear_curves.Store(tmp_path, task)
+    names = [
+        store.path("SGD c1", (method.settings(c), c, seed))
+        for method in (m for study in STUDIES.values() for m in study)
+        for c in (0.1, 1.0)
+        for seed in (0, 1)
+    ]
+    settings = {
+        repr((method.family, method.settings(1.0)))
+        for study in STUDIES.values()
+        for method in study
+    }
+    assert len(set(names)) == 4 * len(settings)
+    few = linear_data.Task(
+        task.train.subset(np.arange(20)), task.other, task.labels, task.tags
+    )
+    assert linear_curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
+
+
+def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
+    for method in STUDIES["solvers"]:
+        often = linear_curves.follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)
+        once = linear_curves.follow(task, method, 1.0, 3, [6], lambda text: None)
+        assert often[-1]["F"] == pytest.approx(once[0]["F"], rel=1e-9)
+        assert often[-1]["F1"] == once[0]["F1"]
+        seconds = [row["seconds"] for row in often]
+        assert seconds == sorted(seconds) and seconds[0] > 0
+
+
+class Explodes:
+    """A solver whose weights overflow after a pass."""
+
+    def __init__(self, *, max_passes, lam, seed, **options):
+        self.passes = max_passes
+
+    def solve(self, problem, resume=None):
+        raise FloatingPointError
+
+
+def test_what_diverges_is_told(task):
+    method = Method(Explodes, {}, "SVRG")
+    rows = linear_curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
+    assert [row["F"] for row in rows] == [np.inf]
+    told = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
+    assert "| 1 | SVRG | diverges |" in linear_report.table(told)
+
+
+def test_curves_are_means_until_one_diverges():
+    rows = [
+        {"seed": seed, "calls": calls, "F": F, "gap": F - 1}
+        for seed, values in enumerate([(4.0, 3.0, 2.0), (6.0, 3.0, np.inf), (5.0, 3.0)])
+        for calls, F in zip((2, 4, 6), values, strict=False)
+    ]
+    x, mean, spread = linear_figures.curve(rows, "calls", "gap")
+    assert x.tolist() == [2, 4]
+    assert mean.tolist() == [4, 2]
+    assert spread == pytest.approx([np.sqrt(2 / 3), 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"calls": 5}, "even number"), ({"study": ("mu", "tagger")}, "tagger alone")],
+)
+def test_wrong_settings_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**options)
+
+
+def test_the_tagger_learns():
+    assert main(Config(study=("tagger",)))["F1"] > 80
 
 
 def test_all_columns_of_a_file(tmp_path):
@@ -60,8 +169,9 @@ def test_all_columns_of_a_file(tmp_path):
     ]
     assert split.tags == [["I-ORG", "O"], ["O"]]
     (tmp_path / "eng.testa").write_text(path.read_text())
-    train, dev = conll_linear.load(tmp_path)
+    train, dev = linear_data.load(tmp_path)
     assert train == dev == split
-    assert conll_linear.usable(conll_linear.PAPER, split) == list(conll_linear.PAPER)
-    words = conll_linear.Split([[("a",)]], [["O"]])
-    assert conll_linear.usable(conll_linear.PAPER, words) == ["word[-2..2]", "bias"]
+    assert linear_data.usable(linear_data.PAPER, split) == list(linear_data.PAPER)
+    words = Split([[("a",)]], [["O"]])
+    assert linear_data.usable(linear_data.PAPER, words) == ["word[-2..2]", "bias"]
+    assert linear_data.usable(("word",), words) == ["word"]
