@@ -21,6 +21,7 @@ class Answer:
     objective: float = math.nan
     seconds: float | None = None
     epochs: int = 0
+    score: float = math.nan  # on other data, in percent
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,32 @@ class Entry:
     method: str
     dtype: str
     threads: int
-    seconds: float  # the least
+    seconds: float  # the least; in other units where it is no time
     median: float
     rounds: int
     objective: float
     epochs: int
     ratio: float  # of the least seconds, to those of the reference
+    score: float = math.nan
+    unit: str = "s"
 
 
 class TooHigh(Exception):
     """A solver stopped above the objective that it had to reach."""
+
+
+class Disagree(Exception):
+    """Two methods claim the same minimum, and cannot both be right."""
+
+
+def agree(where: str, bounds: list[tuple[float, float]]) -> None:
+    """Each pair holds the minimum between its numbers: nothing is timed otherwise."""
+    low, high = max(x for x, _ in bounds), min(x for _, x in bounds)
+    if low > high + 1e-9 * abs(high):
+        raise Disagree(
+            f"{where}: nothing is reported, one method is at {high} and another says"
+            f" that the minimum is at least {low}"
+        )
 
 
 def race(
@@ -95,6 +112,7 @@ def race(
             answers[key].objective,
             answers[key].epochs,
             least[key] / against,
+            answers[key].score,
         )
         for key in least
     ]
@@ -122,7 +140,7 @@ class Goal:
         found = f"{value:.2f}{self.unit}" if self.values else ""
         return [
             self.name,
-            f"at most {self.bound:g}{self.unit}",
+            f"at most {self.bound:.3g}{self.unit}",
             found,
             where,
             self.word,

@@ -1,10 +1,12 @@
 """Time the certified solvers of linear models next to their peers, part by part.
 
     pip install -e ".[bench]"
-    python benchmarks/solvers.py            # all parts, some minutes, one thread
+    python benchmarks/solvers.py --conll DIR --ocr DIR    # all parts, one thread
     python benchmarks/solvers.py --quick    # small problems, into a temporary folder
 
-A part is a module with ``Plan``, ``QUICK``, ``measure(plan)`` and ``goals(entries)``.
+Without CoNLL-2003 and the OCR letters, sentences and words are drawn, and the targets
+about these two are not measured. A part is a module with ``Plan``, ``QUICK``,
+``measure(plan)`` and ``goals(entries)``.
 Prints which targets are reached, and writes ``results/solvers.csv`` and the tables of
 the README.
 """
@@ -12,24 +14,29 @@ the README.
 import argparse
 import csv
 import io
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+import chain_races
 import machine
 import report
 import svm_races
+import tagger_races
 from races import Entry, Goal
 
 HERE = Path(__file__).parent
 CSV = "results/solvers.csv"
-PARTS = {"svm": svm_races}
-VERSIONS = ("scikit-learn", "scipy", "liblinear-official")
+PARTS = {"svm": svm_races, "tagger": tagger_races, "chain": chain_races}
+FOLDERS = {"tagger": "conll", "chain": "ocr"}  # the option that says where data are
+VERSIONS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
 
 
 def main() -> None:
@@ -38,31 +45,37 @@ def main() -> None:
         # libraries read it when they are imported
         os.execve(sys.executable, [sys.executable, *sys.argv], machine.pinned(1))
     torch.set_num_threads(1)
-    entries: list[Entry] = []
+    found: dict[str, list[Entry]] = {}
     goals: list[Goal] = []
     for name in options.parts:
-        part = PARTS[name]
-        mine = []
-        for entry in part.measure(part.QUICK if options.quick else part.Plan()):
+        part, mine = PARTS[name], found.setdefault(name, [])
+        for entry in part.measure(plan_of(name, options)):
             print(line(entry), flush=True)
             mine.append(entry)
-        entries += mine
         goals += part.goals(mine)
     print(f"\n{goals_table(goals)}\n")
     folder = options.output
     if options.quick and folder == HERE:
         folder = Path(tempfile.mkdtemp(prefix="smoothsp-benchmark-"))
-    write(folder / CSV, entries)
+    write(folder / CSV, [entry for entries in found.values() for entry in entries])
     print(f"{folder / CSV} is written")
     readme = folder / "README.md"
     if readme.exists() and set(options.parts) == set(PARTS):
         tables = {
             "solvers": where(),
             "solver targets": goals_table(goals),
-            "solver times": times_table(entries),
+            **{f"{name} times": times_table(mine) for name, mine in found.items()},
         }
         report.fill(readme, tables)
         print(f"{readme} has the tables")
+
+
+def plan_of(name: str, options: argparse.Namespace) -> Any:
+    part = PARTS[name]
+    plan = part.QUICK if options.quick else part.Plan()
+    if name not in FOLDERS:
+        return plan
+    return replace(plan, data=getattr(options, FOLDERS[name]))
 
 
 def parse() -> argparse.Namespace:
@@ -72,6 +85,10 @@ def parse() -> argparse.Namespace:
         "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to run"
     )
     parser.add_argument(
+        "--conll", type=Path, help="folder of CoNLL-2003: eng.train and eng.testa"
+    )
+    parser.add_argument("--ocr", type=Path, help="letter.data, or its folder")
+    parser.add_argument(
         "--output", type=Path, default=HERE, help=f"folder of {CSV} and README.md"
     )
     return parser.parse_args()
@@ -79,7 +96,14 @@ def parse() -> argparse.Namespace:
 
 def line(entry: Entry) -> str:
     about = f"{entry.section}, {entry.case}: {entry.method} {entry.dtype}"
-    return f"{about:<90}{quantity(entry.seconds):>10}  x{entry.ratio:.2f}"
+    score = "" if math.isnan(entry.score) else f"  F1 {entry.score:.2f}"
+    return f"{about:<90}{least(entry):>10}  x{entry.ratio:.2f}{score}"
+
+
+def least(entry: Entry) -> str:
+    if entry.unit == "B":
+        return f"{entry.seconds / 1e9:.2f} GB"
+    return quantity(entry.seconds)
 
 
 def quantity(seconds: float) -> str:
@@ -94,21 +118,17 @@ def goals_table(goals: Iterable[Goal]) -> str:
     return report.markdown([head, *(goal.cells for goal in goals)])
 
 
-def times_table(entries: Iterable[Entry]) -> str:
-    """The least times, and how many times the reference's they are."""
-    lines = [
-        [
-            entry.section,
-            entry.case,
-            entry.method,
-            entry.dtype,
-            quantity(entry.seconds),
-            f"{entry.ratio:.2f}",
-        ]
-        for entry in entries
-    ]
-    head = ["part", "problem", "solver", "dtype", "least", "ratio"]
-    return report.markdown([head, *lines])
+def times_table(entries: list[Entry]) -> str:
+    """The least times, and how many times the reference's they are; scores if any."""
+    scored = not all(math.isnan(entry.score) for entry in entries)
+    table = [["part", "problem", "solver", "dtype", "least", "ratio"]]
+    table[0] += ["F1"] * scored
+    for entry in entries:
+        about = [entry.section, entry.case, entry.method, entry.dtype]
+        ratio = f"{entry.ratio:.2f}" if entry.unit == "s" else ""
+        score = "" if math.isnan(entry.score) else f"{entry.score:.2f}"
+        table.append([*about, least(entry), ratio] + [score] * scored)
+    return report.markdown(table)
 
 
 def where() -> str:
