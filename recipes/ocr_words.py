@@ -61,7 +61,7 @@ class Config:
     """Where path and grids run."""
     eps: float = 0.1
     """What a path guarantees for every lambda, and a grid for its values."""
-    kappa: float = 0.9
+    kappa: float = 0.8
     """The gap at breakpoints of the certified path, over eps."""
     drawn: int = 200
     """How many words are drawn, without --data."""

@@ -1,10 +1,13 @@
 """The regularisation path: proposition 1, its first piece, certificates everywhere."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
-from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath
+from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath, _path_run
+from smoothsp.linear.solvers._neighbours import chord, hinge_of, meeting
 from smoothsp.linear.solvers._walk import Manner, Walk
 from tests.linear.bcfw_truth import as_callbacks, columns, optimum
 from tests.linear.chain_truth import random_chain, random_rows
@@ -62,7 +65,7 @@ def test_weights_are_good_enough_for_every_lambda(problem, kind, steps, cache):
     assert found.ends_at < 0.05 and not found.complete
     top = 100 * found.points[0].lam
     lams = np.geomspace(top, found.ends_at * (1 + 1e-12), 40)
-    ends = [p.lam * (1 - 1e-12) for p in found.points[:: len(found.points) // 8]]
+    ends = [p.begins * x for p in found.points[1:] for x in (1 - 1e-12, 1 + 1e-12)]
     for lam in [*lams, *ends]:
         assert excess(problem, found, lam) <= EPS + 1e-9
     # and the bound is used: somewhere the weights are far from the best
@@ -70,7 +73,7 @@ def test_weights_are_good_enough_for_every_lambda(problem, kind, steps, cache):
 
 
 def test_breakpoints_carry_their_certificates(problem, path):
-    assert len(path.points) > 10
+    assert len(path.points) > 5
     lams = np.array([p.lam for p in path.points])
     assert (np.diff(lams) < 0).all() and path.ends_at < lams[-1]
     for p in path.points:
@@ -83,30 +86,65 @@ def test_breakpoints_carry_their_certificates(problem, path):
     assert (np.diff(calls) > 0).all() and path.oracle_calls >= calls[-1]
 
 
-def test_the_next_breakpoint_is_where_the_gap_is_eps(problem, path):
+def test_two_breakpoints_prove_what_lies_between(problem, path):
+    for above, below in itertools.pairwise(path.points):
+        assert below.lam <= below.begins <= above.lam
+        for lam in np.geomspace(above.lam, below.lam, 5):
+            bound = chord(above, below, lam)
+            best = BCFW(lam=lam, steps="pairwise", tol=1e-4, max_passes=200)
+            assert bound <= best.solve(problem).primal + 1e-12
+            assert problem.primal(path.evaluate(lam), lam) - bound <= EPS + 1e-12
+        lam, excess = meeting(above, below)
+        assert (lam, excess <= EPS) == (below.begins, True)
+        two = [problem.primal(p.w, lam) for p in (above, below)]
+        # the same, or better from one end to the other
+        if below.lam < lam < above.lam:
+            np.testing.assert_allclose(*two, rtol=1e-10)
+        np.testing.assert_allclose(max(two) - chord(above, below, lam), excess)
+    ends = [chord(path.points[3], path.points[4], path.points[k].lam) for k in (3, 4)]
+    np.testing.assert_allclose(ends, [p.primal - p.gap for p in path.points[3:5]])
+
+
+def test_weights_better_throughout_serve_throughout():
+    def point(lam, w, hinge, gap):
+        w = np.array([w])
+        return PathPoint(lam, w, lam / 2 * w @ w + hinge, gap, 0, 0.0)
+
+    above, worse = point(2.0, 1.0, 1.0, 0.1), point(1.0, 1.5, 1.0, 0.3)
+    # P is 2 and 3.25 at 2, 1.5 and 2.125 at 1
+    assert meeting(above, worse) == (1.0, pytest.approx(0.3))
+    better = point(1.0, 0.5, 1.0, 0.3)
+    assert meeting(above, better) == (2.0, pytest.approx(0.1))
+    lam, bound = meeting(above, point(1.0, 2.0, 0.0, 0.1))
+    # lam / 2 + 1 = 2 lam; the chord goes from 1.9 at 1 to 1.9 at 2
+    assert lam == 1.0 and bound == pytest.approx(0.1)
+
+
+def test_below_the_last_breakpoint_its_weights_go_as_far_as_the_paper_says(path):
     # rho = (mean hinge - eps) / (mean hinge - gap)
-    lams = [*(p.lam for p in path.points), path.ends_at]
-    for p, following in zip(path.points, lams[1:], strict=True):
-        hinge = problem.hinges(p.w).mean()
-        rho = (hinge - EPS) / (hinge - p.gap)
-        assert hinge > EPS
-        if p.grows:
-            assert following / p.lam < rho
-        else:
-            np.testing.assert_allclose(following / p.lam, rho, rtol=1e-9)
-    assert {p.grows for p in path.points} == {True, False}
+    last = path.points[-1]
+    hinge = hinge_of(last)
+    assert hinge > EPS
+    rho = (hinge - EPS) / (hinge - last.gap)
+    np.testing.assert_allclose(path.ends_at, rho * last.lam)
+    np.testing.assert_array_equal(path.evaluate(path.ends_at), last.w)
 
 
-def test_where_weights_grow_the_gap_of_their_dual_point_is_at_most_eps(problem, path):
-    ends = [*(p.lam for p in path.points[1:]), path.ends_at]
-    for p, end in zip(path.points, ends, strict=True):
-        # the expected cost, which does not change
-        ell = p.primal - p.gap + p.lam / 2 * p.w @ p.w
-        for lam in np.geomspace(p.lam, end * (1 + 1e-9), 5) if p.grows else ():
-            w = path.evaluate(lam)
-            np.testing.assert_allclose(w, p.lam / lam * p.w, rtol=1e-12)
-            gap = problem.primal(w, lam) - (ell - lam / 2 * w @ w)
-            assert gap <= EPS + 1e-12
+def test_a_step_too_far_is_taken_back(problem, monkeypatch):
+    lams = []
+
+    def seen(walk, rho):
+        lams.append(rho)
+        return before(walk, rho)
+
+    before = Walk.scale_weights
+    monkeypatch.setattr(Walk, "scale_weights", seen)
+    monkeypatch.setattr(_path_run, "_STRIDE", 9.0)
+    monkeypatch.setattr(_path_run, "_LONGEST", 9.0)
+    found = RegularisationPath(eps=EPS, kappa=KAPPA, smallest=0.05).solve(problem)
+    assert any(1 < rho < 1e6 for rho in lams)
+    for lam in np.geomspace(2 * found.points[0].lam, 0.05, 40):
+        assert excess(problem, found, lam) <= EPS + 1e-9
 
 
 def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
@@ -254,7 +292,7 @@ def test_without_features_weights_are_zero():
 def test_the_bar_shows_lambda_and_the_gap(separable, capsys):
     RegularisationPath(progress=True).solve(separable)
     shown = capsys.readouterr().err
-    assert "lambda" in shown and "goal 9.00e-02" in shown
+    assert "lambda" in shown and "goal 8.00e-02" in shown
 
 
 @pytest.mark.parametrize(

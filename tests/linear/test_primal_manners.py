@@ -4,9 +4,11 @@ import io
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
-from smoothsp.linear.problems import CallbackProblem, MulticlassProblem
+from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
+from smoothsp.linear.solvers._surface import Loss, Surface
 from tests.linear.chain_truth import random_chain
 
 CHAIN = random_chain(0)
@@ -85,8 +87,115 @@ def test_lbfgs_stops_as_told():
     assert "interrupted" in found.status
     assert np.isfinite(found.w).all()
     best = LBFGS(lam=0.1, tol=1e-9).solve(problem)
+    assert best.converged and best.gap <= 1e-9
     assert LBFGS(lam=0.1, tol=1e-9).solve(problem, start=best).passes == 1
     assert LBFGS(lam=0.1, tol=0.0).solve(problem).gap < 1e-13
+
+
+def lbfgs(**options):
+    return LBFGS(lam=0.01, loss="hinge-entropy", mu=0.3, memory=3, tol=0.0, **options)
+
+
+def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut():
+    whole = lbfgs(max_passes=40).solve(COSTS)
+    assert len(whole.history) > 20
+    # some line search has more than one step, and is cut
+    taken = np.diff([r.passes for r in whole.history])
+    assert taken.max() > 1
+    for cut in range(1, 20):
+        part = lbfgs(max_passes=cut).solve(COSTS)
+        assert part.passes == cut
+        file = io.BytesIO()
+        np.savez(file, **part.state)
+        file.seek(0)
+        state = dict(np.load(file, allow_pickle=False))
+        again = lbfgs(max_passes=40).solve(COSTS, resume=state)
+        assert whole.w.tobytes() == again.w.tobytes()
+        assert [(r.passes, r.primal, r.gap) for r in whole.history] == [
+            (r.passes, r.primal, r.gap) for r in again.history
+        ]
+    with pytest.raises(ValueError, match="expected a state of LBFGS"):
+        LBFGS(lam=1).solve(COSTS, resume=whole.state)
+    with pytest.raises(ValueError, match="another problem"):
+        lbfgs().solve(MULTICLASS, resume=whole.state)
+    with pytest.raises(ValueError, match="start: expected None"):
+        lbfgs().solve(COSTS, start=whole, resume=whole.state)
+
+
+def test_lbfgs_interrupted_goes_on():
+    def interrupt(record):
+        if len(seen) == 7:
+            raise KeyboardInterrupt
+        seen.append(record)
+
+    seen = []
+    stopped = lbfgs(max_passes=40, callback=interrupt).solve(COSTS)
+    assert "interrupted" in stopped.status and len(stopped.history) == 8
+    assert stopped.primal == pytest.approx(stopped.history[-1].primal)
+    again = lbfgs(max_passes=40).solve(COSTS, resume=stopped.state)
+    whole = lbfgs(max_passes=40).solve(COSTS)
+    assert whole.w.tobytes() == again.w.tobytes()
+    assert len(again.history) == len(whole.history)
+
+
+def test_the_objective_of_lbfgs_falls():
+    primals = [r.primal for r in lbfgs(max_passes=60).solve(COSTS).history[:-1]]
+    assert (np.diff(primals) < 0).all()
+
+
+@pytest.mark.parametrize("lam", [1e-3, 1e-2])
+def test_lbfgs_takes_no_more_passes_than_scipy(lam):
+    problem = random_chain(8, n=40, S=4, d=30, longest=6)
+    surface = Surface(problem, Loss("likelihood"), lam)
+    G, tol = surface.room(), 1e-7
+    seen = []
+
+    def objective(flat):
+        value = surface.gradient(flat, 1.0, G)[0] + lam / 2 * flat @ flat
+        slope = G + lam * flat
+        seen.append(slope @ slope / (2 * lam))
+        return value, slope
+
+    minimize(
+        objective,
+        surface.room(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxcor": 6, "ftol": 0.0, "gtol": 0.0, "maxfun": 500},
+    )
+    theirs = next(k for k, gap in enumerate(seen, start=1) if gap <= tol)
+    ours = LBFGS(lam=lam, tol=tol).solve(problem)
+    assert ours.converged
+    assert ours.passes <= 1.15 * theirs
+
+
+BARS = {
+    "objective alone": (
+        SGD(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
+        "",
+    ),
+    "gap too": (
+        SVRG(lam=0.1, loss="likelihood", max_passes=4, evaluate_every=2, progress=True),
+        "gap",
+    ),
+    "L-BFGS": (LBFGS(lam=0.1, max_passes=4, progress=True), "gap"),
+    "Casimir": (
+        CasimirSVRG(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_the_bar_shows_the_objective_and_a_gap_only_where_one_is_known(name, capsys):
+    solver, gap = BARS[name]
+    found = solver.solve(CHAIN)
+    shown = capsys.readouterr().err
+    assert f"objective {found.history[-1].primal:.5g}" in shown
+    assert "nan" not in shown
+    assert ("gap" in shown) == ("goal" in shown) == bool(gap)
+    if gap:
+        assert f"gap {found.history[-1].gap:.2e}" in shown
 
 
 @pytest.mark.parametrize(
@@ -113,8 +222,8 @@ def test_wrong_arguments(make, kind, message):
 
 def test_wrong_problems_and_states():
     problem = CHAIN
-    with pytest.raises(TypeError, match="expected a ChainProblem"):
-        SGD(lam=1).solve(CallbackProblem(1, 1, lambda i, w: (np.ones(1), 0.0, 0)))
+    with pytest.raises(TypeError, match="expected a ChainProblem, Multiclass"):
+        SGD(lam=1).solve(np.eye(3))
     state = SGD(lam=1, max_passes=1).solve(problem).state
     with pytest.raises(ValueError, match="expected a state of"):
         SGD(lam=2, rate=0.1).solve(problem, resume=state)

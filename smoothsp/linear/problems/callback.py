@@ -1,6 +1,6 @@
 """Any structure that has a max oracle, as a linear problem."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from smoothsp.linear import _checks
 
 Weights = NDArray[np.float64]
+# psi, loss and key of an output.
+Answer = tuple[Any, float, Hashable]
 
 
 class Corner(NamedTuple):
@@ -62,6 +64,10 @@ class CallbackProblem:
         ``max_oracle(i, w)`` gives ``(psi, loss, key)`` of an output of example i with
         the largest ``loss - <w, psi>``: what it costs plus its score, less the score of
         the gold output. ``psi`` is a flat array of ``num_weights``.
+    topk_oracle
+        ``topk_oracle(i, w, k)`` gives a list of such triples: the k different outputs
+        of largest ``loss - <w, psi>``, or all if there are fewer. The smoothed hinge of
+        :class:`SGD`, :class:`SVRG`, :class:`CasimirSVRG` and :class:`LBFGS` needs it.
 
     Examples
     --------
@@ -78,13 +84,18 @@ class CallbackProblem:
         self,
         n: int,
         num_weights: int,
-        max_oracle: Callable[[int, Weights], tuple[Any, float, Hashable]],
+        max_oracle: Callable[[int, Weights], Answer],
+        topk_oracle: Callable[[int, Weights, int], Sequence[Answer]] | None = None,
     ) -> None:
         self._n = _checks.count("n", n)
         self.num_weights = _checks.count("num_weights", num_weights)
         if not callable(max_oracle):
             raise TypeError(f"max_oracle: expected a callable, got {max_oracle!r}")
-        self.max_oracle = max_oracle
+        if topk_oracle is not None and not callable(topk_oracle):
+            raise TypeError(
+                f"topk_oracle: expected a callable or None, got {topk_oracle!r}"
+            )
+        self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
 
     def __len__(self) -> int:
         """How many examples."""
@@ -92,16 +103,34 @@ class CallbackProblem:
 
     def worst(self, i: int, w: Weights) -> Corner:
         """What the oracle finds, checked."""
-        psi, loss, key = self.max_oracle(i, w)
+        return self._corner("max_oracle", i, self.max_oracle(i, w))
+
+    def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
+        """What the top-k oracle finds, checked."""
+        if self.topk_oracle is None:
+            raise TypeError(
+                "topk_oracle: expected topk_oracle(i, w, k), but this CallbackProblem"
+                " was made without"
+            )
+        answers = self.topk_oracle(i, w, k)
+        if not 1 <= len(answers) <= k:
+            raise ValueError(
+                f"topk_oracle: expected 1 to {k} outputs at example {i}, got"
+                f" {len(answers)}"
+            )
+        return [self._corner("topk_oracle", i, answer) for answer in answers]
+
+    def _corner(self, name: str, i: int, answer: Answer) -> Corner:
+        psi, loss, key = answer
         psi = np.asarray(psi, dtype=np.float64)
         if psi.shape != (self.num_weights,):
             raise ValueError(
-                f"max_oracle: expected psi of ({self.num_weights},) at example {i}, "
+                f"{name}: expected psi of ({self.num_weights},) at example {i}, "
                 f"got {psi.shape}"
             )
         if not (np.isfinite(psi).all() and 0 <= loss < np.inf):
             raise ValueError(
-                f"max_oracle: expected finite psi and a loss of at least 0 at example "
+                f"{name}: expected finite psi and a loss of at least 0 at example "
                 f"{i}, got loss {loss}"
             )
         return Corner(psi, float(loss), key)

@@ -79,15 +79,21 @@ class Course:
             if self._bar is not None:
                 self._bar.close()
 
-    def show(self, estimate: float) -> None:
-        """Move the bar, with the gap as it is known."""
+    def show(self, estimate: float = math.nan) -> None:
+        """Move the bar, with the objective, and with the gap where there is one."""
         if self._bar is None:
             return
-        exact = f"{self.history[-1].gap:.2e}" if self.history else "?"
-        self._bar.set_postfix_str(
-            f"gap {exact}, estimated {estimate:.2e}, goal {self.limits.tol:.2e}",
-            refresh=False,
-        )
+        last = self.history[-1] if self.history else None
+        parts = []
+        if last is not None and math.isfinite(last.primal):
+            parts.append(f"objective {last.primal:.5g}")
+        if last is not None and math.isfinite(last.gap):
+            parts.append(f"gap {last.gap:.2e}")
+        if not math.isnan(estimate):
+            parts.append(f"estimated {estimate:.2e}")
+        if parts and not parts[-1].startswith("objective"):
+            parts.append(f"goal {self.limits.tol:.2e}")
+        self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
     def certify(self, calls: int, primal: float, dual: float, gap: float) -> None:

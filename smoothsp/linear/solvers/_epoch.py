@@ -4,13 +4,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels import linear_chain_svrg as kernel
+from smoothsp.linear.solvers._callback_descent import plain_epoch
+from smoothsp.linear.solvers._callback_surface import CallbackSurface
 from smoothsp.linear.solvers._surface import Surface
+from smoothsp.linear.solvers._surfaces import AnySurface
 
 Flat = NDArray[np.float64]
 
 
 def epoch(
-    surface: Surface,
+    surface: AnySurface,
     begin: Flat,
     order: NDArray[np.int64],
     rate: float,
@@ -23,6 +26,8 @@ def epoch(
     ``begin`` is the snapshot and the first iterate. Costs one oracle call a sentence
     for the gradient at the snapshot, and one a step.
     """
+    if isinstance(surface, CallbackSurface):
+        return plain_epoch(surface, begin, order, rate, mu, kappa, z)
     loss = surface.loss.arguments(mu)
     # c = kappa z - gbar
     c = surface.room()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.solvers._course import Course, Limits
-from smoothsp.linear.solvers._surface import Surface
+from smoothsp.linear.solvers._surfaces import AnySurface
 from smoothsp.linear.solvers.solution import Solution
 
 State = dict[str, NDArray[Any]]
@@ -41,7 +41,7 @@ class Stepper(Protocol):
 
 def run(
     stepper: Stepper,
-    surface: Surface,
+    surface: AnySurface,
     limits: Limits,
     every: int,
     settings: str,
@@ -70,6 +70,7 @@ def run(
         looked += surface.n
         calls = stepper.calls + looked
         course.certify(calls, *surface.certificate(stepper.weights()))
+        course.show()
 
     saved: State = {}
     with course.running():
@@ -77,7 +78,7 @@ def run(
             if not course.spent():
                 stepper.advance()
                 course.passes = stepper.passes
-                course.show(np.nan)
+                course.show()
             due = course.passes % every == 0
             if not due and course.spent():
                 # one certificate more than a run that goes on would take
@@ -87,5 +88,5 @@ def run(
     if course.interrupted:
         saved = state()
         certify()
-    weights = surface.problem.plain_weights(stepper.weights())
+    weights = surface.plain(stepper.weights())
     return course.solution(weights, stepper.calls + looked, saved or state())

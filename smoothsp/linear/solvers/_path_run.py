@@ -1,5 +1,7 @@
 """One walk down the regularisation path, breakpoint by breakpoint."""
 
+import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +12,16 @@ import numpy as np
 from smoothsp.linear import _checks
 from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers._first_piece import begin
+from smoothsp.linear.solvers._neighbours import hinge_of, meeting
 from smoothsp.linear.solvers._walk import Manner, State, Walk
 from smoothsp.linear.solvers.path_solution import PathPoint, PathSolution
 
-# How much further down than with the same weights the same dual variables are tried, at
-# first, after a success and after a failure: exponents of rho, down to 1.
-_STRIDE, _LONGER, _SHORTER = 4.0, 1.2, 0.7
+# Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
+# may change at once.
+_STRIDE, _LONGEST, _CHANGE = 2.0, 2.5, 2.0
+# What the bound between two breakpoints should come to, and what their gaps do, over
+# eps and the goal.
+_AIM, _REACHED = 0.95, 0.95
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class PathRun:
         self.rules, self.problem = rules, problem
         self._start, self._before = time.perf_counter(), 0.0
         self.points: list[PathPoint] = []
-        self.stride = _STRIDE if rules.certified else 0.0
+        self.stride = _STRIDE
         self.status, self.complete = "", False
         if resume is None:
             self.walk, self.infinity = begin(problem, rules.manner, rules.goal)
@@ -114,7 +120,7 @@ class PathRun:
         rules = self.rules
         if len(self.points) >= rules.max_points:
             self.status = f"max_points = {rules.max_points} breakpoints are reached"
-        elif self.walk.lam < rules.smallest:
+        elif self._end() < rules.smallest:
             self.status = f"lambda is below smallest = {rules.smallest:.3g}"
         elif self.walk.oracle_calls >= rules.max_passes * self.walk.n:
             self.status = f"max_passes = {rules.max_passes} passes are used up"
@@ -123,43 +129,72 @@ class PathRun:
         return bool(self.status)
 
     def _reach(self) -> None:
-        """A breakpoint: keep its weights, and go down as far as they are good."""
+        """The gap is small enough here: a breakpoint, if all above it is certain."""
         walk = self.walk
         lam, w = walk.lam, walk.engine.w
         known = walk.primal, walk.gap, walk.oracle_calls, self.seconds
-        grows = self._go_down()
-        point = PathPoint(lam, w, *known, grows)
+        point = PathPoint(lam, w, *known, begins=lam)
+        if not self.points:
+            point = dataclasses.replace(point, begins=math.inf)
+        elif self.rules.certified:
+            begins, bound = meeting(self.points[-1], point)
+            self._learn(point, bound)
+            if bound > self.rules.eps:
+                walk.scale_weights(self.points[-1].lam * math.exp(-self.stride) / lam)
+                return
+            point = dataclasses.replace(point, begins=begins)
+        self._go_down()
         self.points.append(point)
         if self.rules.callback is not None and self.rules.callback(point):
             self.status = self.status or "stopped by the callback"
 
-    def _go_down(self) -> bool:
-        """To the next lambda that needs work; whether weights grow on the way."""
-        walk, eps = self.walk, self.rules.eps
-        if self.rules.certified:
+    def _learn(self, point: PathPoint, bound: float) -> None:
+        """How far the next breakpoint may be.
+
+        What the bound exceeds the two gaps by is about quadratic in the stride.
+        """
+        before, rules = self.points[-1], self.rules
+        taken = math.log(before.lam / point.lam)
+        excess = max(bound - (before.gap + point.gap) / 2, 1e-9 * rules.eps)
+        wanted = max(_AIM * rules.eps - _REACHED * rules.goal, 0.0)
+        change = min(max(math.sqrt(wanted / excess), 1 / _CHANGE), _CHANGE)
+        if bound > rules.eps:
+            change = min(change, 0.8)
+        self.stride = min(change * taken, _LONGEST)
+
+    def _go_down(self) -> None:
+        """To the next lambda, with the same weights."""
+        walk, rules = self.walk, self.rules
+        if rules.certified:
             # the gap of an example is its hinge over n less delta_i
             delta = walk.engine.hinges / walk.n - walk.engine.estimates
         else:
             delta = np.maximum(walk.expected_hinges(), 0)
-        total, slack = float(delta.sum()), eps - walk.gap
+        total, slack = float(delta.sum()), rules.eps - walk.gap
         if total <= slack:
             self.complete = True
             self.status = "complete: the last weights are good for every smaller lambda"
-            return False
+            return
         rho = 1 - slack / total
-        if self.stride > 1:
-            if walk.grow(rho**self.stride, eps):
-                self.stride *= _LONGER
-                return True
-            self.stride *= _SHORTER
+        if rules.certified:
+            rho = min(rho, max(math.exp(-self.stride), rules.smallest / walk.lam))
         walk.mix_with_gold(rho, delta)
-        return False
+
+    def _end(self) -> float:
+        """Down to where the last weights are good."""
+        if self.complete:
+            return 0.0
+        if not self.rules.certified:
+            return self.walk.lam
+        last = self.points[-1]
+        rho = 1 - (self.rules.eps - last.gap) / (hinge_of(last) - last.gap)
+        return rho * last.lam
 
     def solution(self) -> PathSolution:
         """The outcome."""
         return PathSolution(
             points=self.points,
-            ends_at=0.0 if self.complete else self.walk.lam,
+            ends_at=self._end(),
             eps=self.rules.eps,
             certified=self.rules.certified,
             lam_infinity=self.infinity,
@@ -172,7 +207,7 @@ class PathRun:
 
     def _state(self) -> State:
         numbers = [
-            (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.grows)
+            (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
             for p in self.points
         ]
         return {
@@ -194,8 +229,8 @@ class PathRun:
             )
         self.walk.load(state)
         self.points = [
-            PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, bool(grows))
-            for (lam, primal, gap, calls, seconds, grows), w in zip(
+            PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
+            for (lam, primal, gap, calls, seconds, begins), w in zip(
                 state["points"].tolist(), state["points_w"], strict=True
             )
         ]

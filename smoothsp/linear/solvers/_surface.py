@@ -54,12 +54,7 @@ class Surface:
     Weights are padded: W, then the rest of them, in one array.
     """
 
-    def __init__(self, problem: Any, loss: Loss, lam: float) -> None:
-        if not isinstance(problem, ChainProblem):
-            raise TypeError(
-                "problem: expected a ChainProblem or a MulticlassProblem, got"
-                f" {type(problem).__name__}; BCFW takes any"
-            )
+    def __init__(self, problem: ChainProblem, loss: Loss, lam: float) -> None:
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)
         self.size = problem.num_rows * problem.row_width
@@ -81,6 +76,19 @@ class Surface:
     def room(self) -> Flat:
         """Zeros as large as the weights."""
         return zeros(self.size, np.float64)
+
+    def plain(self, flat: Flat) -> Flat:
+        """Weights without padding."""
+        return np.asarray(self.problem.plain_weights(flat))
+
+    def used(self) -> NDArray[np.int64]:
+        """Where the weights are that any feature has."""
+        problem = self.problem
+        occur = np.zeros(problem.num_rows, dtype=bool)
+        occur[problem.indices] = True
+        occur[problem.num_features :] = True
+        rows = np.flatnonzero(occur) * problem.row_width
+        return (rows[:, None] + np.arange(problem.num_labels)).ravel()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """The loss of each sentence."""

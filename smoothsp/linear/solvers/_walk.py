@@ -152,22 +152,6 @@ class Walk:
         self.exact = False
         self._arrive(rho, 0.0)
 
-    def grow(self, rho: float, most: float) -> bool:
-        """To ``rho lambda`` with the same dual variables, if the gap is ``most`` there.
-
-        Otherwise back, after n calls of the oracle for nothing.
-        """
-        engine, primal, gap = self.engine, self.primal, self.gap
-        estimates, hinges = engine.estimates.copy(), engine.hinges
-        self.scale_weights(rho)
-        if self.measure() <= most:
-            return True
-        self.scale_weights(1 / rho)
-        engine.estimates[:], engine.hinges = estimates, hinges
-        engine.last_gap = gap
-        self.primal, self.gap, self.exact = primal, gap, True
-        return False
-
     def _arrive(self, rho: float, gap: float) -> None:
         engine = self.engine
         engine.plan = dataclasses.replace(engine.plan, lam=rho * self.lam)

@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear import _checks
-from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers._course import Limits
 from smoothsp.linear.solvers._epoch import epoch, order_of
 from smoothsp.linear.solvers._passes import State, run
-from smoothsp.linear.solvers._surface import Loss, Surface
+from smoothsp.linear.solvers._surface import Loss
+from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 from smoothsp.optim import schedules
 
@@ -38,7 +39,7 @@ class CasimirSVRG:
         ``"hinge"``, or ``mu = 0``, runs without smoothing.
     mu, k
         Strength of the smoothing, the first one of ``"adapt"``, and over how many
-        labellings.
+        outputs.
     smoothness
         L of ``"const"``, positive: how fast the slope of the smoothed loss turns. The
         rate is ``1 / (L + lam + kappa)``.
@@ -67,7 +68,7 @@ class CasimirSVRG:
     Examples
     --------
     >>> import numpy as np
-    >>> from smoothsp.linear.problems import ChainProblem
+    >>> from smoothsp.linear.problems import CallbackProblem, ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
     >>> solution = CasimirSVRG(lam=0.1, smoothness=4.0).solve(problem)
     >>> problem.decode(solution.w).tolist()
@@ -128,7 +129,7 @@ class CasimirSVRG:
 
     def solve(
         self,
-        problem: ChainProblem,
+        problem: ChainProblem | CallbackProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:
@@ -139,7 +140,7 @@ class CasimirSVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = Surface(problem, self.loss, self.lam)
+        surface = surface_for(problem, self.loss, self.lam)
         settings = (
             f"CasimirSVRG lam={self.lam!r} schedule={self.schedule} loss={self.loss}"
             f" smoothness={self.smoothness!r} rate={self.rate!r} kappa={self.kappa!r}"
@@ -162,7 +163,7 @@ class _Reached(NamedTuple):
 
 
 class _Outer:
-    def __init__(self, solver: CasimirSVRG, surface: Surface) -> None:
+    def __init__(self, solver: CasimirSVRG, surface: AnySurface) -> None:
         self.solver, self.surface = solver, surface
         self.plan = solver.plan(surface.n)
         kappa = self.plan.kappa_at(1)

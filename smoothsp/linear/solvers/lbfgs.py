@@ -1,18 +1,21 @@
-"""L-BFGS for linear models with a smooth loss, by scipy."""
+"""L-BFGS for linear models with a smooth loss."""
 
 import math
-from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from smoothsp.linear import _checks
-from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers._course import Course, Limits
-from smoothsp.linear.solvers._surface import Loss, Surface
+from smoothsp.linear.solvers._line_search import Reached, advance
+from smoothsp.linear.solvers._surface import Loss
+from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
+
+State = dict[str, NDArray[Any]]
 
 
 class LBFGS:
@@ -28,7 +31,7 @@ class LBFGS:
     loss
         ``"likelihood"``, ``"hinge-entropy"`` or ``"hinge-l2"``, as in :class:`SGD`.
     mu, k
-        Strength of the smoothing, and over how many labellings.
+        Strength of the smoothing, and over how many outputs.
     memory
         Pairs of differences that are kept.
     tol
@@ -40,11 +43,11 @@ class LBFGS:
     -----
     ``primal``, ``dual`` and ``gap`` are those of the objective as it is minimised,
     smoothing included. The weights of features that do not occur stay 0 and take no
-    memory in the pairs. A run cannot be resumed bit for bit; ``start`` begins at the
-    weights of an earlier one.
+    memory in the pairs. A budget that ends within a line search gives the iterate
+    before it, and what resumes does that search over.
 
-    Source: Byrd et al., "A limited memory algorithm for bound constrained
-    optimization" (1995), as implemented by ``scipy.optimize.minimize``.
+    Source: Liu and Nocedal, "On the limited memory BFGS method for large scale
+    optimization" (1989); steps by ``scipy.optimize.line_search``.
 
     Examples
     --------
@@ -82,104 +85,162 @@ class LBFGS:
             name="L-BFGS",
         )
 
-    def solve(self, problem: ChainProblem, start: Solution | None = None) -> Solution:
+    def solve(
+        self,
+        problem: ChainProblem | CallbackProblem,
+        start: Solution | None = None,
+        resume: State | None = None,
+    ) -> Solution:
         """Minimise until the gap is small enough, or the budget is used up.
 
         Parameters
         ----------
         problem
-            What to solve.
+            What to solve; a :class:`CallbackProblem` with ``"hinge-l2"``.
         start
             A solution to start from.
+        resume
+            The ``state`` of a solution of this solver: goes on bit for bit.
 
         Returns
         -------
         Solution
-            Of all points that were tried the one of the smallest objective. Ctrl-C does
-            not raise: it gives what is reached. ``state`` is empty.
+            The objective falls from iterate to iterate. Ctrl-C does not raise: it
+            gives what is reached.
         """
-        surface = Surface(problem, self.loss, self.lam)
+        surface = surface_for(problem, self.loss, self.lam)
         course = Course(self._limits)
-        search = _Search(surface, course)
-        if start is not None:
-            search.best = surface.fits(start.w)[search.used]
-        found = None
-        with course.running(), suppress(_Done):
-            found = minimize(
-                search.objective,
-                search.best,
-                jac=True,
-                method="L-BFGS-B",
-                callback=search.told,
-                options={
-                    "maxcor": self.memory,
-                    # this solver's own criteria come first
-                    "maxiter": 10 * self._limits.max_passes,
-                    "maxfun": 10 * self._limits.max_passes,
-                    "ftol": 0.0,
-                    "gtol": 0.0,
-                },
-            )
-        if found is not None and not course.over:
-            course.over = True
-            course.status = "no step lowers the objective any more: it is rounding"
-        return search.solution()
+        run = _Run(surface, course, self.memory)
+        settings = f"LBFGS lam={self.lam!r} loss={self.loss} memory={self.memory}"
+        if resume is not None:
+            if start is not None:
+                raise ValueError("start: expected None when there is a state to resume")
+            course.load(resume, settings)
+            run.load(resume)
+        elif start is not None:
+            run.begin(surface.fits(start.w)[run.used])
+        with course.running():
+            run.follow()
+        return run.solution(settings)
 
 
 class _Done(Exception):
     """A budget is used up, or the gap is small enough."""
 
 
-class _Search:
-    """Objective and gradient on the weights that matter, and the best so far."""
+class _Run:
+    """Objective and gradient on the weights that matter, and the iterates."""
 
-    def __init__(self, surface: Surface, course: Course) -> None:
-        self.surface, self.course = surface, course
-        problem = surface.problem
-        S, P = problem.num_labels, problem.row_width
-        occur = np.zeros(problem.num_rows, dtype=bool)
-        occur[problem.indices] = True
-        occur[problem.num_features :] = True
-        columns = np.arange(S)
-        rows = np.flatnonzero(occur) * P
-        self.used = (rows[:, None] + columns).ravel()
+    def __init__(self, surface: AnySurface, course: Course, memory: int) -> None:
+        self.surface, self.course, self.memory = surface, course, memory
+        self.used = surface.used()
         self.flat, self.G = surface.room(), surface.room()
-        self.best = self.flat[self.used]
-        self.least = (math.inf, math.inf)
+        self.begin(self.flat[self.used])
+        self.closest: Reached | None = None
 
-    def objective(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def begin(self, x: NDArray[np.float64]) -> None:
+        """Start from x, not yet evaluated."""
+        self.at = Reached(x, math.nan, np.zeros(len(x)), (), ())
+        # passes and certificates at ``at``
+        self.known = (0, 0)
+
+    def follow(self) -> None:
+        """Iterates until the course is over."""
+        course = self.course
+        if course.over:
+            return
+        try:
+            if math.isnan(self.at.value):
+                value, slope = self.evaluate(self.at.x)
+                self._keep(self.at._replace(value=value, slope=slope))
+            while not course.over:
+                following = advance(self.at, self.evaluate, self.memory)
+                if following is None:
+                    course.over = True
+                    course.status = (
+                        "no step lowers the objective any more: it is rounding"
+                    )
+                else:
+                    self._keep(following)
+        except _Done:
+            # within a line search: as before it, or a point that is good enough
+            self._certify(self.closest or self.at)
+
+    def _keep(self, reached: Reached) -> None:
+        self.at = reached
+        # the certificate that follows included
+        self.known = (self.course.passes, len(self.course.history) + 1)
+        self._certify(reached)
+
+    def _certify(self, reached: Reached) -> None:
+        course, lam = self.course, self.surface.lam
+        gap = float(np.dot(reached.slope, reached.slope)) / (2 * lam)
+        value = reached.value
+        course.certify(course.passes * self.surface.n, value, value - gap, gap)
+        course.show(gap)
+
+    def evaluate(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Value and gradient at x."""
-        surface = self.surface
+        surface, course = self.surface, self.course
+        started = not math.isnan(self.at.value)
+        if started and course.spent():
+            raise _Done
         self.flat[self.used] = x
         mean, _, _ = surface.gradient(self.flat, surface.loss.mu, self.G)
         slope = self.G[self.used] + surface.lam * x
         value = mean + surface.lam / 2 * float(np.dot(x, x))
+        course.passes += 1
         gap = float(np.dot(slope, slope)) / (2 * surface.lam)
-        self.course.passes += 1
-        enough = gap <= self.course.limits.tol
-        if value < self.least[0] or enough:
-            self.best, self.least = x.copy(), (value, gap)
-        if enough or self.course.spent():
-            self.told(x)
+        if started and gap <= course.limits.tol:
+            self.closest = Reached(x, value, slope, (), ())
+            raise _Done
         return value, slope
 
-    def told(self, _: NDArray[np.float64]) -> None:
-        """Record the best point so far after a step."""
-        value, gap = self.least
-        course = self.course
-        course.certify(course.passes * self.surface.n, value, value - gap, gap)
-        course.show(gap)
-        if course.over:
-            raise _Done
-
-    def solution(self) -> Solution:
-        """The best point."""
+    def solution(self, settings: str) -> Solution:
+        """The last iterate."""
         course, surface = self.course, self.surface
+        # no gradient comes after this
+        self.G = np.zeros(0)
+        state = {**course.state(settings), **self._state()}
+        # what a line search that did not end has looked at is forgotten
+        state["passes"] = np.array(self.known[0])
+        state["history"] = state["history"][: self.known[1]]
         calls = course.passes * surface.n
-        if not course.history or course.history[-1].passes != course.passes:
-            value, gap = self.least
-            course.interrupted, kept = True, course.interrupted
-            course.certify(calls, value, value - gap, gap)
-            course.interrupted = kept
-        self.flat[self.used] = self.best
-        return course.solution(surface.problem.plain_weights(self.flat), calls, {})
+        self.flat[self.used] = (self.closest or self.at).x
+        return course.solution(surface.plain(self.flat), calls, state)
+
+    def _state(self) -> State:
+        """The arrays, and nothing of the pairs left here."""
+        steps, turns = list(self.at.steps), list(self.at.turns)
+        self.at = at = self.at._replace(steps=(), turns=())
+        return {
+            "x": at.x,
+            "value": np.array(at.value),
+            "slope": at.slope,
+            "pair_steps": _moved(steps, len(at.x)),
+            "pair_turns": _moved(turns, len(at.x)),
+        }
+
+    def load(self, state: State) -> None:
+        """Go on from a state."""
+        if np.shape(state["x"]) != self.at.x.shape:
+            raise ValueError(
+                f"resume: expected weights of {self.at.x.shape}, got"
+                f" {np.shape(state['x'])}. Was it another problem?"
+            )
+        self.at = Reached(
+            state["x"].copy(),
+            float(state["value"]),
+            state["slope"].copy(),
+            tuple(row.copy() for row in state["pair_steps"]),
+            tuple(row.copy() for row in state["pair_turns"]),
+        )
+        self.known = (self.course.passes, len(self.course.history))
+
+
+def _moved(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:
+    """Rows as a matrix; each is let go once it is there, so that one fits in memory."""
+    matrix = np.empty((len(rows), size))
+    for k in range(len(rows)):
+        matrix[k] = rows.pop(0)
+    return matrix

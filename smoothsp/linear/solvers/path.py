@@ -1,17 +1,10 @@
 r"""The regularisation path: weights for every lambda, each certified.
 
-With alpha at lambda, gap g and ``delta_i = ell_i - lambda <w_i, w>``, the same weights
-have at ``rho lambda`` the dual point ``rho alpha``, the rest on the gold outputs, and
-
-    g_i(rho lambda) = g_i + (1 - rho) delta_i,
-
-so they are good for every lambda until the sum reaches eps, at
-
-    rho = 1 - (eps - g) / sum_i delta_i.
-
-With alpha as it is, the weights are ``w / rho``, and the gap is convex in 1 / lambda:
-where calls of the oracle find at most eps, it is at most eps all the way. Where lambda
-is large that reaches much further.
+Breakpoints are solved one after the other, lambda falling, and each two neighbours
+prove what lies between them; see ``_neighbours``. Below the last one the dual point is
+mixed with the gold outputs, whose dual value is 0 at lambda = 0: with gap g and mean
+hinge H its weights have at ``rho lambda`` the gap ``g + (1 - rho) (H - g)``, and are
+good for every smaller lambda if H is at most eps.
 """
 
 from collections.abc import Callable
@@ -27,9 +20,11 @@ class RegularisationPath:
     r"""Weights for every :math:`\lambda`, at most eps above the minimum.
 
     The path begins with a lambda above which one dual point is good enough, found from
-    the data, and goes down: from the gap at one breakpoint follows how far its weights
-    are good, and there block-coordinate Frank-Wolfe brings the gap down again. It ends
-    where the mean hinge is at most eps: such weights are good for every smaller lambda.
+    the data, and goes down. At each breakpoint block-coordinate Frank-Wolfe brings the
+    gap down to ``kappa eps``; for fixed weights the objective is linear in lambda and
+    the best dual value is concave, so two gaps bound all between them, and the next
+    breakpoint is about as far as that bound allows. It ends where the mean hinge is at
+    most eps: such weights are good for every smaller lambda.
 
     Parameters
     ----------
@@ -40,7 +35,8 @@ class RegularisationPath:
         of less work.
     certified
         False: stop at a breakpoint where the estimated gaps are small enough, without
-        a pass that computes them.
+        a pass that computes them, and go on to where the same weights have an estimated
+        gap of eps.
     smallest
         Where to stop at the latest.
     sampling, steps, cache, seed, refresh_every
@@ -55,13 +51,12 @@ class RegularisationPath:
 
     Notes
     -----
-    Breakpoints keep their weights: memory grows with breakpoints times weights. Between
-    two of them lambda falls by a factor of about ``1 - (eps - gap) / mean hinge``.
+    Breakpoints keep their weights: memory grows with breakpoints times weights.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", section 4, proposition 1, algorithms 6 and 7, and appendix K for
-    the path without certificates. That weights may grow between two breakpoints is
-    ours.
+    the path without certificates. That two breakpoints prove what lies between them,
+    where the paper goes on from one as far as its own dual point allows, is ours.
 
     Examples
     --------
@@ -77,7 +72,7 @@ class RegularisationPath:
         self,
         *,
         eps: float = 0.1,
-        kappa: float = 0.9,
+        kappa: float = 0.8,
         certified: bool = True,
         smallest: float = 1e-10,
         sampling: str = "gap",

@@ -1,5 +1,6 @@
 """Weights for every lambda, as a path of weights for some."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +26,9 @@ class PathPoint:
         The duality gap, or its estimate where it was not computed.
     oracle_calls, seconds
         Since the beginning, those for certificates included.
-    grows
-        Whether the weights grow with 1 / lambda down to the next point of a path; else
-        they stay as they are.
+    begins
+        On a path the weights serve from here, at or above ``lam``, down to where those
+        of the next point begin.
     """
 
     lam: float
@@ -36,7 +37,7 @@ class PathPoint:
     gap: float
     oracle_calls: int
     seconds: float
-    grows: bool = False
+    begins: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ class PathSolution:
     Parameters
     ----------
     points
-        Breakpoints, lambda falling. The weights of one are good down to the next, as
-        they are or times the ratio of the two lambda.
+        Breakpoints, lambda falling.
     ends_at
         The smallest lambda that there are weights for; 0 if the path is complete.
     eps
@@ -89,8 +89,8 @@ class PathSolution:
         Returns
         -------
         ndarray
-            ``(num_weights,)``, float64. From the nearest breakpoint above; beyond the
-            first, its weights times its lambda over this one.
+            ``(num_weights,)``, float64. Those of a breakpoint; above the first, its
+            weights times its lambda over this one.
         """
         lam = _checks.positive("lam", lam)
         if lam < self.ends_at:
@@ -98,10 +98,11 @@ class PathSolution:
                 f"lam: expected at least {self.ends_at:.6g}, where the path ends, got "
                 f"{lam:.6g}; solve(problem, resume=path.state) goes on from there"
             )
-        above = [point for point in self.points if point.lam >= lam]
-        point = above[-1] if above else self.points[0]
-        factor = point.lam / lam if point.grows or not above else 1.0
-        return factor * point.w
+        first = self.points[0]
+        if lam >= first.lam:
+            return first.lam / lam * first.w
+        known = [point for point in self.points if point.begins >= lam]
+        return known[-1].w.copy()
 
 
 @dataclass(frozen=True)

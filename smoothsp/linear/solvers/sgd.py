@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels import linear_chain_sgd as kernel
 from smoothsp.linear import _checks
-from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
+from smoothsp.linear.solvers._callback_descent import PlainSteps
+from smoothsp.linear.solvers._callback_surface import CallbackSurface
 from smoothsp.linear.solvers._course import Limits
-from smoothsp.linear.solvers._passes import State, run
+from smoothsp.linear.solvers._passes import State, Stepper, run
 from smoothsp.linear.solvers._surface import Loss, Surface
+from smoothsp.linear.solvers._surfaces import surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 DECAYS = ("step", "constant", "inverse-sqrt", "pegasos")
@@ -31,11 +34,11 @@ class SGD:
     lam
         lambda, positive.
     loss
-        ``"hinge"``; ``"hinge-l2"``, smoothed over the ``k`` worst labellings;
+        ``"hinge"``; ``"hinge-l2"``, smoothed over the ``k`` worst outputs;
         ``"hinge-entropy"``, smoothed over all; ``"likelihood"``, the negative
         log-likelihood of a conditional random field.
     mu, k
-        Strength of the smoothing, and over how many labellings.
+        Strength of the smoothing, and over how many outputs.
     rate
         gamma, the first step, positive. Pegasos has none.
     decay
@@ -74,7 +77,7 @@ class SGD:
     Examples
     --------
     >>> import numpy as np
-    >>> from smoothsp.linear.problems import ChainProblem
+    >>> from smoothsp.linear.problems import CallbackProblem, ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
     >>> solution = SGD(lam=0.1, max_passes=20).solve(problem)
     >>> problem.decode(solution.w).tolist()
@@ -129,7 +132,7 @@ class SGD:
 
     def solve(
         self,
-        problem: ChainProblem,
+        problem: ChainProblem | CallbackProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:
@@ -140,8 +143,12 @@ class SGD:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = Surface(problem, self.loss, self.lam)
-        steps = _Steps(self, surface)
+        surface = surface_for(problem, self.loss, self.lam)
+        steps: Stepper
+        if isinstance(surface, CallbackSurface):
+            steps = PlainSteps(surface, lambda number: self.plan(number, surface.n))
+        else:
+            steps = _Steps(self, surface)
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" decay={self.decay} period={self.period!r} averaging={self.averaging}"
@@ -149,6 +156,20 @@ class SGD:
         )
         every = self.evaluate_every
         return run(steps, surface, self._limits, every, settings, start, resume)
+
+    def plan(
+        self, number: int, n: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Order, sizes of steps and weights in the average of pass ``number``."""
+        stream = np.random.Generator(np.random.PCG64([self.seed, number]))
+        uniform = self.sampling == "uniform"
+        order = stream.integers(n, size=n) if uniform else stream.permutation(n)
+        t = number * n + np.arange(1, n + 1)
+        shares: NDArray[Any] = np.zeros(n)
+        if self.averaging != "none" and number >= self.average_after:
+            weighted = self.averaging == "weighted"
+            shares = t - float(self.average_after * n) if weighted else np.ones(n)
+        return order, self.rates(t, n), shares
 
     def rates(self, steps: NDArray[np.int64], n: int) -> NDArray[np.float64]:
         """Sizes of the steps with these numbers, counted from 1."""
@@ -183,21 +204,10 @@ class _Steps:
         self.W[:], self.tail[:] = self.surface.parts(w)
 
     def advance(self) -> None:
-        solver, n = self.solver, self.surface.n
-        number = self.passes
-        stream = np.random.Generator(np.random.PCG64([solver.seed, number]))
-        uniform = solver.sampling == "uniform"
-        order = stream.integers(n, size=n) if uniform else stream.permutation(n)
-        t = number * n + np.arange(1, n + 1)
-        shares: NDArray[Any] = np.zeros(n)
-        if solver.averaging != "none" and number >= solver.average_after:
-            weighted = solver.averaging == "weighted"
-            shares = t - float(solver.average_after * n) if weighted else np.ones(n)
-        losses = np.empty(n)
+        solver, number = self.solver, self.passes
+        losses = np.empty(self.surface.n)
         kernel.steps(
-            order,
-            solver.rates(t, n),
-            shares,
+            *solver.plan(number, self.surface.n),
             solver.lam,
             self.surface.sentences,
             *solver.loss.arguments(solver.loss.mu),

@@ -4,12 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear import _checks
-from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers._course import Limits
 from smoothsp.linear.solvers._epoch import epoch, order_of
 from smoothsp.linear.solvers._passes import State, run
-from smoothsp.linear.solvers._surface import Loss, Surface
+from smoothsp.linear.solvers._surface import Loss
+from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 
@@ -30,7 +31,7 @@ class SVRG:
         ``"hinge-l2"``, ``"hinge-entropy"`` or ``"likelihood"``, as in :class:`SGD`;
         ``"hinge"`` is not smooth, and no more than a heuristic here.
     mu, k
-        Strength of the smoothing, and over how many labellings.
+        Strength of the smoothing, and over how many outputs.
     rate
         gamma, positive, below ``1 / lam``.
     tol
@@ -49,7 +50,7 @@ class SVRG:
     Examples
     --------
     >>> import numpy as np
-    >>> from smoothsp.linear.problems import ChainProblem
+    >>> from smoothsp.linear.problems import CallbackProblem, ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
     >>> solver = SVRG(lam=0.1, loss="likelihood", rate=0.2, tol=1e-6, max_passes=500)
     >>> solver.solve(problem).converged
@@ -92,7 +93,7 @@ class SVRG:
 
     def solve(
         self,
-        problem: ChainProblem,
+        problem: ChainProblem | CallbackProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:
@@ -103,7 +104,7 @@ class SVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = Surface(problem, self.loss, self.lam)
+        surface = surface_for(problem, self.loss, self.lam)
         settings = (
             f"SVRG lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" seed={self.seed}"
@@ -114,7 +115,7 @@ class SVRG:
 
 
 class _Epochs:
-    def __init__(self, solver: SVRG, surface: Surface) -> None:
+    def __init__(self, solver: SVRG, surface: AnySurface) -> None:
         self.solver, self.surface = solver, surface
         # replaced as one, so that a signal cannot part the two
         self.reached: tuple[int, NDArray[np.float64]] = (0, surface.room())
