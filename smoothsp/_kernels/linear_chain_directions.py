@@ -130,6 +130,23 @@ def turn_round(s, count, r):
             store(r.DE, q, minus * load(r.DE, q))
 
 
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _dot(x, o, y, p, size):
+    """The lanes of an inner product, in four sums, or each would wait for the last."""
+    a = b = c = d = splat(0.0)
+    j = 0
+    while j + 4 * V <= size:
+        a = fma(load(x, o + j), load(y, p + j), a)
+        b = fma(load(x, o + j + V), load(y, p + j + V), b)
+        c = fma(load(x, o + j + 2 * V), load(y, p + j + 2 * V), c)
+        d = fma(load(x, o + j + 3 * V), load(y, p + j + 3 * V), d)
+        j += 4 * V
+    while j < size:
+        a = fma(load(x, o + j), load(y, p + j), a)
+        j += V
+    return (a + b) + (c + d)
+
+
 @njit(error_model="numpy", nogil=True)
 def slope(s, i, w, E, r, count):
     """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda n <w_d, w>``."""
@@ -137,11 +154,10 @@ def slope(s, i, w, E, r, count):
         return 0.0
     total = splat(0.0)
     for m in range(count):
-        for q in range(r.moved[m] * s.P, (r.moved[m] + 1) * s.P, V):
-            total = fma(load(r.D, q), load(E, q), total)
+        q = r.moved[m] * s.P
+        total = total + _dot(r.D, q, E, q, s.P)
     if s.moves >= 0:
-        for q in range(0, s.S * s.P, V):
-            total = fma(load(r.DE, q), load(w, s.moves + q), total)
+        total = total + _dot(r.DE, 0, w, s.moves, s.S * s.P)
     if s.start >= 0:
         last = s.offsets[i + 1] - s.offsets[i] - 1
         if r.moved[0] == 0:
@@ -160,8 +176,7 @@ def length(s, i, x, r, count):
         return 0.0
     total = splat(0.0)
     if s.moves >= 0:
-        for q in range(0, s.S * s.P, V):
-            total = fma(load(r.DE, q), load(r.DE, q), total)
+        total = _dot(r.DE, 0, r.DE, 0, s.S * s.P)
     if s.start >= 0:
         last = s.offsets[i + 1] - s.offsets[i] - 1
         if r.moved[0] == 0:
