@@ -12,8 +12,9 @@ import torch
 
 from smoothsp._kernels.placement import Placement
 
-# A hand-over to another thread costs about 40 us: stay here below several times that.
-WORK_PER_THREAD = 300_000
+# A hand-over costs about 90 us, and what the other core has to fetch: nearly all that a
+# second thread gains of less than half a millisecond.
+WORK_PER_THREAD = 800_000
 PIECES_PER_THREAD = 4
 
 _lock = threading.Lock()
@@ -21,7 +22,9 @@ _pool: tuple[ThreadPoolExecutor, Placement] | None = None
 _pool_size = 0
 
 
-def run_rows(kernel: Callable[..., None], rows: int, work: int, *arrays: Any) -> None:
+def run_rows(
+    kernel: Callable[..., None], rows: int, work: int, *arrays: Any, together: int = 1
+) -> None:
     """Call ``kernel(first, last, *arrays)`` on ranges that cover ``rows``.
 
     Rows are independent and each is computed by one thread, so the result does not
@@ -37,14 +40,17 @@ def run_rows(kernel: Callable[..., None], rows: int, work: int, *arrays: Any) ->
         Inner-loop steps of the whole call: how many threads it deserves.
     arrays
         Passed on.
+    together
+        Rows that the kernel computes at a time: ranges hold whole groups of them.
     """
-    threads = min(torch.get_num_threads(), rows, work // WORK_PER_THREAD)
+    groups = -(-rows // together)
+    threads = min(torch.get_num_threads(), groups, work // WORK_PER_THREAD)
     if threads < 2:
         kernel(0, rows, *arrays)
         return
     # more than there are threads: some rows, and some cores, take longer than others
-    pieces = min(rows, work // WORK_PER_THREAD, PIECES_PER_THREAD * threads)
-    bounds = [rows * i // pieces for i in range(pieces + 1)]
+    pieces = min(groups, work // WORK_PER_THREAD, PIECES_PER_THREAD * threads)
+    bounds = [min(groups * i // pieces * together, rows) for i in range(pieces + 1)]
     run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
 
 

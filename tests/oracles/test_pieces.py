@@ -155,7 +155,14 @@ def test_run_rows_covers_every_row_once(pieces):
                 seen[row] += 1
 
         run_rows(kernel, rows, 10**9, seen)
-        assert seen == [1] * rows
+        run_rows(kernel, rows, 10**9, seen, together=3)
+        assert seen == [2] * rows
+
+
+def test_ranges_hold_whole_groups(pieces):
+    firsts = []
+    run_rows(lambda first, last: firsts.append(first), 29, 10**9, together=4)
+    assert all(first % 4 == 0 for first in firsts)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux has it")
