@@ -17,6 +17,7 @@ from smoothsp.oracles._chain_checks import (
     chain_potentials,
     chain_values,
 )
+from smoothsp.oracles._chain_memory import Parts
 
 
 class Chain:
@@ -85,7 +86,7 @@ class Chain:
     def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.emissions, self.transitions, self.start, self.end
 
-    def _parts(self) -> _chain_calls.Parts:
+    def _parts(self) -> Parts:
         return self._potentials(), self._positions
 
     def _like(
