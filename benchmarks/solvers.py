@@ -7,8 +7,8 @@
 Without CoNLL-2003 and the OCR letters, sentences and words are drawn, and the targets
 about these two are not measured. A part is a module with ``Plan``, ``QUICK``,
 ``measure(plan)`` and ``goals(entries)``.
-Prints which targets are reached, and writes ``results/solvers.csv`` and the tables of
-the README.
+Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
+in the README.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import tagger_races
 from races import Entry, Goal
 
 HERE = Path(__file__).parent
-CSV = "results/solvers.csv"
+CSV = "results/{}.csv"
 PARTS = {"svm": svm_races, "tagger": tagger_races, "chain": chain_races}
 FOLDERS = {"tagger": "conll", "chain": "ocr"}  # the option that says where data are
 VERSIONS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
@@ -45,26 +45,28 @@ def main() -> None:
         # libraries read it when they are imported
         os.execve(sys.executable, [sys.executable, *sys.argv], machine.pinned(1))
     torch.set_num_threads(1)
-    found: dict[str, list[Entry]] = {}
-    goals: list[Goal] = []
-    for name in options.parts:
-        part, mine = PARTS[name], found.setdefault(name, [])
-        for entry in part.measure(plan_of(name, options)):
-            print(line(entry), flush=True)
-            mine.append(entry)
-        goals += part.goals(mine)
-    print(f"\n{goals_table(goals)}\n")
     folder = options.output
     if options.quick and folder == HERE:
         folder = Path(tempfile.mkdtemp(prefix="smoothsp-benchmark-"))
-    write(folder / CSV, [entry for entries in found.values() for entry in entries])
-    print(f"{folder / CSV} is written")
-    readme = folder / "README.md"
-    if readme.exists() and set(options.parts) == set(PARTS):
+    for name in options.parts:
+        entries: list[Entry] = []
+        for entry in PARTS[name].measure(plan_of(name, options)):
+            print(line(entry), flush=True)
+            entries.append(entry)
+        present(name, entries, PARTS[name].goals(entries), folder)
+
+
+def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) -> None:
+    """CSV and tables of a part; its targets are printed too."""
+    print(f"\n{goals_table(goals)}\n")
+    path, readme = folder / CSV.format(name), folder / "README.md"
+    write(path, entries)
+    print(f"{path} is written")
+    if readme.exists():
         tables = {
-            "solvers": where(),
-            "solver targets": goals_table(goals),
-            **{f"{name} times": times_table(mine) for name, mine in found.items()},
+            f"{name} measured": where(),
+            f"{name} targets": goals_table(goals),
+            f"{name} times": times_table(entries),
         }
         report.fill(readme, tables)
         print(f"{readme} has the tables")
@@ -89,7 +91,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--ocr", type=Path, help="letter.data, or its folder")
     parser.add_argument(
-        "--output", type=Path, default=HERE, help=f"folder of {CSV} and README.md"
+        "--output", type=Path, default=HERE, help="folder of results and README.md"
     )
     return parser.parse_args()
 

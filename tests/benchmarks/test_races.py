@@ -164,3 +164,16 @@ def test_entries_are_written_with_their_machine(tmp_path):
     assert len(lines) == 3
     assert lines[0].startswith("section,case,method,dtype,threads,seconds")
     assert races.Entry.__dataclass_fields__.keys() <= set(lines[0].split(","))
+
+
+def test_each_part_has_its_file_and_its_places(tmp_path, capsys):
+    text = (solvers.HERE / "README.md").read_text()
+    (tmp_path / "README.md").write_text(text)
+    for name in solvers.PARTS:
+        goal = Goal(f"the aim of {name}", 1.0, [(0.5, "here")])
+        solvers.present(name, [entry()], [goal], tmp_path)
+        assert (tmp_path / "results" / f"{name}.csv").exists()
+        assert "reached" in capsys.readouterr().out
+    filled = (tmp_path / "README.md").read_text()
+    assert all(f"the aim of {name}" in filled for name in solvers.PARTS)
+    assert "NLL, forward + backward" in filled
