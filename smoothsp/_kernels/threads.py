@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -84,11 +84,16 @@ def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
     pool, placement = _get_pool(threads - 1)
     placement.avoid_this_core()
     others = [pool.submit(take, thread) for thread in range(1, threads)]
-    take(0)
-    for other in others:
-        # one that has not begun by now is not waited for
-        if not other.cancel():
-            other.result()
+    try:
+        take(0)
+    finally:
+        # After an error no piece is begun, and those under way are waited for: they
+        # may write to memory that the caller is about to let go.
+        left.clear()
+        running = [other for other in others if not other.cancel()]
+        wait(running)
+    for other in running:
+        other.result()
     return found
 
 

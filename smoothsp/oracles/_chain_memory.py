@@ -62,9 +62,9 @@ def rows_of_piece(B: int, T: int, S: int) -> int:
     return -(-B // (pieces * together)) * together
 
 
-def piece(memory: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:
+def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:
     """Sizes and addresses of ``rows`` rows from ``first``, at most as many as exist."""
-    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = memory
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = where
     return (
         min(rows, B - first),
         T,

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -133,6 +134,25 @@ def test_run_all_raises_what_a_piece_raises(pieces):
         pieces[place] = fail
         with pytest.raises(KeyError, match="a piece"):
             run_all(pieces)
+
+
+def test_an_error_waits_for_the_pieces_under_way(pieces):
+    begun, ended = threading.Event(), []
+
+    def long():
+        begun.set()
+        time.sleep(0.2)
+        ended.append(None)
+
+    def fail():
+        # with one thread there is nothing to wait for
+        begun.wait(10 if torch.get_num_threads() > 1 else 0)
+        raise ZeroDivisionError
+
+    later = [lambda: ended.append("begun after the error")] * 20
+    with pytest.raises(ZeroDivisionError):
+        run_all([fail, *later, long, *later])
+    assert ended.count(None) == begun.is_set()
 
 
 def test_run_all_calls_each_piece_once(pieces):
