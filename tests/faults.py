@@ -1,15 +1,9 @@
-"""Deliberate faults in the kernels, and a check of the laws that has to see them.
+"""Deliberate faults in the kernels of chains, and a check of the laws that sees them.
 
-Run as ``python -m tests.faults FOLDER``: for each fault, copies the package into the
-folder, breaks one line of one kernel there, and checks the laws on that copy in a child
-process. Prints one line a fault: its name, and "green" or "red". Meant to run without
-numba's compiler, which would take longer than these small chains do.
+Run as ``python -m tests.faults FOLDER``; see ``breaking``.
 """
 
-import os
-import shutil
 import sys
-import traceback
 from pathlib import Path
 
 import jaxtyping  # noqa: F401  imported once, before the forks
@@ -17,9 +11,8 @@ import numba  # noqa: F401
 import torch
 from torch.testing import assert_close
 
+from tests.breaking import report
 from tests.brute_force import ChainCase
-
-ROOT = Path(__file__).parents[1]
 
 # name: (kernel, line, what stands there instead); the line occurs at least once
 FAULTS = {
@@ -231,45 +224,6 @@ def check_laws() -> None:
             assert_close(ours.gradients()[name], gradient, rtol=1e-6, atol=1e-6)
 
 
-def green(package: Path) -> bool:
-    """Check the laws on one copy, in a child that imports that copy first."""
-    child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            sys.path.insert(0, str(package.parent))
-            import smoothsp
-
-            if Path(smoothsp.__file__).parent == package:
-                status = 1
-                check_laws()
-                status = 0
-        except Exception:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    _, waited = os.waitpid(child, 0)
-    status = os.waitstatus_to_exitcode(waited)
-    if status not in (0, 1):
-        raise RuntimeError(f"{package} could not be imported")
-    return status == 0
-
-
-def main(folder: Path) -> None:
-    for number, (name, (kernel, line, instead)) in enumerate(FAULTS.items()):
-        package = folder / str(number) / "smoothsp"
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "smoothsp", package, ignore=ignored)
-        source = package / "_kernels" / f"{kernel}.py"
-        text = source.read_text()
-        if line not in text:
-            raise RuntimeError(
-                f"{kernel} has no line {line!r} any more: choose another"
-            )
-        source.write_text(text.replace(line, instead) if line else text)
-        sys.stdout.write(f"{name}\t{'green' if green(package) else 'red'}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    kernels = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in FAULTS.items()}
+    report(kernels, check_laws, Path(sys.argv[1]))

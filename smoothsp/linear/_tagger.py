@@ -14,8 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear import _checks, _sequences, _storing
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import Solution
+from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
 
+# Those of the structural hinge, by the names that estimators have for them.
+HINGE_SOLVERS: dict[str, Any] = {
+    "bcfw": BCFW,
+    "sgd": SGD,
+    "svrg": SVRG,
+    "casimir": CasimirSVRG,
+}
 # Stored with a fitted tagger, besides its weights.
 _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 

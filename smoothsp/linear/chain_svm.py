@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from smoothsp.linear import _checks
-from smoothsp.linear._tagger import Tagger, solver_of
+from smoothsp.linear._tagger import HINGE_SOLVERS, Tagger, solver_of
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
+from smoothsp.linear.solvers import Solution
 from smoothsp.linear.solvers.solution import Callback
 
 
@@ -68,12 +68,7 @@ class ChainSVM(Tagger):
     ['PER']
     """
 
-    SOLVERS: ClassVar[dict[str, Any]] = {
-        "bcfw": BCFW,
-        "sgd": SGD,
-        "svrg": SVRG,
-        "casimir": CasimirSVRG,
-    }
+    SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
 
     def __init__(
         self,

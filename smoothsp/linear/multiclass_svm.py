@@ -10,9 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear import _checks
-from smoothsp.linear._tagger import keep_solution, solver_of
+from smoothsp.linear._tagger import HINGE_SOLVERS, keep_solution, solver_of
 from smoothsp.linear.problems import MulticlassProblem
-from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
+from smoothsp.linear.solvers import Solution
 from smoothsp.linear.solvers.solution import Callback
 
 
@@ -57,12 +57,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['b']
     """
 
-    SOLVERS: ClassVar[dict[str, Any]] = {
-        "bcfw": BCFW,
-        "sgd": SGD,
-        "svrg": SVRG,
-        "casimir": CasimirSVRG,
-    }
+    SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
 
     def __init__(
         self,

@@ -1,15 +1,10 @@
 """Deliberate faults in compiled loops of chains and in the path, and their laws.
 
-Run as ``python -m tests.linear.linear_faults FOLDER``, as ``tests.faults``: each fault
-breaks one line in a copy of the package, and the laws are checked on that copy in a
-child process, without numba's compiler.
+Run as ``python -m tests.linear.linear_faults FOLDER``; see ``breaking``.
 """
 
 import itertools
-import os
-import shutil
 import sys
-import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +15,8 @@ import scipy.optimize  # noqa: F401
 import sklearn.utils.class_weight  # noqa: F401
 import torch  # noqa: F401
 
-ROOT = Path(__file__).parents[2]
+from tests.breaking import report
+
 KERNELS, SOLVERS = "_kernels/linear_chain_", "linear/solvers/"
 
 # name: (file, line, what stands there instead); the line occurs at least once
@@ -302,43 +298,5 @@ def check_path(problem) -> None:
         assert p.primal - p.gap <= exact.solve(problem).primal + 1e-12
 
 
-def green(package: Path) -> bool:
-    """Check the laws on one copy, in a child that imports that copy first."""
-    child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            sys.path.insert(0, str(package.parent))
-            import smoothsp
-
-            if Path(smoothsp.__file__).parent == package:
-                status = 1
-                check_laws()
-                status = 0
-        except Exception:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    _, waited = os.waitpid(child, 0)
-    status = os.waitstatus_to_exitcode(waited)
-    if status not in (0, 1):
-        raise RuntimeError(f"{package} could not be imported")
-    return status == 0
-
-
-def main(folder: Path) -> None:
-    for number, (name, (file, line, instead)) in enumerate(FAULTS.items()):
-        package = folder / str(number) / "smoothsp"
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "smoothsp", package, ignore=ignored)
-        source = package / f"{file}.py"
-        text = source.read_text()
-        if line not in text:
-            raise RuntimeError(f"{file} has no line {line!r} any more: choose another")
-        source.write_text(text.replace(line, instead) if line else text)
-        sys.stdout.write(f"{name}\t{'green' if green(package) else 'red'}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    report(FAULTS, check_laws, Path(sys.argv[1]))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear import _checks
+from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers.solution import Callback, Record, Solution
 
 
@@ -24,11 +26,26 @@ class Limits:
     progress: bool
     name: str
 
-    def __post_init__(self) -> None:
-        if self.callback is not None and not callable(self.callback):
-            raise TypeError(
-                f"callback: expected a callable or None, got {self.callback!r}"
-            )
+
+def limits(
+    name: str,
+    tol: object,
+    max_passes: object,
+    max_seconds: object,
+    callback: Callback | None,
+    progress: object,
+) -> Limits:
+    """The limits of the solver ``name``, checked."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: expected a callable or None, got {callback!r}")
+    return Limits(
+        tol=_checks.at_least_zero("tol", tol),
+        max_passes=_checks.count("max_passes", max_passes),
+        max_seconds=_plan.seconds_of(max_seconds),
+        callback=callback,
+        progress=_checks.flag("progress", progress),
+        name=name,
+    )
 
 
 class Course:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from smoothsp.linear import _checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Course, Limits
+from smoothsp.linear.solvers._course import Course, limits
 from smoothsp.linear.solvers._engines import (
     Engine,
     engine_for,
@@ -138,14 +138,7 @@ class BCFW:
         self.refresh_every = _checks.count("refresh_every", refresh_every)
         self.warm_start = warm_start
         self._enough = _HOPEFUL * tol
-        self._limits = Limits(
-            tol=_checks.at_least_zero("tol", tol),
-            max_passes=_checks.count("max_passes", max_passes),
-            max_seconds=_plan.seconds_of(max_seconds),
-            callback=callback,
-            progress=_checks.flag("progress", progress),
-            name="BCFW",
-        )
+        self._limits = limits("BCFW", tol, max_passes, max_seconds, callback, progress)
 
     def solve(
         self,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from smoothsp.linear import _checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Limits
+from smoothsp.linear.solvers._course import limits
 from smoothsp.linear.solvers._epoch import epoch, order_of
 from smoothsp.linear.solvers._passes import State, run
 from smoothsp.linear.solvers._surface import Loss
@@ -68,7 +68,7 @@ class CasimirSVRG:
     Examples
     --------
     >>> import numpy as np
-    >>> from smoothsp.linear.problems import CallbackProblem, ChainProblem
+    >>> from smoothsp.linear.problems import ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
     >>> solution = CasimirSVRG(lam=0.1, smoothness=4.0).solve(problem)
     >>> problem.decode(solution.w).tolist()
@@ -107,13 +107,8 @@ class CasimirSVRG:
         self.inner_passes = _checks.count("inner_passes", inner_passes)
         self.seed = _plan.seed_of(seed)
         self.evaluate_every = _checks.count("evaluate_every", evaluate_every)
-        self._limits = Limits(
-            tol=_checks.at_least_zero("tol", tol),
-            max_passes=_checks.count("max_passes", max_passes),
-            max_seconds=_plan.seconds_of(max_seconds),
-            callback=callback,
-            progress=_checks.flag("progress", progress),
-            name="Casimir-SVRG",
+        self._limits = limits(
+            "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )
 
     def plan(self, n: int) -> schedules.CasimirSchedule:

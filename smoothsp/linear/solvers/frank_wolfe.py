@@ -10,7 +10,7 @@ from smoothsp._kernels import linear_chain_bcfw as kernels
 from smoothsp.linear import _checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Course, Limits
+from smoothsp.linear.solvers._course import Course, limits
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 Floats = NDArray[np.float64]
@@ -98,13 +98,8 @@ class BatchFrankWolfe:
     ) -> None:
         self.lam = _checks.positive("lam", lam)
         self._bounds = _plan.pair_of_bounds(bounds)
-        self._limits = Limits(
-            tol=_checks.at_least_zero("tol", tol),
-            max_passes=_checks.count("max_passes", max_passes),
-            max_seconds=_plan.seconds_of(max_seconds),
-            callback=callback,
-            progress=_checks.flag("progress", progress),
-            name="BatchFrankWolfe",
+        self._limits = limits(
+            "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
         )
 
     def solve(

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear import _checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Course, Limits
+from smoothsp.linear.solvers._course import Course, limits
 from smoothsp.linear.solvers._line_search import Reached, advance
 from smoothsp.linear.solvers._surface import Loss
 from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
@@ -76,13 +75,8 @@ class LBFGS:
         _checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
         self.loss = Loss(loss, _checks.positive("mu", mu), k)
         self.memory = _checks.count("memory", memory)
-        self._limits = Limits(
-            tol=_checks.at_least_zero("tol", tol),
-            max_passes=_checks.count("max_passes", max_passes),
-            max_seconds=_plan.seconds_of(max_seconds),
-            callback=callback,
-            progress=_checks.flag("progress", progress),
-            name="L-BFGS",
+        self._limits = limits(
+            "L-BFGS", tol, max_passes, max_seconds, callback, progress
         )
 
     def solve(

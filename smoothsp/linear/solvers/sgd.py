@@ -11,7 +11,7 @@ from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import _plan
 from smoothsp.linear.solvers._callback_descent import PlainSteps
 from smoothsp.linear.solvers._callback_surface import CallbackSurface
-from smoothsp.linear.solvers._course import Limits
+from smoothsp.linear.solvers._course import limits
 from smoothsp.linear.solvers._passes import State, Stepper, run
 from smoothsp.linear.solvers._surface import Loss, Surface
 from smoothsp.linear.solvers._surfaces import surface_for
@@ -77,7 +77,7 @@ class SGD:
     Examples
     --------
     >>> import numpy as np
-    >>> from smoothsp.linear.problems import CallbackProblem, ChainProblem
+    >>> from smoothsp.linear.problems import ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
     >>> solution = SGD(lam=0.1, max_passes=20).solve(problem)
     >>> problem.decode(solution.w).tolist()
@@ -121,14 +121,7 @@ class SGD:
                 f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a"
                 " longer step turns the weights round"
             )
-        self._limits = Limits(
-            tol=_checks.at_least_zero("tol", tol),
-            max_passes=_checks.count("max_passes", max_passes),
-            max_seconds=_plan.seconds_of(max_seconds),
-            callback=callback,
-            progress=_checks.flag("progress", progress),
-            name="SGD",
-        )
+        self._limits = limits("SGD", tol, max_passes, max_seconds, callback, progress)
 
     def solve(
         self,
