@@ -1,16 +1,16 @@
 """Which labels may follow which."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-__all__ = ["Constraints", "bio"]
+from smoothsp import _schemes
+from smoothsp._schemes import Alias, Scheme
 
-Scheme = Literal["IOB1", "BIO", "BIOES"]
-PREFIXES = {"IOB1": "IB", "BIO": "BI", "BIOES": "BIES"}
+__all__ = ["Constraints", "bio"]
 
 
 class Constraints(NamedTuple):
@@ -24,19 +24,20 @@ class Constraints(NamedTuple):
     """May a sequence end with this state?"""
 
 
-def bio(
-    labels: Sequence[str], scheme: Literal["IOB2"] | Scheme | None = None
-) -> Constraints:
+def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constraints:
     """Constraints of a span encoding.
 
     Parameters
     ----------
     labels
-        One per state: ``"O"``, or a prefix and a type as in ``"B-PER"``.
+        One per state: ``"O"``, a prefix and a type as in ``"B-PER"``, or a prefix.
     scheme
-        ``"BIO"`` (also called IOB2): I-X follows B-X or I-X. ``"BIOES"``: spans of
-        several tokens run B I ... E, single ones are S. ``"IOB1"``: B-X follows B-X or
-        I-X. If absent: BIOES where a label starts with E- or S-, else BIO.
+        Named as in ``metrics.spans``. ``"BIO"`` (also called IOB2): I-X follows B-X or
+        I-X. ``"IOB1"``: B-X follows B-X or I-X. ``"IOE2"``: I-X is followed by I-X or
+        E-X. ``"IOE1"``: E-X is followed by I-X or E-X. ``"BIOES"`` (also called IOBES),
+        ``"BILOU"``, ``"BMES"``: spans of several tokens run B I ... E, B I ... L, B M
+        ... E, single ones are S, U, S. If absent: the first of BIO, IOE2, BIOES, BILOU,
+        BMES that has all prefixes, or IOB1 if I is the only one.
 
     Raises
     ------
@@ -49,41 +50,35 @@ def bio(
     >>> constraints.bio(["O", "B-PER", "I-PER"]).transitions.int().tolist()
     [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
     """
-    if scheme is None:
-        scheme = "BIOES" if any(x[:2] in ("E-", "S-") for x in labels) else "BIO"
-    if scheme == "IOB2":
-        scheme = "BIO"
-    if scheme not in get_args(Scheme):
-        raise ValueError(
-            f"scheme: expected one of {(*get_args(Scheme), 'IOB2')}, got {scheme!r}"
-        )
-    parts = [_split(label, scheme) for label in labels]
+    parts = [_schemes.split(label) for label in labels]
+    fitting = _schemes.fitting(prefix for prefix, _ in parts)
+    chosen = _schemes.named(scheme or next(iter(fitting), "BIOES"))
+    for label, (prefix, _) in zip(labels, parts, strict=True):
+        if label != "O" and (
+            prefix not in _schemes.PREFIXES[chosen] or label[-1] == "-"
+        ):
+            known = _schemes.expected(chosen)
+            raise ValueError(f"labels: expected {known} for {chosen}, got {label!r}")
+    roles = [(_schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
     outside = ("O", "")
-    moves = [[_may_follow(a, b, scheme) for b in parts] for a in parts]
+    moves = [[_may_follow(a, b, chosen) for b in roles] for a in roles]
     return Constraints(
-        torch.tensor([_may_follow(outside, b, scheme) for b in parts]),
+        torch.tensor([_may_follow(outside, b, chosen) for b in roles]),
         torch.tensor(moves),
-        torch.tensor([_may_follow(a, outside, scheme) for a in parts]),
+        torch.tensor([_may_follow(a, outside, chosen) for a in roles]),
     )
-
-
-def _split(label: str, scheme: Scheme) -> tuple[str, str]:
-    if label == "O":
-        return "O", ""
-    prefix, dash, kind = label.partition("-")
-    if not dash or not kind or len(prefix) != 1 or prefix not in PREFIXES[scheme]:
-        known = ", ".join(f"{x}-TYPE" for x in PREFIXES[scheme])
-        raise ValueError(f"labels: expected O, {known} for {scheme}, got {label!r}")
-    return prefix, kind
 
 
 def _may_follow(a: tuple[str, str], b: tuple[str, str], scheme: Scheme) -> bool:
     """May b follow a? The outside of a sequence counts as O."""
     same = a[1] == b[1]
-    if scheme == "IOB1":
-        return b[0] != "B" or (a[0] in "BI" and same)
+    continues = same and a[0] in "BI" and b[0] in "IE"
     if scheme == "BIO":
-        return b[0] != "I" or (a[0] in "BI" and same)
-    if a[0] in "BI":
-        return b[0] in "IE" and same
-    return b[0] in "OBS"
+        return b[0] != "I" or continues
+    if scheme == "IOE2":
+        return a[0] != "I" or continues
+    if scheme == "IOB1":
+        return b[0] != "B" or same
+    if scheme == "IOE1":
+        return a[0] != "E" or same
+    return continues or (a[0] in "OES" and b[0] in "OBS")

@@ -1,64 +1,110 @@
 """How good predictions are."""
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
+from smoothsp import _schemes
+from smoothsp._schemes import Alias, Scheme, Span
+
 __all__ = ["average_precision", "corloc", "span_f1", "spans"]
 
-Span = tuple[str, int, int]
 
-
-def spans(tags: Sequence[str]) -> set[Span]:
-    """Labelled spans of one sentence, by the rules of the CoNLL evaluation script.
+def spans(
+    tags: Sequence[str], *, scheme: Scheme | Alias | None = None, strict: bool = False
+) -> set[Span]:
+    """Labelled spans of one sentence.
 
     Parameters
     ----------
     tags
-        Labels such as ``"O"``, ``"B-PER"``, ``"I-PER"``; ``E-`` and ``S-`` too. A span
-        of a type begins at B, S, or wherever the type changes or the label before was
-        O, E or S: IOB1, BIO and BIOES all read alike, and so do ill-formed sequences.
+        ``"O"``, or a prefix with a type as in ``"B-PER"``, or a prefix alone, whose
+        type then is ``"_"``.
+    scheme
+        What the tags are written in. Only its prefixes are then legal.
+
+        ======================== =================================================
+        ``"BIO"``, ``"IOB2"``    B on the first token of a span, I on the others
+        ``"IOB1"``               I; B on a first token that touches its own type
+        ``"IOE2"``               E on the last token of a span, I on the others
+        ``"IOE1"``               I; E on a last token that touches its own type
+        ``"BIOES"``, ``"IOBES"`` B, I, ..., E, and S on a span of one token
+        ``"BILOU"``              B, I, ..., L, and U on a span of one token
+        ``"BMES"``               B, M, ..., E, and S on a span of one token
+        ======================== =================================================
+
+        If None, all of these are read. With ``strict`` it is then guessed, with a
+        warning: of the schemes that have all prefixes, the one that leaves most spans.
+    strict
+        If False, tags are read by the rules of the CoNLL evaluation script, alike in
+        all schemes and however ill-formed: a span of a type begins at B, S or U, and
+        wherever the type changes or the tag before was O, E, L, S or U. If True, of
+        these spans only those count that are written as the scheme writes them.
 
     Returns
     -------
     set
         ``(type, first, last)``, positions counted from 0, last included.
 
+    Raises
+    ------
+    TypeError
+        For a string in place of a list, and for tags that are not strings.
+    ValueError
+        For a prefix that ``scheme`` does not have, and for an unknown scheme.
+
+    Warns
+    -----
+    UserWarning
+        If ``scheme`` is None and no scheme has all the prefixes. A tag whose prefix
+        none has is read as the inside of a span whose type is the whole tag.
+
     Examples
     --------
     >>> sorted(spans(["B-PER", "I-PER", "O", "I-LOC"]))
     [('LOC', 3, 3), ('PER', 0, 1)]
+    >>> spans(["B-PER", "I-PER", "O", "I-LOC"], scheme="BIO", strict=True)
+    {('PER', 0, 1)}
     """
-    found = set()
-    kind, first, before = "", 0, "O"
-    for position, tag in enumerate([*tags, "O"]):
-        prefix, _, here = tag.partition("-")
-        ends = before in "ES" or prefix in ("O", "B", "S") or here != kind
-        if kind and ends:
-            found.add((kind, first, position - 1))
-        if prefix != "O" and (ends or not kind):
-            kind, first = here, position
-        elif prefix == "O":
-            kind = ""
-        before = prefix
-    return found
+    return _read({"tags": [tags]}, scheme, strict)[0][0]
 
 
 def span_f1(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    *,
+    scheme: Scheme | Alias | None = None,
+    strict: bool = False,
 ) -> tuple[float, float, float]:
     """Precision, recall and F1 of exact labelled spans, micro-averaged, as fractions.
 
     Parameters
     ----------
     gold, predicted
-        One sequence of labels per sentence, of equal lengths.
+        One sequence of tags per sentence, of equal lengths.
+    scheme, strict
+        As in ``spans``. A scheme that has to be guessed is guessed from ``gold``.
 
     Raises
     ------
-    ValueError
-        If the sentences do not match in number or length.
+    TypeError, ValueError
+        As ``spans`` does; also if the sentences do not match in number or length.
+
+    Warns
+    -----
+    UserWarning
+        As ``spans`` does.
+
+    Notes
+    -----
+    Without ``strict`` these are the numbers of conlleval, and of seqeval 1.2.2, which
+    however takes no L, U and M. With ``strict`` they are those of seqeval with
+    ``mode="strict"``, but for two schemes: in IOB1 it counts the rest of a span whose
+    B is not preceded by its type, and in IOE1 it misses spans of a single E.
 
     Examples
     --------
@@ -70,21 +116,113 @@ def span_f1(
             f"predicted: expected {len(gold)} sentences as in gold, "
             f"got {len(predicted)}"
         )
-    hits = proposed = wanted = 0
+    wanted, proposed = _read({"gold": gold, "predicted": predicted}, scheme, strict)
     for row, (truth, guess) in enumerate(zip(gold, predicted, strict=True)):
         if len(truth) != len(guess):
             raise ValueError(
                 f"predicted: expected {len(truth)} labels as in gold at sentence "
                 f"{row}, got {len(guess)}"
             )
-        right, proposal = spans(truth), spans(guess)
-        hits += len(right & proposal)
-        proposed += len(proposal)
-        wanted += len(right)
-    precision = hits / proposed if proposed else 0.0
-    recall = hits / wanted if wanted else 0.0
+    hits = sum(len(a & b) for a, b in zip(wanted, proposed, strict=True))
+    precision = hits / max(1, sum(map(len, proposed)))
+    recall = hits / max(1, sum(map(len, wanted)))
     both = precision + recall
     return precision, recall, 2 * precision * recall / both if both else 0.0
+
+
+def _read(
+    texts: dict[str, Sequence[Sequence[str]]], name: str | None, strict: bool
+) -> list[list[set[Span]]]:
+    """Spans of each sentence of each argument; the scheme is guessed from the first."""
+    counts: Counter[str] = Counter()
+    for argument, text in texts.items():
+        _check_tags(argument, text)
+        counts.update(chain.from_iterable(text))
+    parts = {tag: _schemes.split(tag) for tag in counts}
+    scheme = None if name is None else _schemes.named(name)
+    legal = {"O", *(_schemes.ROLES if scheme is None else _schemes.PREFIXES[scheme])}
+    unknown = [tag for tag, (prefix, _) in parts.items() if prefix not in legal]
+    if unknown and scheme is not None:
+        raise ValueError(
+            f"{_place(texts, unknown[0])}: expected {_schemes.expected(scheme)} for"
+            f" {scheme}, got {unknown[0]!r}"
+        )
+    fitting = _schemes.fitting(prefix for prefix, _ in parts.values())
+    if scheme is None and not fitting:
+        warnings.warn(_of_no_scheme(unknown, counts), UserWarning, stacklevel=3)
+    parts |= {tag: ("I", tag) for tag in unknown}
+    if strict and scheme is None:
+        first = next(iter(texts.values()))
+        scheme = max(
+            fitting or _schemes.SHAPES,
+            key=lambda other: sum(map(len, _spans(first, parts, other))),
+        )
+        warnings.warn(
+            f"scheme: expected a name with strict=True, got None: guessed {scheme}",
+            UserWarning,
+            stacklevel=3,
+        )
+    return [_spans(x, parts, scheme if strict else None) for x in texts.values()]
+
+
+def _spans(
+    text: Sequence[Sequence[str]],
+    parts: dict[str, tuple[str, str]],
+    scheme: Scheme | None,
+) -> list[set[Span]]:
+    """Spans of each sentence; if a scheme is given, those that it writes like this."""
+    roles = {t: (_schemes.ROLES.get(p, p), kind) for t, (p, kind) in parts.items()}
+    found = []
+    for tags in text:
+        read = _schemes.read([roles[tag] for tag in tags])
+        if scheme is not None:
+            prefixes = [parts[tag][0] for tag in tags]
+            read = _schemes.well_written(prefixes, read, scheme)
+        found.append(set(read))
+    return found
+
+
+def _check_tags(argument: str, text: Sequence[Sequence[str]]) -> None:
+    for row, tags in enumerate(text):
+        if isinstance(tags, str):
+            if argument == "tags":
+                raise TypeError(f"tags: expected a list of tags, got {tags!r}")
+            raise TypeError(
+                f"{argument}: expected sentences, each a list of tags, got {tags!r} as"
+                f" sentence {row}. For a single sentence give [tags]"
+            )
+        for position, tag in enumerate(tags):
+            if not isinstance(tag, str):
+                place = "" if argument == "tags" else f"sentence {row}, "
+                raise TypeError(
+                    f"{argument}: expected tags as strings, got {tag!r} at {place}"
+                    f"position {position}"
+                )
+
+
+def _place(texts: dict[str, Sequence[Sequence[str]]], wanted: str) -> str:
+    """Where a tag stands first."""
+    return next(
+        f"{argument}, {'' if argument == 'tags' else f'sentence {row}, '}"
+        f"position {position}"
+        for argument, text in texts.items()
+        for row, tags in enumerate(text)
+        for position, tag in enumerate(tags)
+        if tag == wanted
+    )
+
+
+def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
+    if unknown:
+        shown = ", ".join(f"{tag!r} ({counts[tag]} times)" for tag in unknown[:5])
+        more = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
+        got = f"{shown}{more}, each read as the inside of a span of its own type"
+    else:
+        got = (
+            f"the prefixes {', '.join(sorted({_schemes.split(x)[0] for x in counts}))}"
+        )
+    known = ", ".join(_schemes.SHAPES)
+    return f"tags: expected O and the prefixes of one of {known}, got {got}"
 
 
 def corloc(iou: Sequence[float] | Tensor, threshold: float = 0.5) -> float:

@@ -6,12 +6,23 @@ import pytest
 import torch
 
 from smoothsp.constraints import bio
+from smoothsp.metrics import spans
 
-SCHEMES = {
-    "IOB1": ["O", "B-X", "I-X", "B-Y", "I-Y"],
-    "BIO": ["O", "B-X", "I-X", "B-Y", "I-Y"],
-    "BIOES": ["O", *(f"{p}-{kind}" for kind in "XY" for p in "BIES")],
+PREFIXES = {
+    "BIO": "BI",
+    "IOB1": "BI",
+    "IOE2": "IE",
+    "IOE1": "IE",
+    "BIOES": "BIES",
+    "BILOU": "BILU",
+    "BMES": "BMES",
 }
+SCHEMES = {
+    scheme: ["O", *(f"{p}-{kind}" for kind in "XY" for p in prefixes)]
+    for scheme, prefixes in PREFIXES.items()
+}
+RENAMED = {"BILOU": {"E": "L", "S": "U"}, "BMES": {"I": "M"}}
+MIRRORED = {"IOE2": "BIO", "IOE1": "IOB1"}
 
 
 def encodings(scheme: str, length: int) -> set[tuple[str, ...]]:
@@ -21,6 +32,16 @@ def encodings(scheme: str, length: int) -> set[tuple[str, ...]]:
     """
     if scheme == "IOB1":
         return {relabel_iob1(labels) for labels in encodings("BIO", length)}
+    if scheme in MIRRORED:
+        return {
+            tuple(rename(label, {"B": "E"}) for label in reversed(labels))
+            for labels in encodings(MIRRORED[scheme], length)
+        }
+    if scheme in RENAMED:
+        return {
+            tuple(rename(label, RENAMED[scheme]) for label in labels)
+            for labels in encodings("BIOES", length)
+        }
     if length == 0:
         return {()}
     found = set()
@@ -30,6 +51,10 @@ def encodings(scheme: str, length: int) -> set[tuple[str, ...]]:
         for rest in encodings(scheme, length - size):
             found.add(piece(scheme, size, kind, rest) + rest)
     return found
+
+
+def rename(label: str, names: dict[str, str]) -> str:
+    return names.get(label[0], label[0]) + label[1:]
 
 
 def piece(scheme: str, size: int, kind: str, rest: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,7 +81,7 @@ def relabel_iob1(labels: tuple[str, ...]) -> tuple[str, ...]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_exactly_the_encodings_of_spans_are_legal(scheme, length):
     labels = SCHEMES[scheme]
-    if length == 4 and scheme == "BIOES":
+    if length == 4 and len(labels) > 5:
         labels = [label for label in labels if not label.endswith("Y")]
     start, transitions, end = bio(labels, scheme)
     found = set()
@@ -66,6 +91,18 @@ def test_exactly_the_encodings_of_spans_are_legal(scheme, length):
             found.add(tuple(labels[i] for i in path))
     known = set(labels)
     assert found == {e for e in encodings(scheme, length) if set(e) <= known}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_legal_is_what_strict_reading_of_spans_keeps_whole(scheme):
+    labels = SCHEMES[scheme][: 1 + len(PREFIXES[scheme])] + SCHEMES[scheme][-2:]
+    start, transitions, end = bio(labels, scheme)
+    for path in itertools.product(range(len(labels)), repeat=3):
+        tags = [labels[i] for i in path]
+        moves = all(transitions[i, j] for i, j in itertools.pairwise(path))
+        legal = bool(start[path[0]] and moves and end[path[-1]])
+        strict = spans(tags, scheme=scheme, strict=True)
+        assert legal == (strict == spans(tags)), tags
 
 
 def test_the_order_of_labels_does_not_matter():
@@ -85,19 +122,38 @@ def test_shapes_and_types():
     assert transitions.shape == (5, 5)
 
 
-def test_the_scheme_is_found_from_the_labels():
-    pairs = [
-        (["O", "B-X", "I-X"], "BIO"),
-        (["O", "S-X", "B-X", "I-X", "E-X"], "BIOES"),
-        (["O", "B-X", "I-X", "E-Y", "B-Y"], "BIOES"),
-    ]
-    for labels, scheme in pairs:
-        for found, expected in zip(bio(labels), bio(labels, scheme), strict=True):
-            assert torch.equal(found, expected)
-    for found, expected in zip(
-        bio(["O", "B-X"], "IOB2"), bio(["O", "B-X"], "BIO"), strict=True
-    ):
-        assert torch.equal(found, expected)
+def equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "scheme"),
+    [
+        ("BI", "BIO"),
+        ("B", "BIO"),
+        ("I", "IOB1"),
+        ("IE", "IOE2"),
+        ("E", "IOE2"),
+        ("SBIE", "BIOES"),
+        ("BE", "BIOES"),
+        ("S", "BIOES"),
+        ("BILU", "BILOU"),
+        ("U", "BILOU"),
+        ("BMES", "BMES"),
+    ],
+)
+def test_the_scheme_is_found_from_the_labels(prefixes, scheme):
+    labels = ["O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in prefixes)]
+    assert equal(bio(labels), bio(labels, scheme))
+
+
+@pytest.mark.parametrize(("alias", "scheme"), [("IOB2", "BIO"), ("IOBES", "BIOES")])
+def test_schemes_have_second_names(alias, scheme):
+    assert equal(bio(SCHEMES[scheme], alias), bio(SCHEMES[scheme], scheme))
+
+
+def test_a_prefix_alone_is_a_label():
+    assert equal(bio(["O", "B", "I"]), bio(["O", "B-X", "I-X"]))
 
 
 def test_types_may_hold_dashes():
@@ -113,7 +169,8 @@ def test_types_may_hold_dashes():
         (["O", "B-X"], "IO", "scheme: expected .*BIOES.*got 'IO'"),
         (["O", "X"], None, "labels: expected O.*got 'X'"),
         (["O", "B-"], None, "labels: .*got 'B-'"),
-        (["O", "E-X"], "BIO", "labels: .*for BIO, got 'E-X'"),
+        (["O", "E-X"], "BIO", "labels: expected O, B-TYPE, I-TYPE for BIO, got 'E-X'"),
+        (["O", "B-X", "L-X", "S-X"], None, "labels: .*for BIOES, got 'L-X'"),
         (["O", "L-X"], "BIOES", "labels: .*for BIOES, got 'L-X'"),
     ],
 )
