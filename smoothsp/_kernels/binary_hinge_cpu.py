@@ -10,6 +10,7 @@ algorithm 1.
 
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.prefetching import prefetch_row
 from smoothsp._kernels.resting import rest
 from smoothsp._kernels.simd import get, put, span
@@ -32,7 +33,7 @@ def _product(low, high, columns, values, w, zero):
     return (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def descend(
     first,
     last,
@@ -84,7 +85,7 @@ def descend(
         met[0] += (bounds[i] - old) * above + old * below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gaps(
     first,
     last,
@@ -110,7 +111,7 @@ def gaps(
         gap[i] = (bounds[i] - a) * above + a * below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def rebuild(first, last, indptr, indices, data, signs, coefficients, weights):
     """Fill the weights with the sum of ``s_i a_i x_i`` over rows first to last."""
     weights[:] = 0

@@ -15,6 +15,7 @@ from smoothsp._kernels.chain_hinge_cpu import hinge, hinge_gradient
 from smoothsp._kernels.chain_max_cpu import viterbi
 from smoothsp._kernels.chain_path_cpu import score
 from smoothsp._kernels.chain_weights_cpu import weigh_residual
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.lanes import lanes_pay
 from smoothsp._kernels.memory import at, copy
 from smoothsp._kernels.states import ROWS
@@ -80,7 +81,7 @@ def _row_weights(B, weight, weights, zeros):
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def positions(B, T, mask, steps, lengths):
     """Fill steps[B, T], the real positions of a row before the others, and lengths."""
     real = at(mask, (B, T), np.uint8)
@@ -99,7 +100,7 @@ def positions(B, T, mask, steps, lengths):
                 n += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     """Whether ``chain_check_cpu`` finds no fault."""
     fault = np.empty(5, np.int64)
@@ -108,7 +109,7 @@ def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     return fault[0] == FINE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def decode(
     B, T, S, emissions, transitions, start, end, steps, lengths, zeros, labels, value
 ):
@@ -121,7 +122,7 @@ def decode(
     copy(scores, at(value, (B,), zeros))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def log_likelihood(
     B,
     T,
@@ -190,7 +191,7 @@ def log_likelihood(
     return DONE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def violation(
     B,
     T,

@@ -7,13 +7,14 @@ it finds something is each value looked at.
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.simd import fma, load, splat, store
 
 # Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.
 FINE, EMISSION, TRANSITION, START, END, INFEASIBLE = range(6)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def find_fault(
     emissions,
     transitions,

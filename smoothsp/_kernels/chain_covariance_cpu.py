@@ -17,10 +17,11 @@ All in log space and float64: this is double backward, not the hot path.
 import math
 
 import numpy as np
-from numba import njit
+
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def covariance(
     first,
     last,

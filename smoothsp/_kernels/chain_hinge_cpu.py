@@ -6,12 +6,12 @@ so that y is among the outputs compared, bit for bit: the value is never below 0
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain_max_cpu import viterbi
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def hinge(
     first,
     last,
@@ -69,7 +69,7 @@ def hinge(
         value[b] -= scores[b]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def hinge_gradient(
     first,
     last,

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.exponentials import exponentials, transposed
 from smoothsp._kernels.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.lanes import outer_sums, product
@@ -31,7 +32,7 @@ from smoothsp._kernels.simd import (
 from smoothsp._kernels.simd_exp import exp, exponent, mantissa
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def forward_backward(
     first,
     last,

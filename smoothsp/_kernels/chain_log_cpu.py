@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from numba import njit
+
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def forward_backward(
     first,
     last,

@@ -8,8 +8,8 @@ of the states that the best output visits.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.max_lanes import viterbi_in_lanes
 from smoothsp._kernels.max_rows import (
     ROWS,
@@ -27,7 +27,7 @@ from smoothsp._kernels.ranking import k_best, workspace
 ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def viterbi(
     first,
     last,
@@ -73,7 +73,7 @@ def viterbi(
         best_labels(S, steps, lengths, rows, shared, alpha, columns, back, paths, value)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def viterbi_topk(
     first,
     last,

@@ -4,10 +4,11 @@ Each is the adjoint of the other, so they are each other's gradient.
 """
 
 import numpy as np
-from numba import njit
+
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def score(
     first,
     last,
@@ -55,7 +56,7 @@ def score(
                 value[b, k] = total + end[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def count(
     first,
     last,
@@ -94,7 +95,7 @@ def count(
                 end[i] += weight
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def residual(
     first,
     last,

@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from numba import njit
+
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def sample(
     first,
     last,
@@ -86,7 +87,7 @@ def sample(
                 labels[b, k, t] = j
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def entropy(
     first,
     last,

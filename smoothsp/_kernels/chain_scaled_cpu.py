@@ -19,11 +19,12 @@ import math
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.exponentials import exponentials
 from smoothsp._kernels.simd import span
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@kernel(fastmath={"contract", "reassoc"})
 def forward_backward(
     first,
     last,

@@ -33,6 +33,7 @@ import math
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.exponentials import exponentials, transposed
 from smoothsp._kernels.long_sums import BLOCK
 from smoothsp._kernels.simd import (
@@ -50,7 +51,7 @@ from smoothsp._kernels.simd_parts import load_some, max_of, store_some, sum_of
 from smoothsp._kernels.states import ROWS, outer_sums, products
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def forward_backward(
     first,
     last,

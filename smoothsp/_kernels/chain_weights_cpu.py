@@ -7,10 +7,11 @@ share is added up in float64, in the order of the rows.
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.memory import copy
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def weigh(
     first,
     last,
@@ -49,7 +50,7 @@ def weigh(
         copy(total[S:], end)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def weigh_residual(
     first,
     last,

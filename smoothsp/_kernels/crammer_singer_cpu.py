@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.class_rows import add_multiples, scores
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.resting import rest
 from smoothsp._kernels.simd import (
@@ -38,7 +39,7 @@ from smoothsp._kernels.simplex_sum import PATIENCE, threshold
 FEW = 0.125
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def descend(
     first,
     last,
@@ -175,7 +176,7 @@ def _shift(v, P, zeros):
     return top
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gaps(
     first,
     last,

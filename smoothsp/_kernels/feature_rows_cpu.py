@@ -10,13 +10,15 @@ fire. With r the running value of a template,
 P positions; a row of the result lists the features of one position, ascending.
 """
 
-from numba import njit, uint64
+from numba import uint64
+
+from smoothsp._kernels.compilation import kernel
 
 # Where the hash of a piece is looked up when it lies outside its sentence.
 OUTSIDE = uint64(0x243F6A8885A308D3)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def neighbours(codes, offsets, away, outside, found):
     """Fill found[P] with the codes ``away`` positions on; ``outside`` beyond ends."""
     for i in range(len(offsets) - 1):
@@ -26,7 +28,7 @@ def neighbours(codes, offsets, away, outside, found):
             found[p] = codes[q] if first <= q < last else outside
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def pairs(codes, size, running):
     """Join codes[P] in [0, size) to the running values; -1 stays, or becomes, -1."""
     for p in range(len(codes)):
@@ -34,7 +36,7 @@ def pairs(codes, size, running):
         running[p] = r * size + codes[p] if r >= 0 and codes[p] >= 0 else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def places(known, running):
     """Replace running values by their places among the sorted ``known``, or by -1."""
     n = len(known)
@@ -50,7 +52,7 @@ def places(known, running):
         running[p] = low if low < n and known[low] == r else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def mixed(codes, hashes, running, fires):
     """Stir the hash of each code into running[P]; clear fires[P] at codes of -1.
 
@@ -67,7 +69,7 @@ def mixed(codes, hashes, running, fires):
         running[p] = z ^ (z >> uint64(31))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def rows(columns, indptr, indices, values):
     """Sparse rows with a 1 for each number of at least 0 in columns[P, templates].
 

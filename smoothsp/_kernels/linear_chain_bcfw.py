@@ -4,8 +4,7 @@ The names of what they are given: s data, rules, p weights, d dual variables, x 
 products of words, q stored labellings, c counters.
 """
 
-from numba import njit
-
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_directions import (
     Direction,
     Duals,
@@ -55,7 +54,7 @@ __all__ = [
 ]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def visit_in_order(order, s, rules, p, d, x, q, c):
     """A step on each of ``order``; how many it came to before the store was full."""
     k, r = scratch(s), no_direction(s)
@@ -65,7 +64,7 @@ def visit_in_order(order, s, rules, p, d, x, q, c):
     return len(order)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
     """Steps on sentences drawn in proportion to their gaps as they are estimated.
 
@@ -82,7 +81,7 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
     return len(uniforms)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def measure(first, last, s, w, d, gaps, hinges):
     """Fill the exact gap and the hinge of each sentence at w; nothing moves."""
     k, r = scratch(s), no_direction(s)
@@ -96,7 +95,7 @@ def measure(first, last, s, w, d, gaps, hinges):
         gaps[i] = max(loss - d.ell[i] - slope(s, i, w, k.E, r, count) / n, 0.0)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def expected_hinges(first, last, s, w, d, out):
     """Fill ``(1 / n) sum_y alpha(y) H(y; w)`` of each sentence; no oracle is called."""
     k, r = scratch(s), no_direction(s)
@@ -109,7 +108,7 @@ def expected_hinges(first, last, s, w, d, out):
             out[i] = d.ell[i] + slope(s, i, w, k.E, r, count) / n
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def rebuild(first, last, s, lam, d, v):
     """Add ``w_i`` of each sentence to v, from the marginals."""
     r = no_direction(s)
@@ -120,14 +119,14 @@ def rebuild(first, last, s, lam, d, v):
             add_direction(s, i, r, count, -1.0 / (lam * n), v)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def marginals_of_all(first, last, s, q, d):
     """Dual variables from the weights of stored labellings."""
     for i in range(first, last):
         marginals_from_slots(s, i, q, d)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def add_corners(first, last, s, w, a, v, losses, hinges):
     """``v += a (phi(gold) - phi(y))`` for the worst y of each sentence at w.
 

@@ -4,8 +4,8 @@ Weights are laid out as in ``linear_chain_slopes``: W, and the rest in ``tail``.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import add_position, score_positions
 from smoothsp._kernels.linear_chain_slopes import (
     add_to_tail,
@@ -17,7 +17,7 @@ from smoothsp._kernels.linear_chain_slopes import (
 )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def losses(first, last, s, W, tail, kind, mu, K, out):
     """Fill out[first:last] with the losses of the sentences."""
     c = slope_scratch(s, K)
@@ -31,7 +31,7 @@ def losses(first, last, s, W, tail, kind, mu, K, out):
         out[i] = slope(s, i, tail, kind, mu, c, space)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
     """Add the slopes of all sentences to G and tail_G; fill out with the losses.
 

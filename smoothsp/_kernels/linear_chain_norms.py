@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import V, entry
 from smoothsp._kernels.simd import fma, get, load, splat, splat_at, store
 from smoothsp._kernels.simd_parts import sum_of
@@ -28,7 +29,7 @@ class Products(NamedTuple):
     rows: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def multiply_words(first, last, s, at, gram):
     """Fill ``gram`` for the sentences that have products."""
     for i in range(first, last):

@@ -6,8 +6,10 @@ so that nothing drifts.
 
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 
-@njit(error_model="numpy", nogil=True, cache=True)
+
+@kernel
 def fill_tree(numbers, tree):
     """Build the tree; half of its length is a power of two, at least as many."""
     leaves = len(tree) // 2

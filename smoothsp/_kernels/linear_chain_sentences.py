@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import labelling_score, score_positions
 from smoothsp._kernels.linear_chain_viterbi import (
     add_costs,
@@ -98,7 +99,7 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def hinges(first, last, s, weights, out):
     """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``."""
     k = scratch(s)
@@ -108,7 +109,7 @@ def hinges(first, last, s, weights, out):
         out[i] = max(worst - gold_score(s, i, weights, k), 0.0)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def decode(first, last, s, weights, labels, scores):
     """Fill the best labels of each position, and the score of each sentence."""
     k = scratch(s)

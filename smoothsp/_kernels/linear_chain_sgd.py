@@ -16,8 +16,8 @@ sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import V, add_position, score_positions
 from smoothsp._kernels.linear_chain_slopes import (
     add_to_tail,
@@ -35,7 +35,7 @@ from smoothsp._kernels.simd import fma, load, splat, store
 _SMALLEST = 1e-4
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def steps(
     order, rates, shares, lam, s, kind, mu, K, W, Q, tail, tail_sum, scales, losses
 ):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import labelling_score
 from smoothsp._kernels.linear_chain_sentences import cost_of
 
@@ -181,7 +182,7 @@ def marginals_from_slots(s, i, q, d):
     d.ell[i] = ell / (len(s.offsets) - 1)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@kernel
 def mix_with_gold(first, s, rho, most, q):
     """``alpha <- rho alpha``, the rest on the gold labels, from sentence ``first`` on.
 

@@ -18,8 +18,7 @@ Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 sections 5 and 7.2.
 """
 
-from numba import njit
-
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.linear_chain_scores import V, add_position, score_positions
 from smoothsp._kernels.linear_chain_slopes import (
     add_to_tail,
@@ -36,7 +35,7 @@ from smoothsp._kernels.simd import fma, load, splat, store
 _SMALLEST = 1e-4
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def epoch(
     order, rate, pull, s, kind, mu, K, nodes, pairs, c_W, c_tail, W, Q, tail, tail_sum,
     scales,

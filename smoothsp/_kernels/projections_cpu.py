@@ -4,12 +4,12 @@ Rows of v are ``[B, m]``; inside they are whole vectors.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels import capped_sum, simplex_sum
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def simplex(first, last, v, total, zeros, out):
     """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row."""
     m = v.shape[1]
@@ -32,7 +32,7 @@ def simplex(first, last, v, total, zeros, out):
             out[i, j] = max(row[j] - zeros.dtype.type(t), zeros[0])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def weston_watkins(first, last, v, upper, zeros, out):
     """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``."""
     m = v.shape[1]

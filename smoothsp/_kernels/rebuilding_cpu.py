@@ -1,11 +1,10 @@
 """Weights from the coefficients that they stand for."""
 
-from numba import njit
-
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.simd import fma, get, load, span, splat_at, store
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def rebuild(first, last, rows, indptr, indices, data, P, zeros, coefficients, weights):
     """Fill the weights with the sum of ``x_i a_i'`` over ``rows[first:last]``."""
     V = len(zeros)

@@ -1,11 +1,10 @@
 """Squared norms of sparse rows: ``|x_i|^2``, summed in float64."""
 
-from numba import njit
-
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.simd import get, span
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def squares(first, last, indptr, data, out):
     """Fill the squared norms of the rows from first to last."""
     values = span(data)

@@ -1,10 +1,12 @@
 """Random orders that depend on their seed alone."""
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def shuffle(state, order):
     """Shuffle ``order`` in place: Fisher and Yates, with the numbers of splitmix64.
 

@@ -13,9 +13,9 @@ algorithm 1 and section 5.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.class_rows import add_multiples, scores
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.resting import rest
 from smoothsp._kernels.simd import span, splat
@@ -23,7 +23,7 @@ from smoothsp._kernels.weston_watkins_blocks import solve_block
 from smoothsp._kernels.weston_watkins_gaps import sample_gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def descend(
     first,
     last,
@@ -81,7 +81,7 @@ def descend(
         met[0] += gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gaps(
     first,
     last,

@@ -5,15 +5,15 @@ a_s`` for the Gram matrix G. A block that moves changes the scores of all sample
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.resting import rest
 from smoothsp._kernels.simd import fma, get, load, span, splat_at, store
 from smoothsp._kernels.weston_watkins_blocks import solve_block
 from smoothsp._kernels.weston_watkins_gaps import sample_gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def descend(
     first,
     last,
@@ -67,7 +67,7 @@ def descend(
                 store(scores, s * P + j, u)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gaps(
     first,
     last,

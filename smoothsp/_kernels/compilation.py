@@ -1,0 +1,89 @@
+"""How a kernel is compiled, and when one compiled earlier is loaded instead.
+
+numba keeps compiled functions on disk, where its settings say, and loads one if the
+file of the function has not changed. A kernel also holds code of the files it imports,
+so here it is loaded only if no Python file of ``smoothsp/_kernels`` has changed.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from numba import njit
+from numba.core import config
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+import smoothsp._kernels
+
+
+def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
+    """Compile a kernel: without the GIL, divisions by zero as numpy, kept on disk.
+
+    ``options`` are further ones of ``numba.njit``.
+    """
+    if function is None:
+        return lambda function: kernel(function, **options)
+    compiled = njit(nogil=True, error_model="numpy", **options)(function)
+    if not config.DISABLE_JIT:
+        compiled._cache = KernelCache(function)
+    return compiled
+
+
+class KernelCache(FunctionCache):
+    """numba's cache of a function, valid for one state of all kernels' sources."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        super().__init__(function)
+        base = self._impl.filename_base
+        self._cache_file = _SignedFiles(self._cache_path, base, SOURCES)
+
+    def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
+        checked = bool(config.BOUNDSCHECK)
+        return (*super()._index_key(signature, codegen), checked)
+
+
+class _SignedFiles(IndexDataCacheFile):
+    """Data files that say what they hold.
+
+    numba writes the index before the data, and two processes may write at once. So the
+    index may name a file that holds another signature, or code of older sources.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, (self._source_stamp, key, data))
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        if found is not None and found[:2] == (self._source_stamp, key):
+            return found[2]
+        return None
+
+
+def _sources(path: str) -> Iterator[str]:
+    """A file, or the Python files of a folder and of its folders, in order."""
+    if os.path.isfile(path):
+        yield path
+        return
+    with os.scandir(path) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            folder = entry.is_dir() and entry.name != "__pycache__"
+            if folder or entry.name.endswith(".py"):
+                yield from _sources(entry.path)
+
+
+def _digest(folder: str) -> str:
+    """Hash of the names and contents of the Python files in ``folder``."""
+    path = folder
+    while not os.path.exists(path):  # inside an archive: its file stands for all
+        path = os.path.dirname(path)
+    digest = hashlib.sha256()
+    for source in _sources(path):
+        digest.update(os.path.relpath(source, path).encode() + b"\0")
+        with open(source, "rb") as file:
+            digest.update(hashlib.sha256(file.read()).digest())
+    return digest.hexdigest()
+
+
+# Computed once a process, when the first kernel is imported.
+SOURCES = _digest(smoothsp._kernels.__path__[0])

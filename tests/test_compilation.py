@@ -1,0 +1,71 @@
+"""A compiled kernel is loaded only while all sources of kernels are as they were."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Of each step the probe's values, then compilations and loads."""
+    folder = tmp_path_factory.mktemp("kernels")
+    cache = folder / "cache"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cached_kernels", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    files = {path.parents[1] for path in folder.rglob("*.nbi")}
+    return {name: [float(x) for x in rest] for name, *rest in lines}, files, cache
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    {
+        "first": [1.5, 1, 0],
+        "again": [1.5, 0, 1],
+        "changed": [2.5, 1, 0],
+    }.items(),
+)
+def test_a_change_in_an_imported_file_is_noticed(found, step, expected):
+    assert found[0][step] == expected
+
+
+def test_kernels_with_and_without_bounds_checks_are_kept_apart(found):
+    assert found[0]["checked"] == [2.5, 1, 0]
+    assert found[0]["unchecked"] == found[0]["checked again"] == [2.5, 0, 1]
+
+
+def test_a_file_with_another_signature_is_compiled_again(found):
+    assert found[0]["both"] == [2.5, 2.5, 1, 1]
+    assert found[0]["exchanged"] == [2.5, 2.5, 2, 0]
+    assert found[0]["healed"] == [2.5, 2.5, 0, 2]
+
+
+def test_a_changed_archive_is_noticed(found):
+    if "zipped 3" not in found[0]:
+        pytest.skip("this numba compiles no file of an archive")
+    assert found[0]["zipped 3"] == [3.5, 1, 0]
+    assert found[0]["zipped again 3"] == [3.5, 0, 1]
+    assert found[0]["zipped 4"] == [4.5, 1, 0]
+
+
+def test_compiled_kernels_stay_in_the_folder_that_the_user_named(found):
+    assert found[1] == {found[2]}
+
+
+def test_every_kernel_is_kept_this_way():
+    for path in (ROOT / "smoothsp").rglob("*.py"):
+        plain = re.search(r"njit\([^)]*cache=", path.read_text())
+        assert not plain, f"{path}: a kernel is decorated with @kernel"
