@@ -9,5 +9,6 @@ import conll
 import ocr_letters
 import ocr_toy
 import toy_corpus
+import unseen_labels
 
-__all__ = ["conll", "ocr_letters", "ocr_toy", "toy_corpus"]
+__all__ = ["conll", "ocr_letters", "ocr_toy", "toy_corpus", "unseen_labels"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recipe_data import conll, toy_corpus
+from recipe_data import conll, toy_corpus, unseen_labels
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.metrics import span_f1
@@ -113,6 +113,8 @@ def task(given: Texts) -> Task:
 def prepare(given: Texts) -> Task:
     """Problems of training and development sentences, the clock on the former."""
     labels = sorted({tag for tags in given.train.tags for tag in tags})
+    held_out = (tag for tags in given.dev.tags for tag in tags)
+    unseen_labels.warn("dev", held_out, labels)
     templates = given.templates()
     began = time.perf_counter()
     train = problem(templates.fit_transform(given.train.tokens), given.train, labels)

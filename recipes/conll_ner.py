@@ -44,6 +44,7 @@ import checkpoint
 import conll
 import ner_report
 import toy_corpus
+import unseen_labels
 import wnut17
 import word_vectors
 from ner_features import Corpus, Vocabulary, normalise
@@ -246,7 +247,11 @@ def predict(config: Config) -> dict[str, float]:
 def load_corpus(data: str | None) -> conll.Splits:
     if data is None:
         return toy_corpus.make()
-    return conll.load(wnut17.fetch() if data == "wnut17" else data)
+    splits = conll.load(wnut17.fetch() if data == "wnut17" else data)
+    held_out = {"dev": splits.dev, "test": splits.test or []}
+    for name, part in held_out.items():
+        unseen_labels.warn(name, (tag for s in part for tag in s.tags), splits.labels)
+    return splits
 
 
 def device() -> torch.device:

@@ -63,9 +63,9 @@ def main(
     splits = load_corpus(data)
     known = Vocabulary.of([s.words for s in splits.train], [])
     model = Tagger(UNKNOWN + 1 + len(known.words), splits.labels, optimizer)
-    loaders = []
+    number, loaders = {t: n for n, t in enumerate(splits.labels)}, []
     for part in (splits.train, splits.dev):
-        tags = [[splits.labels.index(t) for t in s.tags] for s in part]
+        tags = [[number.get(t, -1) for t in s.tags] for s in part]
         corpus = Corpus(known, [s.words for s in part], tags)
         batches = corpus.shuffled(32)
         loaders.append(DataLoader(batches, batch_size=None, collate_fn=corpus.batch))

@@ -8,6 +8,7 @@ import numpy as np
 
 import conll
 import toy_corpus
+import unseen_labels
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.metrics import span_f1
@@ -100,10 +101,11 @@ def task_of(
     templates = Templates(usable(names, train), columns, hashing=hashing)
     labels = sorted({tag for tags in train.tags for tag in tags})
     number = {tag: n for n, tag in enumerate(labels)}
+    unseen_labels.warn("dev", (tag for tags in dev.tags for tag in tags), labels)
     matrices = templates.fit_transform(train.tokens), templates.transform(dev.tokens)
     found = []
     for matrix, split in zip(matrices, (train, dev), strict=True):
-        # a tag that only the development sentences have cannot be guessed
+        # what stands in for a tag that training lacks is never scored
         flat = [number.get(tag, 0) for tags in split.tags for tag in tags]
         lengths = [len(tags) for tags in split.tags]
         found.append(

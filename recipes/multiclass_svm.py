@@ -33,6 +33,7 @@ from tqdm import tqdm
 import multiclass_fits
 import multiclass_report
 import multiclass_sets
+import unseen_labels
 from multiclass_cells import Cells
 from multiclass_sets import Samples
 
@@ -70,6 +71,8 @@ def main(config: Config) -> dict[str, float]:
     sets = sets or [multiclass_sets.digits()]
     for samples in sets:
         print(samples)
+        test = samples.y_test.tolist()
+        unseen_labels.warn(f"{samples.name}, test", test, samples.y.tolist())
     timed = [multiclass_sets.drawn(k, config.seed) for k in config.classes]
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
     multiclass_fits.warm_up(multiclass_sets.drawn(3, 0))

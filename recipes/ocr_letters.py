@@ -57,6 +57,10 @@ class Words:
         train = first if setting == "small" else ~first
         return self.problem.subset(train), self.problem.subset(~train)
 
+    def spelt(self, part: ChainProblem) -> str:
+        """All letters of some of the words."""
+        return "".join(self.alphabet[label] for label in part.labels)
+
     def __str__(self) -> str:
         return (
             f"{self.name}: {len(self.lengths):,} words, {len(self.labels):,} letters of"

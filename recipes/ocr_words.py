@@ -33,6 +33,7 @@ import ocr_letters
 import ocr_report
 import ocr_runs
 import ocr_toy
+import unseen_labels
 from multiclass_cells import Cells
 from ocr_letters import Words
 
@@ -79,6 +80,9 @@ def main(config: Config) -> dict[str, float]:
     else:
         words = ocr_letters.load(config.data)
     print(words)
+    for setting in dict.fromkeys(config.settings + config.courses):
+        known, letters = (words.spelt(part) for part in words.split(setting))
+        unseen_labels.warn(f"{setting}, test", letters, known)
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
     ocr_runs.warm_up(words.problem)
     try:

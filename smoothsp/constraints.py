@@ -52,7 +52,8 @@ def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constrai
     """
     parts = [_schemes.split(label) for label in labels]
     fitting = _schemes.fitting(prefix for prefix, _ in parts)
-    chosen = _schemes.named(scheme or next(iter(fitting), "BIOES"))
+    guess: Scheme = next(iter(fitting), "BIOES")
+    chosen = guess if scheme is None else _schemes.named(scheme)
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if label != "O" and (
             prefix not in _schemes.PREFIXES[chosen] or label[-1] == "-"

@@ -1,0 +1,113 @@
+"""A label that only held-out samples have is told, and costs what it costs."""
+
+import dataclasses
+
+import pytest
+
+import conll_ner
+import linear_data
+import multiclass_fits
+import multiclass_sets
+import multiclass_svm
+import ocr_runs
+import ocr_toy
+import ocr_words
+import unseen_labels
+from tests.recipes.runs import write_corpus
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Sentences of which those held out have types that training lacks."""
+    write_corpus(tmp_path, (12, 4, 2))
+    for name, new in (("dev", "B-NEW\nalso I-NEW"), ("test", "B-OTHER")):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(f"{path.read_text()}\nNewly {new}\n")
+    return str(tmp_path)
+
+
+def warnings_in(capsys):
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if line.startswith("warning")]
+
+
+def test_the_network_tagger_tells_of_both_parts_once(corpus, capsys):
+    splits = conll_ner.load_corpus(corpus)
+    assert warnings_in(capsys) == [
+        "warning: dev has labels that training lacks, B-NEW (1), E-NEW (1); each of"
+        " these 2 counts as an error",
+        "warning: test has labels that training lacks, S-OTHER (1); each of these 1"
+        " counts as an error",
+    ]
+    assert not any("NEW" in label for label in splits.labels)
+
+
+def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pytorch_lightning")
+    lightning_ner = pytest.importorskip("lightning_ner")
+    seen = []
+
+    class Trainer:
+        def __init__(self, **_):
+            self.callback_metrics = {}
+
+        def fit(self, model, train, dev, **_):
+            seen.extend(batch.tags for batch in dev)
+            for batch in dev:
+                model.log = lambda *_, **__: None
+                model.validation_step(batch)
+
+    monkeypatch.setattr(lightning_ner.pl, "Trainer", Trainer)
+    lightning_ner.main(corpus, "adam", out=tmp_path / "out")
+    assert len(warnings_in(capsys)) == 2
+    assert sum(int((tags == -1).sum()) for tags in seen) >= 2
+
+
+def test_the_linear_tagger_tells_of_them(corpus, capsys):
+    parts = linear_data.load(corpus)
+    task = linear_data.task_of(linear_data.PAPER, *parts, 127)
+    assert warnings_in(capsys) == [
+        "warning: dev has labels that training lacks, I-MISC (2), B-NEW (1), I-NEW (1);"
+        " each of these 4 counts as an error"
+    ]
+    assert "B-NEW" not in task.labels and "B-MISC" in task.labels
+
+
+def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
+    digits = multiclass_sets.digits()
+    less = dataclasses.replace(digits, X=digits.X[:90], y=digits.y[:90] % 8)
+    monkeypatch.setattr(multiclass_sets, "digits", lambda: less)
+    monkeypatch.setattr(multiclass_fits, "warm_up", _stop)
+    with pytest.raises(KeyboardInterrupt):
+        multiclass_svm.main(multiclass_svm.Config(out=tmp_path))
+    (line,) = warnings_in(capsys)
+    of = {n: int((digits.y_test == n).sum()) for n in (8, 9)}
+    assert f"8 ({of[8]})" in line and f"9 ({of[9]})" in line
+    assert f"each of these {of[8] + of[9]} counts" in line
+
+
+def test_letters_tell_of_words_held_out(monkeypatch, tmp_path, capsys):
+    words = ocr_toy.draw(20, seed=0)
+    train, test = words.split("small")
+    missing = set(words.spelt(test)) - set(words.spelt(train))
+    assert missing
+    monkeypatch.setattr(ocr_runs, "warm_up", _stop)
+    with pytest.raises(KeyboardInterrupt):
+        ocr_words.main(ocr_words.Config(drawn=20, courses=(), out=tmp_path))
+    line = warnings_in(capsys)[0]
+    assert line.startswith("warning: small, test has labels that training lacks")
+    assert all(f"{letter} (" in line for letter in missing) or "others" in line
+
+
+def _stop(*_):
+    raise KeyboardInterrupt
+
+
+def test_nothing_is_said_where_all_is_known(capsys):
+    unseen_labels.warn("dev", "aab", "ab")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_many_are_counted(capsys):
+    unseen_labels.warn("dev", range(15), [])
+    assert "and 5 others; each of these 15" in capsys.readouterr().err
