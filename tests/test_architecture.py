@@ -58,6 +58,7 @@ PUBLIC = {
     "smoothsp.oracles": {
         "Chain",
         "Multiclass",
+        "ProjectiveDependencies",
         "Structure",
         "SumStructure",
         "TopKStructure",

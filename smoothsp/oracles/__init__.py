@@ -3,5 +3,13 @@
 from smoothsp.oracles._structure import Structure, SumStructure, TopKStructure
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.multiclass import Multiclass
+from smoothsp.oracles.projective import ProjectiveDependencies
 
-__all__ = ["Chain", "Multiclass", "Structure", "SumStructure", "TopKStructure"]
+__all__ = [
+    "Chain",
+    "Multiclass",
+    "ProjectiveDependencies",
+    "Structure",
+    "SumStructure",
+    "TopKStructure",
+]

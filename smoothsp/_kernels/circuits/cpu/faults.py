@@ -1,0 +1,87 @@
+"""What is possible, and what is read: bits, 64 rows to a word."""
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+WORD = 64
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def extremes(values, found):
+    """Count into found[2] the values that are -inf, and those that are NaN or +inf."""
+    forbidden = wrong = 0
+    for i in range(len(values)):
+        forbidden += values[i] == -np.inf
+        wrong += not values[i] < np.inf
+    found[0], found[1] = forbidden, wrong
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def possible(circuit, roots, allowed, answer):
+    """Fill answer[B]: whether allowed[B, P + Q] leaves can make the root of the row."""
+    B, leaves = allowed.shape
+    words = np.zeros(circuit.items, np.uint64)
+    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+    for begin in range(0, B, WORD):
+        rows = min(WORD, B - begin)
+        words[0] = ~np.uint64(0)
+        words[1 : 1 + leaves] = 0
+        low, high = _needed(circuit, roots[begin : begin + rows])
+        for lane in range(rows):
+            bit = np.uint64(1) << np.uint64(lane)
+            for leaf in range(leaves):
+                if allowed[begin + lane, leaf]:
+                    words[1 + leaf] |= bit
+        for h in range(low, high):
+            any_of = np.uint64(0)
+            for r in range(starts[h], starts[h + 1]):
+                a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+                for _ in range(runs[r, 0]):
+                    any_of |= words[a] & words[b]
+                    a += runs[r, 2]
+                    b += runs[r, 4]
+            words[heads[h]] = any_of
+        for lane in range(rows):
+            bit = np.uint64(1) << np.uint64(lane)
+            answer[begin + lane] = words[roots[begin + lane]] & bit != 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reading(circuit, roots, answer):
+    """Fill answer[B, P + Q]: whether the root of the row may use the leaf at all."""
+    B, leaves = answer.shape
+    words = np.empty(circuit.items, np.uint64)
+    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+    for begin in range(0, B, WORD):
+        rows = min(WORD, B - begin)
+        words[:] = 0
+        low, high = _needed(circuit, roots[begin : begin + rows])
+        for lane in range(rows):
+            words[roots[begin + lane]] |= np.uint64(1) << np.uint64(lane)
+        for h in range(high - 1, low - 1, -1):
+            word = words[heads[h]]
+            if word == 0:
+                continue
+            for r in range(starts[h], starts[h + 1]):
+                a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+                for _ in range(runs[r, 0]):
+                    # a product with an impossible factor is none
+                    if circuit.uses[a] >= 0 and circuit.uses[b] >= 0:
+                        words[a] |= word
+                        words[b] |= word
+                    a += runs[r, 2]
+                    b += runs[r, 4]
+        for lane in range(rows):
+            bit = np.uint64(1) << np.uint64(lane)
+            for leaf in range(leaves):
+                answer[begin + lane, leaf] = words[1 + leaf] & bit != 0
+
+
+@register_jitable
+def _needed(circuit, roots):
+    first, last = len(circuit.heads), 0
+    for root in roots:
+        last = max(last, circuit.place[root] + 1)
+        first = min(first, circuit.since[root])
+    return min(first, last), last

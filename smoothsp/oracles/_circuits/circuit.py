@@ -1,0 +1,216 @@
+"""The builder of circuits: which item is the sum of which products."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothsp._kernels.circuits import Edges
+from smoothsp._kernels.circuits.cpu import topology
+
+Items = NDArray[np.int32]
+
+
+class Circuit:
+    """Items, each the sum of products of two earlier ones: a dynamic programme.
+
+    Items are integers, and all methods take and return numpy arrays of them, to be
+    indexed as numpy does. ``ONE`` is the empty product. ``NONE`` in place of a factor
+    means that there is no such product. Where something is known beforehand, write
+    it into the array: ``chart[i, i] = circuit.ONE``.
+
+    Examples
+    --------
+    Exactly one of three leaves, twice over:
+
+    >>> import numpy as np
+    >>> from smoothsp.oracles._circuits import Circuit
+    >>> circuit = Circuit()
+    >>> score = circuit.leaves(2, 3)
+    >>> either, both = circuit.chart(2), circuit.chart()
+    >>> circuit.define(either, (score,))
+    >>> circuit.multiply(both, either[0], either[1])
+    >>> circuit.label(score, np.arange(2)[:, None], np.arange(3))
+    >>> circuit.edges().runs.tolist()
+    [[3, 1, 1, 0, 0], [3, 4, 1, 0, 0], [1, 7, 0, 8, 0]]
+    """
+
+    ONE = 0
+    NONE = -1
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._own = self._shared = 0
+        self._known = np.ones(1, np.bool_)
+        self._heads: list[Items] = []
+        self._counts: list[Items] = []
+        self._runs: list[Items] = []
+        self._labels: list[tuple[Items, ...]] = []
+
+    def leaves(self, *shape: int) -> Items:
+        """Potentials of a row, of this shape. All of them before ``shared``."""
+        self._check_order("leaves", self._shared == 0)
+        self._own += _size(shape)
+        return self._reserve(shape, known=True)
+
+    def shared(self, *shape: int) -> Items:
+        """Potentials that all rows have in common. All of them before any chart."""
+        self._check_order("shared", True)
+        self._shared += _size(shape)
+        return self._reserve(shape, known=True)
+
+    def chart(self, *shape: int) -> Items:
+        """Items that ``define`` or ``multiply`` will define, or that are never used."""
+        return self._reserve(shape, known=False)
+
+    def define(self, items: ArrayLike, *terms: Sequence[ArrayLike]) -> None:
+        """``item = sum over terms and over the last axis of left times right``.
+
+        Parameters
+        ----------
+        items
+            Of any shape, ``[*]``: independent definitions.
+        terms
+            ``(left, right)`` or ``(left,)``, each of shape ``[*, products]``: one axis
+            more than ``items``, which is summed. An axis may be 1 to stand for all;
+            axes are never added. An item without products is impossible.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, or something is used before it is defined, or defined
+            twice.
+        """
+        heads = np.asarray(items, np.int32)
+        none = np.zeros((heads.size, 0), np.int32)
+        factors = [self._factors(heads.shape, term) for term in terms]
+        left = np.hstack([none, *(f[0] for f in factors)])
+        right = np.hstack([none, *(f[1] for f in factors)])
+        self._add(heads.reshape(-1), left, right)
+
+    def multiply(
+        self, items: ArrayLike, left: ArrayLike, right: ArrayLike | None = None
+    ) -> None:
+        """``item = left times right``, one by one; all of one shape."""
+        heads = np.asarray(items, np.int32)
+        factors = [np.asarray(x, np.int32) for x in (left, right) if x is not None]
+        for factor in factors:
+            if factor.shape != heads.shape:
+                raise ValueError(
+                    f"multiply: expected factors of the shape of items, {heads.shape}, "
+                    f"got {factor.shape}"
+                )
+        self.define(heads, [x[..., None] for x in factors])
+
+    def label(self, leaves: Items, positions: ArrayLike, values: ArrayLike) -> None:
+        """An output that uses the leaf has ``y[position] = value``; flat positions.
+
+        Positions and values broadcast to the leaves, as numpy does.
+        """
+        leaf = np.asarray(leaves, np.int32)
+        if leaf.size and not 0 < leaf.min() <= leaf.max() <= self._own + self._shared:
+            raise ValueError("label: expected leaves, got other items")
+        at, value = (
+            np.broadcast_to(np.asarray(x, np.int32), leaf.shape)
+            for x in (positions, values)
+        )
+        self._labels.append((leaf.reshape(-1), at.reshape(-1), value.reshape(-1)))
+
+    def edges(self) -> Edges:
+        """The topology, as compiled loops read it."""
+        heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
+        counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
+        starts = np.append(0, np.cumsum(counts)).astype(np.int32)
+        runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
+        needs = np.empty((4, self._count), np.int32)
+        leaves = self._own + self._shared
+        topology.measure(leaves, heads, starts, runs, *needs)
+        place, since, uses, levels = needs
+        labels = np.full((2, 1 + leaves), -1, np.int32)
+        for leaf, at, value in self._labels:
+            labels[0, leaf], labels[1, leaf] = at, value
+        return Edges(
+            items=self._count,
+            own=self._own,
+            shared=self._shared,
+            heads=heads,
+            starts=starts,
+            runs=runs,
+            place=place,
+            since=since,
+            uses=uses,
+            depth=int(levels.max()),
+            positions=labels[0],
+            values=labels[1],
+        )
+
+    def _reserve(self, shape: tuple[int, ...], known: bool) -> Items:
+        size = _size(shape)
+        first = self._count
+        self._count += size
+        if self._count > len(self._known):
+            more = np.zeros(self._count, np.bool_)
+            self._known = np.append(self._known, more)
+        self._known[first : self._count] = known
+        return np.arange(first, self._count, dtype=np.int32).reshape(shape)
+
+    def _factors(
+        self, shape: tuple[int, ...], term: Sequence[ArrayLike]
+    ) -> tuple[Items, Items]:
+        """Both factors of a term as ``[items, products]``."""
+        if not isinstance(term, (tuple, list)) or len(term) not in (1, 2):
+            raise TypeError("define: expected terms (left, right) or (left,)")
+        factors = [np.asarray(x, np.int32) for x in term]
+        for factor in factors:
+            fits = factor.ndim == len(shape) + 1 and all(
+                have in (1, want)
+                for have, want in zip(factor.shape, shape, strict=False)
+            )
+            if not fits:
+                raise ValueError(
+                    f"define: expected factors (*{shape}, products), got "
+                    f"{factor.shape}; give each axis, one of length 1 is repeated"
+                )
+        widths = {x.shape[-1] for x in factors}
+        if len(widths - {1}) > 1:
+            raise ValueError(
+                f"define: expected as many left as right factors, got {sorted(widths)}"
+            )
+        width = min(widths) if 0 in widths else max(widths)
+        left, *right = (
+            np.broadcast_to(x[..., :width], (*shape, width)).reshape(-1, width)
+            for x in factors
+        )
+        return left, right[0] if right else np.full_like(left, self.ONE)
+
+    def _add(self, heads: Items, left: Items, right: Items) -> None:
+        absent = (left < 0) | (right < 0)
+        if absent.any():
+            left, right = np.where(absent, -1, left), np.where(absent, -1, right)
+        for factor in (left, right):
+            unknown = ~self._known[factor] & ~absent
+            if unknown.any():
+                raise ValueError(
+                    f"define: item {factor[unknown][0]} is used before it is defined"
+                )
+        if heads.size != np.unique(heads).size or self._known[heads].any():
+            raise ValueError("define: an item is defined twice, or is a leaf")
+        self._known[heads] = True
+        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+        counts = np.empty(len(heads), np.int32)
+        runs = np.empty((2 * len(heads), 5), np.int32)
+        found = topology.compress(left, right, counts, runs)
+        if found > len(runs):
+            runs = np.empty((found, 5), np.int32)
+            topology.compress(left, right, counts, runs)
+        self._heads.append(heads)
+        self._counts.append(counts)
+        self._runs.append(runs[:found].copy())
+
+    def _check_order(self, name: str, early: bool) -> None:
+        if not early or self._count > 1 + self._own + self._shared:
+            raise ValueError(f"{name}: expected leaves, then shared ones, then charts")
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))

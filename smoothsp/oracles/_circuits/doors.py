@@ -1,0 +1,140 @@
+"""What a circuit structure refuses at the door, and in which words."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits.cpu import faults
+from smoothsp.oracles._circuits.questions import Asked
+from smoothsp.oracles._circuits.topology import Topology
+
+if TYPE_CHECKING:
+    from smoothsp.oracles._circuits.structure import CircuitStructure
+
+
+def parts_read(asked: Asked) -> Tensor:
+    """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
+    return _reads(asked)[0]
+
+
+def labels_read(asked: Asked) -> Tensor:
+    """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
+    return _reads(asked)[1]
+
+
+def _reads(asked: Asked) -> tuple[Tensor, Tensor]:
+    if not asked.alike:
+        return _find_reads(asked.topology, asked.roots)
+    kept = asked.topology.reads
+    root = int(asked.roots[0]) if len(asked.roots) else 0
+    if root not in kept:
+        kept[root] = _find_reads(asked.topology, torch.tensor([root]))
+    return kept[root]
+
+
+def _find_reads(topology: Topology, roots: Tensor) -> tuple[Tensor, Tensor]:
+    read = torch.empty((len(roots), topology.leaves), dtype=torch.bool)
+    faults.reading(topology.edges, roots.numpy(), read.numpy())
+    positions = torch.from_numpy(topology.edges.positions[1:]).long()
+    found = torch.zeros(len(roots), topology.labels + 1)
+    labels = found.index_add(1, positions + 1, read.float())[:, 1:] > 0
+    return read, labels
+
+
+def check_values(
+    structure: "CircuitStructure", blame: str, only: str | None = None
+) -> None:
+    """No NaN and no +inf where a row reads, and an output for every row.
+
+    Parameters
+    ----------
+    structure
+        Whose potentials.
+    blame
+        The argument to name.
+    only
+        The potentials that are new, all if absent.
+    """
+    if torch.compiler.is_compiling():
+        return
+    forbidden = False
+    for name, x in (*structure._own.items(), *structure._common.items()):
+        if only is None or name == only:
+            some_forbidden, wrong = _extremes(x)
+            forbidden = forbidden or some_forbidden
+            if wrong:
+                _refuse_wrong(structure, name, x, name if only is None else blame)
+    asked = structure._asked
+    if forbidden or bool((asked.edges.uses[asked.rows.roots] < 0).any()):
+        _refuse_infeasible(structure, blame)
+
+
+def _extremes(x: Tensor) -> tuple[bool, bool]:
+    """Whether some are -inf, and whether some are NaN or +inf."""
+    if x.device.type == "cpu":
+        found = np.empty(2, np.int64)
+        faults.extremes(x.detach().contiguous().flatten().numpy(), found)
+        return bool(found[0]), bool(found[1])
+    return bool((x == -torch.inf).any()), bool(~(x < torch.inf).all())
+
+
+def _refuse_wrong(
+    structure: "CircuitStructure", name: str, x: Tensor, blame: str
+) -> None:
+    read = parts_read(structure._asked).to(x.device)
+    if name in structure._own:
+        counts = structure._of_leaves(read.expand(len(x), -1).double(), name)
+    else:
+        first = structure._asked.edges.own
+        for key, other in structure._common.items():
+            if key == name:
+                break
+            first += other.numel()
+        counts = read[:, first : first + x.numel()].any(0).reshape(x.shape)
+    wrong = (counts > 0) & ~(x < torch.inf)
+    if bool(wrong.any()):
+        place = wrong.nonzero()[0].tolist()
+        where = f"row {place[0]}, " if name in structure._own else ""
+        rest = place[1:] if name in structure._own else place
+        raise ValueError(
+            f"{blame}: expected no NaN and no +inf, got {x[tuple(place)].item()} at "
+            f"{where}entry {rest}; potentials must be finite, or -inf to forbid"
+        )
+
+
+def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
+    own, shared = (x.detach() for x in structure._parts())
+    leaves = torch.cat([own, shared.expand(len(own), -1)], 1)
+    possible = _possible(structure._asked, leaves > -torch.inf)
+    if not possible.all():
+        raise ValueError(
+            f"{blame}: row {int(possible.argmin())} has no feasible output: every one "
+            "uses a part that is forbidden (-inf), or none has this size; allow one"
+        )
+
+
+def _possible(asked: Asked, allowed: Tensor) -> Any:
+    found = np.empty(len(allowed), np.bool_)
+    given = allowed.cpu().contiguous().numpy()
+    faults.possible(asked.edges, asked.rows.roots, given, found)
+    return found
+
+
+def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> None:
+    """Each of the outputs can be made of the leaves ``[B, K, U]`` that it uses."""
+    if torch.compiler.is_compiling() or not used.numel():
+        return
+    B, K, _ = used.shape
+    asked = structure._asked
+    allowed = torch.zeros(B * K, asked.topology.leaves + 1, dtype=torch.bool)
+    allowed.scatter_(1, used.reshape(B * K, -1).cpu() + 1, True)
+    found = np.empty(B * K, np.bool_)
+    roots = np.repeat(asked.rows.roots, K)
+    faults.possible(asked.edges, roots, allowed[:, 1:].contiguous().numpy(), found)
+    if not found.all():
+        b, k = divmod(int(found.argmin()), K)
+        found_y = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()
+        words = structure._output_words
+        raise ValueError(f"y: expected {words}, got {found_y} at row {b}")

@@ -1,0 +1,329 @@
+"""Structures that are circuits: all questions, answered once for all of them."""
+
+import copy
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from smoothsp.oracles import _checks
+from smoothsp.oracles._circuits import questions
+from smoothsp.oracles._circuits.doors import (
+    check_outputs,
+    check_values,
+    labels_read,
+    parts_read,
+)
+from smoothsp.oracles._circuits.questions import Asked
+from smoothsp.oracles._circuits.topology import Topology
+
+Self = TypeVar("Self", bound="CircuitStructure")
+
+
+class CircuitStructure:
+    """A batch of potentials of a dynamic programme, and exact inference on it.
+
+    A structure calls ``_start`` at the end of its constructor and says, where the
+    defaults do not, which leaves its potentials and its outputs are.
+
+    Attributes
+    ----------
+    shape
+        Of an output of one row; decoded ones are -1 where nothing is labelled.
+    """
+
+    # Attributes with an entry for each row, besides the potentials: what select keeps.
+    _by_row: ClassVar[tuple[str, ...]] = ()
+    # What an output is, for messages.
+    _output_words: ClassVar[str] = "an output of the structure"
+
+    shape: tuple[int, ...]
+    lengths: Int[Tensor, " batch"]
+    _own: dict[str, Tensor]
+    _common: dict[str, Tensor]
+    _asked: Asked
+
+    def _start(
+        self,
+        topology: Topology,
+        own: Mapping[str, Tensor],
+        shared: Mapping[str, Tensor] | None = None,
+        *,
+        roots: Tensor,
+        lengths: Tensor,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Keep the potentials, and refuse what is not sound.
+
+        Parameters
+        ----------
+        topology
+            Of the circuit, from ``topology(build, *sizes)``.
+        own, shared
+            Potentials by name, of the rows ``(batch, ...)`` and of all rows; attributes
+            of the structure from now on. ``augment`` adds to the first of ``own``.
+        roots
+            ``(batch,)``: the items that answer, of ``topology.roots``.
+        lengths
+            ``(batch,)``: how many labels an output has, for means over labels.
+        shape
+            Of an output of one row, as many labels as the circuit has positions.
+        """
+        self.lengths, self.shape = lengths, shape
+        self._asked = Asked(topology, roots)
+        self._hold(dict(own), dict(shared or {}))
+        check_values(self, next(iter(self._own)))
+
+    def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
+        self._own, self._common = own, shared
+        self.__dict__.update(own)
+        self.__dict__.update(shared)
+
+    def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:
+        """Other potentials of the same rows, trusted to be sound."""
+        other = copy.copy(self)
+        other._hold(own, shared)
+        return other
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        """The leaves ``(batch, P)`` of the rows and ``(Q,)`` of all, from potentials.
+
+        By default these are the potentials, one after the other. Each leaf is one entry
+        of a potential, or minus infinity.
+        """
+        rows = [x.flatten(1) for x in self._own.values()]
+        common = [x.flatten() for x in self._common.values()]
+        none = rows[0].new_zeros(0)
+        own = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        return own, torch.cat(common) if len(common) > 1 else (*common, none)[0]
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        """Outputs ``(batch, k, *shape)`` of labels ``(batch, k, N)``; -1 is none.
+
+        By default reshaped. ``_labels`` is the way back.
+        """
+        return labels.reshape(*labels.shape[:2], *self.shape)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``.
+
+        By default reshaped. What is none, or padding, may become anything.
+        """
+        return y.flatten(2)
+
+    def _used(self, labels: Tensor) -> Tensor:
+        """The leaves, from 0, that labels ``(batch, k, N)`` use: ``(batch, k, U)``.
+
+        -1 is none; a leaf used twice stands there twice. By default the leaves that the
+        circuit labels so. What is no label, padding included, is -1 in ``labels``.
+        """
+        table = self._asked.topology.leaf_of.to(labels.device)
+        N, V = table.shape
+        at = torch.arange(N, device=labels.device)
+        leaf = table[at, labels.clamp(0, V - 1)]
+        return torch.where((labels >= 0) & (labels < V), leaf, -1)
+
+    @property
+    def _main(self) -> Tensor:
+        """The potentials that a cost is added to."""
+        return next(iter(self._own.values()))
+
+    def __repr__(self) -> str:
+        sizes = {**self._own, **self._common}
+        words = (f"{name}={tuple(x.shape)}" for name, x in sizes.items())
+        name = type(self).__name__
+        return f"{name}({', '.join(words)}, dtype={self._main.dtype})"
+
+    def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
+
+        Raises
+        ------
+        ValueError
+            If y is not an output of the structure. What is not labelled may hold
+            anything.
+        """
+        return self._score(y).to(self._main.dtype)
+
+    def _score(self, y: Tensor) -> Tensor:
+        """Score in float64."""
+        labels = self._several(y)
+        used = self._used(labels)
+        check_outputs(self, y, used)
+        value = questions.score(*self._parts(), used)
+        return value if y.dim() > 1 + len(self.shape) else value.squeeze(1)
+
+    def _several(self, y: Tensor) -> Tensor:
+        """Labels ``(batch, k, N)`` of outputs, -1 where a row has none."""
+        y = _checks.integers("y", y, self._main.device)
+        B = len(self._main)
+        outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
+        expected = (B, *outputs.shape[1:2], *self.shape)
+        if outputs.dim() != len(expected) or outputs.shape != expected:
+            words = ", ".join(str(size) for size in self.shape)
+            raise ValueError(
+                f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
+            )
+        labels = self._labels(outputs)
+        real = labels_read(self._asked).to(labels.device)
+        return torch.where(real[:, None], labels, -1)
+
+    def hamming(self, y: Tensor) -> Tensor:
+        """Cost 1 for every part that labels otherwise than y.
+
+        Of the shape of the first potentials; an output's cost is how many of its labels
+        are wrong.
+        """
+        labels = self._several(y)[:, 0]
+        edges = self._asked.topology.edges
+        size = self._main.shape[1:].numel()
+        tables = edges.positions[1 : 1 + size], edges.values[1 : 1 + size]
+        at, value = (torch.from_numpy(x).long().to(y.device) for x in tables)
+        cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
+        cost = cost & parts_read(self._asked)[:, :size].to(y.device)
+        return cost.to(self._main.dtype).reshape(self._main.shape)
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
+        """How often y uses each label."""
+        labels = self._several(y)[:, 0]
+        most = self._asked.topology.leaf_of.shape[1]
+        counts = self._main.new_zeros(len(labels), most + 1)
+        ones = counts.new_ones(labels.shape)
+        return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
+
+    def augment(self: Self, cost: Tensor) -> Self:
+        """The structure with ``cost`` added to its first potentials.
+
+        Loss-augmented: its ``decode`` is the loss-augmented decoding.
+        """
+        name, main = next(iter(self._own.items()))
+        cost = _checks.potentials("cost", cost).to(main.dtype)
+        _checks.same_device("cost", cost, main.device)
+        _checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
+        other = self._like({**self._own, name: main + cost}, self._common)
+        check_values(other, "cost", only=name)
+        return other
+
+    def scale(self: Self, factor: float) -> Self:
+        """The structure with every potential multiplied by ``factor > 0``."""
+        if not 0 < factor < float("inf"):
+            raise ValueError(f"factor: expected a positive number, got {factor}")
+        own = {name: x * factor for name, x in self._own.items()}
+        return self._like(own, {name: x * factor for name, x in self._common.items()})
+
+    def select(self: Self, rows: Tensor) -> Self:
+        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
+        other.lengths = self.lengths[rows]
+        other._asked = self._asked.select(rows.cpu())
+        for name in self._by_row:
+            setattr(other, name, getattr(self, name)[rows])
+        return other
+
+    def restrict(self: Self, allowed: Tensor) -> Self:
+        """The structure in which only parts that are True in ``allowed`` may be used.
+
+        ``allowed`` is bool, of the shape of the first potentials. Its ``log_partition``
+        is that of partially labelled outputs.
+        """
+        name, main = next(iter(self._own.items()))
+        words = f"the shape of {name}"
+        size = tuple(main.shape)
+        allowed = _checks.bool_mask("allowed", allowed, size, words, main.device)
+        kept = main.masked_fill(~allowed, -torch.inf)
+        other = self._like({**self._own, name: kept}, self._common)
+        check_values(other, "allowed", only=name)
+        return other
+
+    def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
+        """Highest score, and an output that attains it: the max oracle.
+
+        Returns
+        -------
+        value
+            ``(batch,)``; its gradient is that of the output's score.
+        y
+            ``(batch, *shape)`` int64, -1 where nothing is labelled.
+        """
+        value, labels = questions.best(*self._parts(), self._asked)
+        return value.to(self._main.dtype), self._outputs(labels[:, None]).squeeze(1)
+
+    def log_partition(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
+
+        Its gradient is the marginals; it may be differentiated twice.
+        """
+        return self._log_partition().to(self._main.dtype)
+
+    def _log_partition(self) -> Tensor:
+        """Log-partition in float64."""
+        return questions.log_partition(*self._parts(), self._asked)
+
+    def marginals(self, name: str | None = None) -> Tensor:
+        """Chance of each part, or how often it is expected to be used. Differentiable.
+
+        Parameters
+        ----------
+        name
+            Of potentials; the first by default.
+
+        Returns
+        -------
+        Tensor
+            Of their shape, or ``(batch, ...)`` where all rows share them.
+        """
+        name = next(iter(self._own)) if name is None else name
+        if name not in self._own and name not in self._common:
+            names = [*self._own, *self._common]
+            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        chances = questions.marginals(*self._parts(), self._asked)[1]
+        return self._of_leaves(chances, name)
+
+    def _of_leaves(self, chances: Tensor, name: str) -> Tensor:
+        """Of numbers ``(batch, P + Q)`` a leaf those of potentials: adds them up."""
+        if type(self)._parts is CircuitStructure._parts:
+            first = 0
+            for key, x in (*self._own.items(), *self._common.items()):
+                shape = x.shape[1:] if key in self._own else x.shape
+                if key == name:
+                    picked = chances[:, first : first + shape.numel()]
+                    return picked.reshape(len(chances), *shape)
+                first += shape.numel()
+        # what the potentials' leaves are is linear: its transpose is its gradient
+        with torch.enable_grad():
+            free = self._own[name].detach().requires_grad_()
+            own, _ = self._like({**self._own, name: free}, self._common)._parts()
+            upstream = chances[:, : own.shape[1]]
+            graph = torch.is_grad_enabled() and upstream.requires_grad
+            (found,) = torch.autograd.grad(own, free, upstream, create_graph=graph)
+        return found
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
+
+        The difference is taken in float64, before it is rounded.
+        """
+        scores, total = self._score(y), self._log_partition()
+        chances = scores - (total if scores.dim() == 1 else total[:, None])
+        # back to the bound where rounding lifted it, with the gradient of the value
+        chances = torch.where(chances > 0, chances - chances.detach(), chances)
+        return chances.to(self._main.dtype)
+
+    def entropy(self) -> Float[Tensor, " batch"]:
+        """Entropy of the outputs, in nats. Differentiable once."""
+        own, shared = self._parts()
+        total, chances = questions.marginals(own, shared, self._asked)
+        scores = torch.cat([own, shared.expand(len(own), -1)], 1)
+        used = torch.where((scores > -torch.inf) & (scores < torch.inf), scores, 0)
+        expected = (chances.double() * used.double()).sum(1)
+        return (total - expected).clamp(min=0).to(own.dtype)
+
+    def log_count(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the number of outputs that are not forbidden."""
+        own, shared = (
+            torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
+            for x in self._parts()
+        )
+        return questions.log_partition(own, shared, self._asked).to(self._main.dtype)

@@ -1,0 +1,104 @@
+"""Topologies of circuits, built once for each structure and size."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits import Edges
+from smoothsp.oracles._circuits.circuit import Circuit, Items
+
+Builder = Callable[..., tuple[Circuit, Items]]
+MOST_BYTES = 2**28
+
+_lock = threading.Lock()
+_built: OrderedDict[tuple[Hashable, ...], "Topology"] = OrderedDict()
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """What all rows of a batch have in common.
+
+    Attributes
+    ----------
+    edges
+        Items and their products.
+    roots
+        int64, of the shape that the builder gave: the items that answer, by size.
+    labels
+        How many labels an output has.
+    """
+
+    edges: Edges
+    roots: Tensor
+    labels: int
+
+    # What rows of one root read: leaves and labels, by root.
+    reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, circuit: Circuit, roots: Items) -> "Topology":
+        """The topology that a builder made."""
+        roots = np.array(roots, np.int64)
+        if (roots == circuit.NONE).any():
+            impossible = circuit.chart(1)
+            circuit.define(impossible)
+            roots[roots == circuit.NONE] = impossible
+        edges = circuit.edges()
+        undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
+        if undefined.any():
+            raise ValueError("roots: expected items that are defined, or leaves")
+        found = torch.from_numpy(roots)
+        return cls(edges, found, 1 + int(edges.positions.max(initial=-1)))
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of a row, and those that all share."""
+        return self.edges.own + self.edges.shared
+
+    @cached_property
+    def bytes(self) -> int:
+        """Memory that it takes."""
+        arrays = (x for x in self.edges if isinstance(x, np.ndarray))
+        return sum(x.nbytes for x in arrays)
+
+    @cached_property
+    def most(self) -> int:
+        """The most leaves that an output uses."""
+        return max(0, int(self.edges.uses[self.roots.numpy()].max(initial=0)))
+
+    @cached_property
+    def leaf_of(self) -> Tensor:
+        """``[labels, values]``: the leaf, from 0, that sets a label so; -1 for none."""
+        positions, values = self.edges.positions[1:], self.edges.values[1:]
+        leaf = np.flatnonzero(positions >= 0)
+        table = np.full((self.labels, 1 + int(values.max(initial=-1))), -1)
+        table[positions[leaf], values[leaf]] = leaf
+        return torch.from_numpy(table)
+
+
+def topology(build: Builder, *sizes: Hashable) -> Topology:
+    """``build(*sizes)``, remembered; the oldest are forgotten when memory runs out.
+
+    Parameters
+    ----------
+    build
+        Returns a circuit, and its roots as an array of any shape.
+    sizes
+        What the topology depends on.
+    """
+    key = (build, *sizes)
+    with _lock:
+        found = _built.pop(key, None)
+        if found is None:
+            found = Topology.of(*build(*sizes))
+        _built[key] = found
+        total = sum(x.bytes for x in _built.values())
+        while total > MOST_BYTES and len(_built) > 1:
+            total -= _built.popitem(last=False)[1].bytes
+        return found

@@ -1,0 +1,149 @@
+"""Projective dependency trees over sentences."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles import _checks
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+
+
+class ProjectiveDependencies(CircuitStructure):
+    """A batch of sentences whose words form a tree of heads, without crossing arcs.
+
+    Every word has one head: another word, or the root 0. The score of a tree is the sum
+    of its arcs' scores, and no two arcs cross when drawn above the sentence, the root
+    before the first word. A score of ``-inf`` forbids. Everything is exact, and
+    differentiable in every potential.
+
+    Parameters
+    ----------
+    arcs
+        ``(batch, n + 1, n + 1)``: ``[head, modifier]``, float32 or float64; bfloat16
+        and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
+        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)``: each arc has a
+        label.
+    lengths
+        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
+        is never read, and gets exactly zero gradient. The empty sentence has one
+        output, with score 0.
+    single_root
+        Whether exactly one word has the root for its head.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence; with
+    labels ``(batch, n, 2)``: head and label. O(batch n^3).
+
+    Source: Eisner, "Three New Probabilistic Models for Dependency Parsing: An
+    Exploration" (1996), section 4, with half-open spans as in Koo et al.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import ProjectiveDependencies
+    >>> arcs = torch.zeros(1, 3, 3)
+    >>> arcs[0, 0, 2] = arcs[0, 2, 1] = 1.0
+    >>> value, heads = ProjectiveDependencies(arcs).decode()
+    >>> value.tolist(), heads.tolist()
+    ([2.0], [[2, 0]])
+    >>> ProjectiveDependencies(torch.zeros(1, 3, 3)).log_count().exp()
+    tensor([3.])
+    """
+
+    arcs: Tensor
+    _output_words = "heads of words that form a tree, arcs not crossing"
+
+    def __init__(
+        self,
+        arcs: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        single_root: bool = False,
+    ) -> None:
+        arcs = _checks.potentials("arcs", arcs)
+        if arcs.dim() not in (3, 4) or not 0 < arcs.shape[1] == arcs.shape[2]:
+            raise ValueError(
+                "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
+                f"got {tuple(arcs.shape)}"
+            )
+        B, n = len(arcs), arcs.shape[1] - 1
+        labels = arcs.shape[3] if arcs.dim() == 4 else None
+        if labels == 0:
+            raise ValueError("arcs: expected at least one label, got none")
+        if lengths is None:
+            lengths = torch.full((B,), n, device=arcs.device)
+        else:
+            lengths = _checks.row_lengths(lengths, B, n, arcs.device)
+        built = topology(_eisner, n, labels, single_root)
+        self._start(
+            built,
+            {"arcs": arcs},
+            roots=built.roots[lengths.cpu()],
+            lengths=lengths,
+            shape=(n,) if labels is None else (n, 2),
+        )
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        if self.arcs.dim() == 3:
+            return labels
+        L = self.arcs.shape[3]
+        pair = torch.stack([labels.div(L, rounding_mode="floor"), labels % L], 3)
+        return torch.where(labels[..., None] < 0, -1, pair)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        if self.arcs.dim() == 3:
+            return y
+        head, label = y.unbind(3)
+        L = self.arcs.shape[3]
+        known = (head >= 0) & (label >= 0) & (label < L)
+        return torch.where(known, head * L + label, -1)
+
+
+def _eisner(n: int, labels: int | None, single_root: bool) -> tuple[Circuit, Items]:
+    """Eisner's algorithm: ``full[h, m]`` is a head with all that lies up to m.
+
+    ``half[h, m]``, the same while m, which h is the head of, lacks its further side.
+    """
+    c = Circuit()
+    word = np.arange(n + 1)
+    if labels is None:
+        leaf = arc = c.leaves(n + 1, n + 1)
+        c.label(leaf, word - 1, word[:, None])
+    else:
+        leaf, arc = c.leaves(n + 1, n + 1, labels), c.chart(n + 1, n + 1)
+        value = word[:, None, None] * labels + np.arange(labels)
+        c.label(leaf, word[:, None] - 1, value)
+        c.define(arc, (leaf,))
+    full, half, joint = (c.chart(n + 1, n + 1) for _ in range(3))
+    full[word, word] = c.ONE
+    lowest = 1 if single_root else 0
+    for width in range(1, n + 1):
+        i = np.arange(lowest, n + 1 - width)
+        j = i + width
+        k = i[:, None] + np.arange(width)
+        left, right = i[:, None], j[:, None]
+        c.define(joint[i, j], (full[left, k], full[right, k + 1]))
+        c.multiply(half[i, j], joint[i, j], arc[i, j])
+        c.define(full[i, j], (half[left, k + 1], full[k + 1, right]))
+        # nothing is the head of the root
+        i, j, k, left, right = (x[1 - lowest :] for x in (i, j, k, left, right))
+        c.multiply(half[j, i], joint[i, j], arc[j, i])
+        c.define(full[j, i], (half[right, k], full[k, left]))
+    if not single_root:
+        return c, full[0]
+    whole, answer = c.chart(n + 1, n + 1), c.chart(n + 1)
+    answer[0] = c.ONE
+    for size in range(1, n + 1):
+        top = np.arange(1, size + 1)
+        c.multiply(whole[size, top], full[top, 1], full[top, size])
+        c.define(answer[size], (whole[size, top], arc[0, top]))
+    return c, answer

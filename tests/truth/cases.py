@@ -1,0 +1,159 @@
+"""Small cases of structures, and what a list of all outputs says about them."""
+
+import importlib
+import itertools
+import math
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+import tests.truth
+
+Potentials = dict[str, Tensor]
+
+
+def entries_wrong(y: Tensor, gold: Tensor) -> Tensor:
+    """How many entries of y are not those of the gold output."""
+    return (y != gold).sum()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch, and all outputs of each of its rows.
+
+    Attributes
+    ----------
+    build
+        Makes the structure of potentials, and of options by name.
+    potentials
+        float64, by the structure's own names; the first is what a cost is added to.
+    outputs
+        Of each row a list of tensors, all of one shape, -1 where nothing is labelled.
+    parts
+        ``parts(potentials, b, y)``: the entries of the potentials that y uses, as pairs
+        of a name and an index; those of a batch begin with the row.
+    options
+        What else the structure takes; tensors have an entry for each row.
+    shared
+        Names of the potentials without an axis for rows.
+    wrong
+        How many labels of an output are not those of another: the Hamming cost.
+    """
+
+    build: Callable[..., object]
+    potentials: Potentials
+    outputs: Sequence[Sequence[Tensor]]
+    parts: Callable[[int, Tensor], list[tuple[str, tuple[int, ...]]]]
+    options: dict[str, object] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+    wrong: Callable[[Tensor, Tensor], Tensor] = entries_wrong
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def structure(self, **potentials: Tensor) -> object:
+        return self.build(**{**self.potentials, **potentials}, **self.options)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Case":
+        """The same with other potentials."""
+        potentials = {name: change(x) for name, x in self.potentials.items()}
+        return replace(self, potentials=potentials)
+
+    def leaves(self) -> "Case":
+        """The same, whose potentials take gradients."""
+        return self.map(lambda x: x.detach().clone().requires_grad_())
+
+    def scores(self, b: int) -> Tensor:
+        """Scores of all outputs of row b, differentiable."""
+        return torch.stack([self.score(b, y) for y in self.outputs[b]])
+
+    def score(self, b: int, y: Tensor) -> Tensor:
+        """The sum of the entries that y uses."""
+        zero = torch.zeros((), dtype=next(iter(self.potentials.values())).dtype)
+        return sum((self.potentials[n][i] for n, i in self.parts(b, y)), zero)
+
+    def row(self, b: int) -> "Case":
+        """Row b alone."""
+        potentials = {
+            name: x if name in self.shared else x[b : b + 1]
+            for name, x in self.potentials.items()
+        }
+        options = {
+            name: x[b : b + 1] if isinstance(x, Tensor) else x
+            for name, x in self.options.items()
+        }
+        return replace(
+            self,
+            potentials=potentials,
+            outputs=[self.outputs[b]],
+            options=options,
+            parts=lambda _, y: [
+                (n, i if n in self.shared else (0, *i[1:])) for n, i in self.parts(b, y)
+            ],
+        )
+
+    def read(self) -> dict[str, Tensor]:
+        """Which entries some output uses."""
+        found = {n: torch.zeros_like(x).bool() for n, x in self.potentials.items()}
+        for b, outputs in enumerate(self.outputs):
+            for y in outputs:
+                for name, place in self.parts(b, y):
+                    found[name][place] = True
+        return found
+
+    def padding(self, b: int) -> Tensor:
+        """Which entries no output of row b labels."""
+        return (torch.stack(list(self.outputs[b])) == -1).all(0)
+
+    def index(self, b: int, y: Tensor) -> int:
+        """The place of y among the outputs of row b."""
+        (place,) = (i for i, x in enumerate(self.outputs[b]) if torch.equal(x, y))
+        return place
+
+
+KINDS = tuple(
+    module.name
+    for module in pkgutil.iter_modules(tests.truth.__path__)
+    if module.name != "cases"
+)
+SPREADS = ("normal", "ties", "large")
+
+
+def draw(kind: str, seed: int, forbid: bool | None = None) -> Case:
+    """A case of a structure: some with ties, large scores, forbidden parts."""
+    generator = torch.Generator().manual_seed(seed)
+    case = importlib.import_module(f"tests.truth.{kind}").case(generator)
+    spread = SPREADS[seed % 3]
+
+    def values(x: Tensor) -> Tensor:
+        drawn = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        if spread == "ties":
+            return (2 * drawn).round()
+        return drawn if spread == "normal" else 300 * drawn
+
+    case = case.map(values)
+    if seed % 2 if forbid is None else forbid:
+        case = _forbid_some(case, generator)
+    return case
+
+
+def _forbid_some(case: Case, generator: torch.Generator) -> Case:
+    """Forbid parts of the first potentials, but one output of each row."""
+    name = next(iter(case.potentials))
+    drawn = torch.rand(case.potentials[name].shape, generator=generator)
+    some = drawn < 0.3
+    for b, outputs in enumerate(case.outputs):
+        kept = outputs[int(torch.randint(len(outputs), (), generator=generator))]
+        for part, place in case.parts(b, kept):
+            if part == name:
+                some[place] = False
+    barred = case.potentials[name].masked_fill(some, -math.inf)
+    return replace(case, potentials={**case.potentials, name: barred})
+
+
+def strings(values: int, length: int) -> list[tuple[int, ...]]:
+    """All strings over 0 to values - 1."""
+    return list(itertools.product(range(values), repeat=length))
