@@ -18,10 +18,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import machine
-import report
-import targets
-from results import Results, Row, read, write
+from inference import targets
+from measuring import machine
+from report import tables
+from report.results import Results, Row, read, write
 
 HERE = Path(__file__).parent
 THREADS = (1, 2)
@@ -34,7 +34,7 @@ def main() -> None:
     if options.worker:
         work(options)
     elif options.device == "cuda":
-        import on_cuda
+        from inference import on_cuda
 
         on_cuda.main(options)
     elif options.figure:
@@ -84,11 +84,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
     """Rows of a process for each part, then of cold ones."""
-    import cold_start
-    import memory
-    import peers
-    import sweep
-    import two_processes
+    from inference import cold_start, memory, sweep, two_processes
+    from methods import peers
 
     print("\n".join(peers.absent()))
     plan = sweep.QUICK if options.quick else sweep.Plan()
@@ -126,8 +123,7 @@ def work(options: argparse.Namespace) -> None:
 
     import torch
 
-    import gate
-    import sweep
+    from inference import gate, sweep
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     plan = sweep.QUICK if options.quick else sweep.Plan()
@@ -143,7 +139,7 @@ def work(options: argparse.Namespace) -> None:
 
 def present(rows: list[Row], where: dict[str, str], folder: Path) -> None:
     """CSV, figure, tables; the targets are printed too."""
-    import figure
+    from report import figure
 
     write(folder / CSV, rows, where)
     results = Results(rows)
@@ -151,8 +147,8 @@ def present(rows: list[Row], where: dict[str, str], folder: Path) -> None:
     figure.draw(results, folder / FIGURE)
     if not (folder / README).exists():
         shutil.copy(HERE / README, folder / README)
-    report.fill(folder / README, report.tables(results, verdicts, where))
-    print(f"\n{report.markdown(report.targets_table(verdicts))}\n")
+    tables.fill(folder / README, tables.tables(results, verdicts, where))
+    print(f"\n{tables.markdown(tables.targets_table(verdicts))}\n")
     print(f"{folder / CSV}, {folder / FIGURE} and {folder / README} are written")
 
 

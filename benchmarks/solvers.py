@@ -25,12 +25,10 @@ from typing import Any
 
 import torch
 
-import chain_races
-import machine
-import report
-import svm_races
-import tagger_races
-from races import Entry, Goal
+from measuring import machine
+from report import tables as report_tables
+from training import chain_races, svm_races, tagger_races
+from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
 CSV = "results/{}.csv"
@@ -68,7 +66,7 @@ def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) ->
             f"{name} targets": goals_table(goals),
             f"{name} times": times_table(entries),
         }
-        report.fill(readme, tables)
+        report_tables.fill(readme, tables)
         print(f"{readme} has the tables")
 
 
@@ -117,7 +115,7 @@ def quantity(seconds: float) -> str:
 
 def goals_table(goals: Iterable[Goal]) -> str:
     head = ["target", "wanted", "worst", "worst at", ""]
-    return report.markdown([head, *(goal.cells for goal in goals)])
+    return report_tables.markdown([head, *(goal.cells for goal in goals)])
 
 
 def times_table(entries: list[Entry]) -> str:
@@ -130,7 +128,7 @@ def times_table(entries: list[Entry]) -> str:
         ratio = f"{entry.ratio:.2f}" if entry.unit == "s" else ""
         score = "" if math.isnan(entry.score) else f"{entry.score:.2f}"
         table.append([*about, least(entry), ratio] + [score] * scored)
-    return report.markdown(table)
+    return report_tables.markdown(table)
 
 
 def where() -> str:

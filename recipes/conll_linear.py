@@ -28,12 +28,10 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-import linear_curves
-import linear_data
-import linear_figures
-import linear_report
-from linear_data import Split
-from linear_methods import STUDIES
+from linear_tagging import curves, figures, report
+from linear_tagging import data as linear_tagging_data
+from linear_tagging.data import Split
+from linear_tagging.methods import STUDIES
 from smoothsp.linear.solvers import SGD
 
 Study = Literal["solvers", "rates", "mu", "k", "warm-start", "smoothing", "tagger"]
@@ -75,14 +73,16 @@ class Config:
 
 def main(config: Config) -> dict[str, float]:
     """Run the studies; what comes back is F, gap and F1 at the end of each method."""
-    train, dev = linear_data.load(config.data)
+    train, dev = linear_tagging_data.load(config.data)
     if config.study == ("tagger",):
         return tagger(train, dev)
-    task = linear_data.task_of(linear_data.PAPER, train, dev, config.hashing)
-    store = linear_curves.Store(config.out / "curves", task)
+    task = linear_tagging_data.task_of(
+        linear_tagging_data.PAPER, train, dev, config.hashing
+    )
+    store = curves.Store(config.out / "curves", task)
     todo = [(study, method) for study in config.study for method in STUDIES[study]]
     print("compiling", flush=True)
-    linear_curves.warm_up(task, [method for _, method in todo])
+    curves.warm_up(task, [method for _, method in todo])
     total = len(config.c) * (1 + len(config.seeds) * len(todo))
     with tqdm(total=total, unit=" runs", smoothing=0.05) as bar:
         rows: list[dict[str, Any]] = []
@@ -90,11 +90,11 @@ def main(config: Config) -> dict[str, float]:
         for seed in config.seeds:
             for c in config.c:
                 for study, method in todo:
-                    run = functools.partial(linear_curves.curve, store, method, c, seed)
+                    run = functools.partial(curves.curve, store, method, c, seed)
                     what = {"study": study, "method": method.name, "c": c, "seed": seed}
                     rows += [what | row for row in advancing(bar, run, config.calls)]
         references = {
-            c: advancing(bar, linear_curves.reference, store, c, config.bound_passes)
+            c: advancing(bar, curves.reference, store, c, config.bound_passes)
             for c in config.c
         }
     for row in rows:
@@ -102,16 +102,16 @@ def main(config: Config) -> dict[str, float]:
     above = {c: found["F"] - found["bound"] for c, found in references.items()}
     for study in config.study:
         mine = [row for row in rows if row["study"] == study]
-        linear_report.write(config.out / f"{study}.csv", mine)
-        print(f"\n{study}\n{linear_report.table(mine)}", flush=True)
+        report.write(config.out / f"{study}.csv", mine)
+        print(f"\n{study}\n{report.table(mine)}", flush=True)
         if study == "solvers":
             for key in ("calls", "seconds"):
                 path = config.out / f"solvers_{key}.png"
-                linear_figures.solvers(path, mine, above, key)
+                figures.solvers(path, mine, above, key)
     if config.study != ("solvers",):
-        linear_figures.settings(config.out / "settings.png", rows, config.study)
+        figures.settings(config.out / "settings.png", rows, config.study)
     print(f"numbers, figures and single runs are in {config.out}")
-    return linear_report.ends(rows)
+    return report.ends(rows)
 
 
 def advancing(bar: tqdm, run: Callable[..., Any], *arguments: Any) -> Any:
@@ -124,7 +124,7 @@ def advancing(bar: tqdm, run: Callable[..., Any], *arguments: Any) -> Any:
 def tagger(train: Split, dev: Split) -> dict[str, float]:
     """Train the fast tagger, and time it."""
     start = time.perf_counter()
-    task = linear_data.task_of(linear_data.RICH, train, dev)
+    task = linear_tagging_data.task_of(linear_tagging_data.RICH, train, dev)
     ready = time.perf_counter()
     n = len(task.train)
     make = functools.partial(

@@ -40,16 +40,13 @@ import torch
 import tyro
 from torch import nn
 
-import checkpoint
-import conll
-import ner_report
-import toy_corpus
 import unseen_labels
-import wnut17
-import word_vectors
-from ner_features import Corpus, Vocabulary, normalise
-from ner_network import Tagger
-from ner_training import Run, seed_all, tag
+from corpora import conll, toy_corpus, wnut17
+from ner import report, word_vectors
+from ner.features import Corpus, Vocabulary, normalise
+from ner.network import Tagger
+from ner.training import Run, seed_all, tag
+from runs import checkpoint
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 
@@ -178,7 +175,7 @@ def train(config: Config) -> dict[str, float]:
         for name in ("dev", "test")
         if parts[name]
     }
-    return ner_report.write(config.out, settings, splits, run.history, taggings)
+    return report.write(config.out, settings, splits, run.history, taggings)
 
 
 def run_epochs(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from conll_ner import load_corpus
-from ner_features import UNKNOWN, Batch, Corpus, Vocabulary
+from ner.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge

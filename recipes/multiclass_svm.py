@@ -30,12 +30,11 @@ from typing import Any
 import tyro
 from tqdm import tqdm
 
-import multiclass_fits
-import multiclass_report
-import multiclass_sets
 import unseen_labels
-from multiclass_cells import Cells
-from multiclass_sets import Samples
+from multiclass import fits, report
+from multiclass import sets as multiclass_sets
+from multiclass.cells import Cells
+from multiclass.sets import Samples
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,13 @@ def main(config: Config) -> dict[str, float]:
         unseen_labels.warn(f"{samples.name}, test", test, samples.y.tolist())
     timed = [multiclass_sets.drawn(k, config.seed) for k in config.classes]
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
-    multiclass_fits.warm_up(multiclass_sets.drawn(3, 0))
+    fits.warm_up(multiclass_sets.drawn(3, 0))
     try:
         fill(config, cells, sets, timed)
     except KeyboardInterrupt:
         print(f"\nstopped; {cells.path} has what is done, --resume goes on")
         raise
-    return multiclass_report.write(config, sets, timed, cells)
+    return report.write(config, sets, timed, cells)
 
 
 def check(config: Config) -> None:
@@ -150,7 +149,7 @@ def score(
         cells.keep(key, {"accuracy": None})
         return
     about = 2.0**log2_c, tolerance, config.seed, config.limit, bar.set_postfix_str
-    cells.keep(key, multiclass_fits.score(samples, *about))
+    cells.keep(key, fits.score(samples, *about))
 
 
 def race(config: Config, cells: Cells, samples: Samples, log2_c: int, bar: Any) -> None:
@@ -160,7 +159,7 @@ def race(config: Config, cells: Cells, samples: Samples, log2_c: int, bar: Any) 
     key = samples.race_key(log2_c)
     if key in cells:
         return
-    found = multiclass_fits.race(
+    found = fits.race(
         samples,
         2.0**log2_c,
         config.tolerances,

@@ -29,13 +29,11 @@ from typing import Any, Literal
 import tyro
 from tqdm import tqdm
 
-import ocr_letters
-import ocr_report
-import ocr_runs
-import ocr_toy
 import unseen_labels
-from multiclass_cells import Cells
-from ocr_letters import Words
+from multiclass.cells import Cells
+from ocr import letters as ocr_letters
+from ocr import report, runs, toy
+from ocr.letters import Words
 
 Setting = Literal["small", "large"]
 
@@ -76,7 +74,7 @@ def main(config: Config) -> dict[str, float]:
     """Train, follow and report; the chief numbers come back."""
     check(config)
     if config.data is None:
-        words = ocr_toy.draw(config.drawn, seed=0)
+        words = toy.draw(config.drawn, seed=0)
     else:
         words = ocr_letters.load(config.data)
     print(words)
@@ -84,7 +82,7 @@ def main(config: Config) -> dict[str, float]:
         known, letters = (words.spelt(part) for part in words.split(setting))
         unseen_labels.warn(f"{setting}, test", letters, known)
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
-    ocr_runs.warm_up(words.problem)
+    runs.warm_up(words.problem)
     try:
         with tqdm(disable=None, unit="run", total=count(config)) as bar:
             for setting in config.settings:
@@ -94,7 +92,7 @@ def main(config: Config) -> dict[str, float]:
     except KeyboardInterrupt:
         print(f"\nstopped; {cells.path} has what is done, --resume goes on")
         raise
-    return ocr_report.write(config, words, cells)
+    return report.write(config, words, cells)
 
 
 def check(config: Config) -> None:
@@ -129,8 +127,8 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 def count(config: Config) -> int:
-    each = len(ocr_runs.VARIANTS) * len(config.lam) * len(config.seeds)
-    solvers, courses = len(ocr_runs.SOLVERS), len(ocr_runs.COURSES)
+    each = len(runs.VARIANTS) * len(config.lam) * len(config.seeds)
+    solvers, courses = len(runs.SOLVERS), len(runs.COURSES)
     return each * len(config.settings) + ((solvers * courses + 1) * len(config.courses))
 
 
@@ -144,12 +142,12 @@ def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) ->
     }
     for lam in config.lam:
         for seed in config.seeds:
-            for variant in ocr_runs.VARIANTS:
-                key = ocr_runs.variant_key(words, setting, lam, variant, seed)
+            for variant in runs.VARIANTS:
+                key = runs.variant_key(words, setting, lam, variant, seed)
                 bar.set_description(f"{setting}, lambda {lam:g}, {variant}")
                 if key not in cells:
                     show = bar.set_postfix_str
-                    cell = ocr_runs.train(variant, *parts, lam, seed, limits, show)
+                    cell = runs.train(variant, *parts, lam, seed, limits, show)
                     cells.keep(key, cell)
                 bar.update()
 
@@ -158,20 +156,20 @@ def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -
     """Paths and grids, and how good they are."""
     parts = words.split(setting)
     seed, limit = min(config.seeds, default=0), 10 * config.max_seconds
-    key = ocr_runs.bounds_key(words, setting, seed)
+    key = runs.bounds_key(words, setting, seed)
     bar.set_description(f"{setting}, least objectives")
     show = bar.set_postfix_str
     if key not in cells:
         tol = config.eps / 10
-        cells.keep(key, ocr_runs.lower_bounds(parts[0], tol, seed, limit, show))
+        cells.keep(key, runs.lower_bounds(parts[0], tol, seed, limit, show))
     bar.update()
     bounds = cells[key]["bounds"]
-    for solver in ocr_runs.SOLVERS:
-        for course in ocr_runs.COURSES:
-            key = ocr_runs.course_key(words, setting, course, solver, seed)
+    for solver in runs.SOLVERS:
+        for course in runs.COURSES:
+            key = runs.course_key(words, setting, course, solver, seed)
             bar.set_description(f"{setting}, {course}, {solver}")
             if key not in cells:
-                found = ocr_runs.follow(
+                found = runs.follow(
                     course, solver, *parts, bounds, config.eps, config.kappa,
                     seed, limit, show,
                 )  # fmt: skip

@@ -38,15 +38,12 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 import tyro
 
-import checkpoint
-import voc_comparison
-import voc_features
-import voc_folder
-import voc_report
-import voc_toy
-from voc_images import Data, Images, Preparation
-from voc_network import LinearScores, Localiser, NonlinearScores
-from voc_training import TUNED, Method, Run, Settings
+from localization import comparison, features, report, toy
+from localization import folder as localization_folder
+from localization.images import Data, Images, Preparation
+from localization.network import LinearScores, Localiser, NonlinearScores
+from localization.training import TUNED, Method, Run, Settings
+from runs import checkpoint
 
 Proposals = Literal["selective-search", "grid"]
 Scores = Literal["linear", "nonlinear"]
@@ -97,7 +94,7 @@ class Config:
     """Of the initial weights and the order of images."""
     workers: int = os.cpu_count() or 1
     """Processes for selective search."""
-    cache: Path = dataclasses.field(default_factory=voc_folder.cache_folder)
+    cache: Path = dataclasses.field(default_factory=localization_folder.cache_folder)
     """Folder of candidates and features, shared by all runs."""
     out: Path = Path("runs/voc_localization")
     """Folder of the checkpoint, the numbers and the figures."""
@@ -119,7 +116,7 @@ def main(config: Config) -> dict[str, float]:
     data = load(config, device)
     if config.compare:
         run, title = partial(train, data=data), describe(config, data)
-        return voc_comparison.compare(config, tuned(config), run, title)
+        return comparison.compare(config, tuned(config), run, title)
     return train(config, data)
 
 
@@ -179,7 +176,7 @@ def _trained(config: Config) -> str:
 def describe(config: Config, data: Data) -> str:
     """What a figure shows, for its title."""
     return (
-        f"{config.kind or voc_toy.CLASS}: {len(data.parts['train'])} training images,"
+        f"{config.kind or toy.CLASS}: {len(data.parts['train'])} training images,"
         f" {config.scores} scores, AlexNet with weights: {config.weights}"
         f"{', then trained too' if config.finetune else ''}"
     )
@@ -188,14 +185,14 @@ def describe(config: Config, data: Data) -> str:
 def load(config: Config, device: torch.device) -> Data:
     folder, kind = config.data, config.kind
     if config.download:
-        folder = voc_folder.download(folder or config.cache / "voc2007")
+        folder = localization_folder.download(folder or config.cache / "voc2007")
     if folder is None:
-        folder, kind = voc_toy.make(config.cache, voc_toy.SIZES), voc_toy.CLASS
-    found = voc_folder.read(folder, kind, config.skip_bad)
+        folder, kind = toy.make(config.cache, toy.SIZES), toy.CLASS
+    found = localization_folder.read(folder, kind, config.skip_bad)
     print(found.summary(kind))
     if config.weights == "random":
         print("features of AlexNet with random weights, never trained: a baseline")
-    layers = voc_features.backbone(config.weights).to(device)
+    layers = features.backbone(config.weights).to(device)
     data = Preparation(
         config.proposals,
         config.max_boxes,
@@ -215,7 +212,7 @@ def train(config: Config, data: Data) -> dict[str, float]:
     }
     settings = {
         "data": {part: own.checksum() for part, own in data.parts.items()},
-        "weights": voc_features.checksum(data.layers),
+        "weights": features.checksum(data.layers),
         "finetune": config.finetune,
         "scores": config.scores,
         "optimizer": config.optimizer,
@@ -246,7 +243,7 @@ def train(config: Config, data: Data) -> dict[str, float]:
     run_rounds(config, run, data.parts["val"], settings)
     about = {"settings": settings, "features": config.weights}
     title = describe(config, data)
-    return voc_report.write(config.out, about, run, data.parts, title)
+    return report.write(config.out, about, run, data.parts, title)
 
 
 def network_of(config: Config, data: Data) -> Localiser:

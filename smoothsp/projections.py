@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp._kernels import projections_cpu
-from smoothsp._kernels.threads import run_rows
-from smoothsp.oracles import _checks
-from smoothsp.oracles._question import is_plain
+from smoothsp._kernels.multiclass import projections
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 
 __all__ = ["project_simplex", "project_weston_watkins"]
 
@@ -70,7 +70,7 @@ def project_simplex(
     v = v - v.detach().amax(-1, keepdim=True)
     with torch.no_grad():
         if is_plain(v) and is_plain(total):
-            b = _compiled(projections_cpu.simplex, v, total.reshape(-1))
+            b = _compiled(projections.simplex, v, total.reshape(-1))
         else:
             b = (v - _simplex_threshold(v, total).unsqueeze(-1)).clamp(min=0)
     if not (torch.is_grad_enabled() and (v.requires_grad or total.requires_grad)):
@@ -135,7 +135,7 @@ def project_weston_watkins(
     with torch.no_grad():
         if is_plain(v) and is_plain(upper):
             rows = upper.reshape(-1, v.shape[-1])
-            b = _compiled(projections_cpu.weston_watkins, v, rows)
+            b = _compiled(projections.weston_watkins, v, rows)
         else:
             b = _capped(v, upper)
     if not (torch.is_grad_enabled() and (v.requires_grad or upper.requires_grad)):
@@ -151,7 +151,7 @@ def project_weston_watkins(
 def _vectors(v: object) -> Tensor:
     if not isinstance(v, Tensor):
         raise TypeError(f"v: expected a torch.Tensor, got {type(v).__name__}")
-    if v.dtype not in _checks.FLOATS:
+    if v.dtype not in checks.FLOATS:
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() == 0 or v.shape[-1] == 0:
         raise ValueError(
@@ -162,7 +162,7 @@ def _vectors(v: object) -> Tensor:
 
 def _bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
     if isinstance(value, Tensor):
-        _checks.like(name, value, "v", v)
+        checks.like(name, value, "v", v)
     else:
         value = v.new_tensor(value)
     try:

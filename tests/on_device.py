@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.brute_force import Case
+from tests.truth.chain_cases import Case
 
 DEVICE = torch.device("cuda", 0)
 needs_gpu = [

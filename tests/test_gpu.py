@@ -11,10 +11,10 @@ from smoothsp import LinearChain
 from smoothsp.constraints import bio
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain, Multiclass
-from tests.brute_force import MulticlassCase
+from tests.instances.chains import Y, random_case
+from tests.instances.drawn import structure
 from tests.on_device import DEVICE, needs_gpu, same, there
-from tests.oracles.chains import Y, random_case
-from tests.strategies import structure
+from tests.truth.chain_cases import MulticlassCase
 
 pytestmark = needs_gpu
 NAN, INF = math.nan, math.inf

@@ -9,10 +9,10 @@ from numba import njit
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from smoothsp._kernels import capped_sum, simplex_sum
+from smoothsp._kernels.multiclass import capped_sum, simplex_sum
 from smoothsp.losses.functional import max_l2
 from smoothsp.projections import project_simplex, project_weston_watkins
-from tests.linear.exact_blocks import (
+from tests.truth.exact_blocks import (
     events,
     is_minimum,
     minimum_by_enumeration,

@@ -2,9 +2,9 @@
 
 import torch
 
+from inference.problems import Problem
+from inference.questions import DECODE, HINGE, NLL, Method, Refusal, with_gradients
 from methods import torch_loop
-from problems import Problem
-from questions import DECODE, HINGE, NLL, Method, Refusal, with_gradients
 
 NAME = "torch.compile'd scan"
 LONGEST = 100  # compilation takes about a second a step

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from problems import Problem
-from questions import DECODE, NLL, Answer, Method, with_gradients
+from inference.problems import Problem
+from inference.questions import DECODE, NLL, Answer, Method, with_gradients
 
 PYTORCH_CRF = "pytorch-crf"
 TORCHCRF = "TorchCRF"

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from problems import Problem
-from questions import DECODE, Answer, Method
+from inference.problems import Problem
+from inference.questions import DECODE, Answer, Method
 
 NAME = "python-crfsuite"
 ATTRIBUTES = 10  # of each token

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from races import Answer, Racer
-from tagged_texts import Task
+from training.races import Answer, Racer
+from training.tagged_texts import Task
 
 PACKAGE, NAME = "python-crfsuite", "crfsuite"
 # its penalty is c2 |w|^2, the loss a sum over sentences

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from jax import lax
 
-from problems import Problem
-from questions import DECODE, HINGE, MARGINALS, NLL, TOP, Answer, Method
+from inference.problems import Problem
+from inference.questions import DECODE, HINGE, MARGINALS, NLL, TOP, Answer, Method
 
 FEW_STATES = 16
 jax.config.update("jax_enable_x64", True)  # float32 stays float32

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-import svm_objectives
-from races import Answer, Racer
+from training import svm_objectives
+from training.races import Answer, Racer
 
 PACKAGE, NAME = "liblinear-official", "LIBLINEAR"
 BINARY, CRAMMER_SINGER = 3, 4

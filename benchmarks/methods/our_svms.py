@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-import svm_objectives
-from races import Answer, Racer
 from smoothsp.linear import CrammerSingerSVC, HingeSVC, WestonWatkinsSVC
+from training import svm_objectives
+from training.races import Answer, Racer
 
 DTYPES = ("float64", "float32")
 NAME = "smoothsp"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from races import Answer, Racer
 from smoothsp.linear.solvers import LBFGS, SGD
-from tagged_texts import Task
+from training.races import Answer, Racer
+from training.tagged_texts import Task
 
 NAME = "smoothsp"
 SVM, CRF = f"{NAME} SVM, SGD", f"{NAME} CRF, SGD"

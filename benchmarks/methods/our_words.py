@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from races import Answer, Racer
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW, SVRG, Record
+from training.races import Answer, Racer
 
 RAW = "oracle and products"
 RATE = 0.02  # of SVRG

@@ -2,8 +2,17 @@
 
 import torch
 
-from problems import Problem
-from questions import DECODE, HINGE, MARGINALS, NLL, TOP, Method, alone, with_gradients
+from inference.problems import Problem
+from inference.questions import (
+    DECODE,
+    HINGE,
+    MARGINALS,
+    NLL,
+    TOP,
+    Method,
+    alone,
+    with_gradients,
+)
 from smoothsp.losses import CRFLoss, StructuralHinge
 from smoothsp.oracles import Chain
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from methods.torch_loop import score
-from problems import Problem
-from questions import (
+from inference.problems import Problem
+from inference.questions import (
     DECODE,
     HINGE,
     MARGINALS,
@@ -26,6 +25,7 @@ from questions import (
     alone,
     with_gradients,
 )
+from methods.torch_loop import score
 
 NAME = "torch-struct"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from problems import Problem
-from questions import (
+from inference.problems import Problem
+from inference.questions import (
     DECODE,
     HINGE,
     MARGINALS,

@@ -3,13 +3,13 @@
 Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 """
 
-from smoothsp.linear._certificates import Certificate
-from smoothsp.linear.chain_crf import ChainCRF
-from smoothsp.linear.chain_svm import ChainSVM
-from smoothsp.linear.crammer_singer_svc import CrammerSingerSVC
-from smoothsp.linear.hinge_svc import HingeSVC
-from smoothsp.linear.multiclass_svm import MulticlassSVM
-from smoothsp.linear.weston_watkins_svc import WestonWatkinsSVC
+from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.estimators.chain_crf import ChainCRF
+from smoothsp.linear.estimators.chain_svm import ChainSVM
+from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
+from smoothsp.linear.estimators.hinge_svc import HingeSVC
+from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
+from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
 
 __all__ = [
     "Certificate",

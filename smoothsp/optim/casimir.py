@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from smoothsp.optim import _checks, _course, _outer
+from smoothsp.optim import _budget, _checks, _outer
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._bound_mu import BoundMu, starting_mu
 from smoothsp.optim._evaluation import Closure
@@ -166,11 +166,11 @@ class CasimirSVRG(BoundMu, SVRG):
         self.defaults["smoothness"] = smoothness
         for group in self.param_groups:
             group.setdefault("smoothness", smoothness)
-            _course.check_group(group)
+            _budget.check_group(group)
         self._own = schedule
         if schedule is None:
             mu = starting_mu(smoothing, mu)
-            schedule = _course.choose(
+            schedule = _budget.choose(
                 self.param_groups, num_batches, kappa, mu, decreasing
             )
             self.progress["schedule"] = asdict(schedule)
@@ -222,11 +222,11 @@ class CasimirSVRG(BoundMu, SVRG):
         param_group.setdefault("derived_lr", derived)
         super().add_param_group(param_group)
         if "smoothness" in self.defaults:
-            _course.check_group(param_group)
+            _budget.check_group(param_group)
             self._mu_changed()
 
     def _mu_changed(self) -> None:
-        _course.follow(self.schedule, self.progress, self.param_groups, self.smoothing)
+        _budget.follow(self.schedule, self.progress, self.param_groups, self.smoothing)
 
     def _kept(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
         """Parameters that move, what is kept for them, and their weight decay."""
@@ -259,7 +259,7 @@ class CasimirSVRG(BoundMu, SVRG):
             self._advance()
         params, kept, _ = self._kept()
         kappa = self.progress["kappa"]
-        factor = kappa / (kappa + _course.strong_convexity(self.param_groups))
+        factor = kappa / (kappa + _budget.strong_convexity(self.param_groups))
         _outer.start(params, kept, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
         params, kept, _ = self._kept()
@@ -270,7 +270,7 @@ class CasimirSVRG(BoundMu, SVRG):
         if self.progress["inner"] >= self.epochs:
             return True
         delta = self.schedule.delta_at(self.progress["outer"] + 1)
-        convexity = _course.strong_convexity(self.param_groups)
+        convexity = _budget.strong_convexity(self.param_groups)
         kappa = self.progress["kappa"]
         return _outer.is_accurate(*self._kept(), convexity, kappa, delta)
 
@@ -296,7 +296,7 @@ class CasimirSVRG(BoundMu, SVRG):
 
     def _advance(self) -> None:
         decay, k = (
-            _course.strong_convexity(self.param_groups),
+            _budget.strong_convexity(self.param_groups),
             self.progress["outer"] + 1,
         )
         alpha, kappa = self.progress["alpha"], self.schedule.kappa_at(k)

@@ -4,20 +4,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles import (
-    _chain_calls,
-    _chain_labels,
-    _chain_likelihood,
-    _chain_paths,
-    _chain_sums,
-    _checks,
-)
-from smoothsp.oracles._chain_checks import (
+from smoothsp.oracles._chain import best, given_outputs, likelihood, sums, whole_calls
+from smoothsp.oracles._chain.addresses import Parts
+from smoothsp.oracles._chain.checks import (
     chain_positions,
     chain_potentials,
     chain_values,
 )
-from smoothsp.oracles._chain_memory import Parts
+from smoothsp.oracles._questions import checks
 
 
 class Chain:
@@ -139,9 +133,9 @@ class Chain:
 
     def _score(self, y: Tensor) -> Tensor:
         """Score in float64."""
-        y = _checks.labels(y, self.emissions)
+        y = checks.labels(y, self.emissions)
         paths = y if y.dim() == 3 else y[:, None]
-        value: Tensor = _chain_paths.score(*self._chain(), paths)
+        value: Tensor = given_outputs.score(*self._chain(), paths)
         return value if y.dim() == 3 else value.squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
@@ -161,17 +155,17 @@ class Chain:
         """Labels with 0 at masked positions, and the mask."""
         S = self.emissions.shape[2]
         mask = self.mask
-        return _checks.real_labels(y, mask, S), mask
+        return checks.real_labels(y, mask, S), mask
 
     def augment(self, cost: Tensor) -> "Chain":
         """The chain with ``cost`` ``(batch, time, state)`` added to the emissions.
 
         Loss-augmented: its ``decode`` is the loss-augmented decoding.
         """
-        cost = _checks.potentials("cost", cost).to(self.emissions.dtype)
-        _checks.same_device("cost", cost, self.emissions.device)
+        cost = checks.potentials("cost", cost).to(self.emissions.dtype)
+        checks.same_device("cost", cost, self.emissions.device)
         B, T, S = self.emissions.shape
-        _checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
+        checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
         chain = self._like(self.emissions + cost, *self._potentials()[1:])
         chain_values(chain._parts(), "cost")
         return chain
@@ -198,13 +192,13 @@ class Chain:
         ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)`` of a row, never
         negative to the last bit. What training asks, as ``log_likelihood``.
         """
-        cost_scale = _checks.cost_scale(cost_scale)
+        cost_scale = checks.cost_scale(cost_scale)
 
         def by_rows(y: Tensor) -> Tensor:
             augmented = self.augment(self.hamming(y) * cost_scale)
             return augmented.decode()[0] - self.score(y)
 
-        return _chain_calls.violation(self._parts(), y, weight, by_rows, cost_scale)
+        return whole_calls.violation(self._parts(), y, weight, by_rows, cost_scale)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -222,10 +216,10 @@ class Chain:
         Structured Prediction Models", algorithm 1.
         """
         if not torch.is_grad_enabled():
-            answer = _chain_calls.decode(self._parts())
+            answer = whole_calls.decode(self._parts())
             if answer is not None:
                 return answer[1], answer[0]
-        y = _chain_labels.decode(*self._chain())
+        y = best.decode(*self._chain())
         # Danskin: the gradient of a max is that of the score at a maximiser
         return self.score(y), y
 
@@ -250,8 +244,8 @@ class Chain:
         O(batch time state^2 k). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 2.
         """
-        k = _checks.positive_int("k", k)
-        ys, valid = _chain_labels.decode_topk(*self._chain(), k)
+        k = checks.positive_int("k", k)
+        ys, valid = best.decode_topk(*self._chain(), k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
         return values, ys, valid
@@ -271,12 +265,12 @@ class Chain:
 
     def _log_partition(self) -> Tensor:
         """Log-partition in float64."""
-        value: Tensor = _chain_sums.log_partition(*self._chain())[0]
+        value: Tensor = sums.log_partition(*self._chain())[0]
         return value
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
-        nodes: Tensor = _chain_sums.log_partition(*self._chain())[1]
+        nodes: Tensor = sums.log_partition(*self._chain())[1]
         return nodes
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
@@ -290,7 +284,7 @@ class Chain:
         if transitions.dim() == 2:
             transitions = transitions.expand(B, max(T - 1, 0), S, S)
         chain = (emissions, transitions, start, end, steps, lengths)
-        edges: Tensor = _chain_sums.log_partition(*chain)[2]
+        edges: Tensor = sums.log_partition(*chain)[2]
         return edges
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
@@ -298,9 +292,9 @@ class Chain:
 
         The difference is taken in float64, before it is rounded.
         """
-        y = _checks.labels(y, self.emissions)
+        y = checks.labels(y, self.emissions)
         if y.dim() == 2:
-            chance: Tensor = _chain_likelihood.log_prob(*self._chain(), y)
+            chance: Tensor = likelihood.log_prob(*self._chain(), y)
             return chance
         chances = self._score(y) - self._log_partition()[:, None]
         # back to the bound where rounding lifted it, with the gradient of the value
@@ -321,24 +315,24 @@ class Chain:
         weight
             ``(batch,)``, or a number for all rows.
         """
-        return _chain_calls.log_likelihood(self._parts(), y, weight, self.log_prob)
+        return whole_calls.log_likelihood(self._parts(), y, weight, self.log_prob)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        value: Tensor = _chain_sums.entropy(*self._chain())
+        value: Tensor = sums.entropy(*self._chain())
         return value
 
     def sample(
         self, n: int, generator: torch.Generator | None = None
     ) -> Int[Tensor, "batch n time"]:
         """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
-        n = _checks.positive_int("n", n)
+        n = checks.positive_int("n", n)
         B, T, _ = self.emissions.shape
         device = self.emissions.device
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device
         )
-        draws: Tensor = _chain_labels.sample(*self._chain(), uniforms)
+        draws: Tensor = best.sample(*self._chain(), uniforms)
         return draws
 
     def log_count(self) -> Float[Tensor, " batch"]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles import _checks
+from smoothsp.oracles._questions import checks
 
 
 class Multiclass:
@@ -42,7 +42,7 @@ class Multiclass:
     mask: Tensor
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
-        scores = _checks.potentials("scores", scores)
+        scores = checks.potentials("scores", scores)
         if scores.dim() != 2 or scores.shape[1] < 1:
             raise ValueError(
                 "scores: expected (batch, candidate) with at least one candidate, got "
@@ -52,11 +52,11 @@ class Multiclass:
             mask = torch.ones_like(scores, dtype=torch.bool)
         else:
             words = "(batch, candidate)"
-            mask = _checks.bool_mask(
+            mask = checks.bool_mask(
                 "mask", mask, tuple(scores.shape), words, scores.device
             )
         self._set(scores, mask)
-        _checks.candidate_values(self.scores, self.mask)
+        checks.candidate_values(self.scores, self.mask)
 
     def _set(self, scores: Tensor, mask: Tensor) -> None:
         self.scores = torch.where(mask, scores, -torch.inf)
@@ -90,7 +90,7 @@ class Multiclass:
         ValueError
             If y is no real candidate of its row.
         """
-        y = _checks.candidates(y, self.mask)
+        y = checks.candidates(y, self.mask)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
         picked = self._filled.gather(1, columns.masked_fill(~some, 0))
@@ -98,8 +98,8 @@ class Multiclass:
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """Cost 1 for every real candidate but y, else 0."""
-        label = _checks.candidates(y, self.mask)
-        _checks.shape("y", label, (len(self.mask),), "(batch,)")
+        label = checks.candidates(y, self.mask)
+        checks.shape("y", label, (len(self.mask),), "(batch,)")
         cost = self.mask.to(self.scores.dtype)
         some = self.mask.any(1, keepdim=True)
         return cost.scatter(1, label[:, None].masked_fill(~some, 0), 0)
@@ -110,12 +110,12 @@ class Multiclass:
 
     def augment(self, cost: Tensor) -> "Multiclass":
         """The structure with ``cost`` ``(batch, candidate)`` added to the scores."""
-        cost = _checks.potentials("cost", cost).to(self.scores.dtype)
-        _checks.same_device("cost", cost, self.scores.device)
+        cost = checks.potentials("cost", cost).to(self.scores.dtype)
+        checks.same_device("cost", cost, self.scores.device)
         words = "(batch, candidate)"
-        _checks.shape("cost", cost, tuple(self.scores.shape), words)
+        checks.shape("cost", cost, tuple(self.scores.shape), words)
         other = self._like(self.scores + cost, self.mask)
-        _checks.candidate_values(other.scores, other.mask, name="cost")
+        checks.candidate_values(other.scores, other.mask, name="cost")
         return other
 
     def scale(self, factor: float) -> "Multiclass":
@@ -150,7 +150,7 @@ class Multiclass:
         valid
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
-        k = _checks.positive_int("k", k)
+        k = checks.positive_int("k", k)
         M = self.scores.shape[1]
         # stable, so that the k best are a prefix of the k + 1 best under ties
         values, ys = self.scores.sort(dim=1, descending=True, stable=True)
@@ -173,7 +173,7 @@ class Multiclass:
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0."""
-        y = _checks.candidates(y, self.mask)
+        y = checks.candidates(y, self.mask)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
         # log_softmax is at most 0 to the last bit, the difference is not
@@ -192,7 +192,7 @@ class Multiclass:
         self, n: int, generator: torch.Generator | None = None
     ) -> Int[Tensor, "batch n"]:
         """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate."""
-        n = _checks.positive_int("n", n)
+        n = checks.positive_int("n", n)
         B, _ = self.scores.shape
         if B == 0:
             return self.mask.new_empty((0, n), dtype=torch.int64)

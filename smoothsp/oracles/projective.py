@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles import _checks
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
 
 
 class ProjectiveDependencies(CircuitStructure):
@@ -69,7 +69,7 @@ class ProjectiveDependencies(CircuitStructure):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = _checks.potentials("arcs", arcs)
+        arcs = checks.potentials("arcs", arcs)
         if arcs.dim() not in (3, 4) or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
@@ -82,7 +82,7 @@ class ProjectiveDependencies(CircuitStructure):
         if lengths is None:
             lengths = torch.full((B,), n, device=arcs.device)
         else:
-            lengths = _checks.row_lengths(lengths, B, n, arcs.device)
+            lengths = checks.row_lengths(lengths, B, n, arcs.device)
         built = topology(_eisner, n, labels, single_root)
         self._start(
             built,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-import cells
-import timing
-from gate import Disagreement, Gate
+from inference import cells
+from inference.gate import Disagreement, Gate
+from inference.problems import DTYPES, Case
+from inference.questions import DECODE, HINGE, MARGINALS, NLL, QUESTIONS, TOP
+from measuring import timing
 from methods import ours, torch_loop
-from problems import DTYPES, Case
-from questions import DECODE, HINGE, MARGINALS, NLL, QUESTIONS, TOP
 
 CASES = (Case(3, 6, 4), Case(4, 7, 3, shortest=3))
 

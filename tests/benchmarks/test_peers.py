@@ -2,7 +2,7 @@
 
 import pytest
 
-import peers
+from methods import peers
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ import math
 import numpy as np
 import pytest
 
-import races
 import solvers
-import svm_objectives
-import svm_races
-from drawn_texts import drawn_texts
 from methods import liblinear_svms, our_svms
-from races import Answer, Entry, Goal, Racer, TooHigh, race, ratios
 from smoothsp.linear import CrammerSingerSVC, HingeSVC
-from tests.linear import svm_objectives as truth
+from tests.truth import svm_objectives as truth
+from training import races, svm_objectives, svm_races
+from training.drawn_texts import drawn_texts
+from training.races import Answer, Entry, Goal, Racer, TooHigh, race, ratios
 
 
 def clocked(name, seconds, objective=1.0, **about):

@@ -5,14 +5,13 @@ import math
 import pytest
 import torch
 
-import on_cuda
 import oracles
-import report
-import results
-from problems import SMALL, Case
-from questions import DECODE, MARGINALS, NLL, TOP
-from results import CORES, ORACLES, Results, Row
-from targets import evaluate
+from inference import on_cuda
+from inference.problems import SMALL, Case
+from inference.questions import DECODE, MARGINALS, NLL, TOP
+from inference.targets import evaluate
+from report import results, tables
+from report.results import CORES, ORACLES, Results, Row
 
 OURS = Row(
     ORACLES, NLL, str(SMALL), "float32", 1, "smoothsp",
@@ -35,7 +34,7 @@ def test_rows_survive_the_csv(tmp_path):
 
 
 def test_a_table_of_peers():
-    table = report.peer_table(Results([PEER, OURS, REFUSED]), NLL)
+    table = tables.peer_table(Results([PEER, OURS, REFUSED]), NLL)
     assert table == [
         ["(B, T, S)", "dtype", "threads", "smoothsp", "pytorch-crf", "torch-struct"],
         [
@@ -51,23 +50,23 @@ def test_a_table_of_peers():
 
 def test_a_table_of_two_processes():
     row = Row(CORES, NLL, str(SMALL), "float32", 2, "smoothsp", 1.9, 1.8, 2.0, unit="x")
-    table = report.cores_table(Results([OURS, row]))
+    table = tables.cores_table(Results([OURS, row]))
     assert table[1:] == [[NLL, "(32, 50, 9)", "float32", "1.90 (1.80 to 2.00)"]]
 
 
 def test_tables_stand_between_their_markers(tmp_path):
     path = tmp_path / "README.md"
     path.write_text("above\n<!-- a -->\nold\n<!-- end of a -->\nbelow\n")
-    report.fill(path, {"a": "| new \\1 |"})
-    report.fill(path, {"a": "| new \\1 |"})
+    tables.fill(path, {"a": "| new \\1 |"})
+    tables.fill(path, {"a": "| new \\1 |"})
     lines = ["above", "<!-- a -->", "| new \\1 |", "<!-- end of a -->", "below", ""]
     assert path.read_text() == "\n".join(lines)
     with pytest.raises(ValueError, match="<!-- b -->"):
-        report.fill(path, {"b": ""})
+        tables.fill(path, {"b": ""})
 
 
 def test_the_readme_has_a_place_for_every_table():
-    found = report.tables(Results([OURS]), evaluate(Results([OURS])), WHERE)
+    found = tables.tables(Results([OURS]), evaluate(Results([OURS])), WHERE)
     text = (oracles.HERE / oracles.README).read_text()
     for name in [*found, "cuda"]:
         assert f"<!-- {name} -->" in text
@@ -82,7 +81,7 @@ WHERE = {"date": "2000-01-01", "commit": "0", "machine": "one"}
     [(7.84e-5, "78.4 us"), (9.9996e-4, "1 ms"), (0.0123, "12.3 ms"), (2.5, "2.5 s")],
 )
 def test_durations(seconds, text):
-    assert report.duration(seconds) == text
+    assert tables.duration(seconds) == text
 
 
 def test_only_known_devices_are_accepted(capsys):

@@ -5,15 +5,13 @@ import math
 import numpy as np
 import pytest
 
-import fit_memory
-import memory
 import solvers
-import tagged_texts
-import tagger_races
+from inference import memory
 from methods import crfsuite_training, our_taggers
-from races import Answer, Entry, Racer
 from smoothsp.linear.solvers import LBFGS
 from tests.recipes.runs import write_corpus
+from training import fit_memory, tagged_texts, tagger_races
+from training.races import Answer, Entry, Racer
 
 CONLL = f"{tagged_texts.CONLL}, n = 5"
 needs_crfsuite = pytest.mark.skipif(

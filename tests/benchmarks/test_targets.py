@@ -2,16 +2,13 @@
 
 import pytest
 
-import cells
-import cold_start
-import memory
-import peers
-import targets
+from inference import cells, cold_start, memory, targets
+from inference.problems import CASES, LARGE, RAGGED, SMALL
+from inference.questions import DECODE, HINGE, NLL
+from inference.targets import Target, evaluate
+from methods import peers
 from methods.crf_layers import PYTORCH_CRF
-from problems import CASES, LARGE, RAGGED, SMALL
-from questions import DECODE, HINGE, NLL
-from results import COLD_START, MEMORY, ORACLES, SCALING, Results, Row
-from targets import Target, evaluate
+from report.results import COLD_START, MEMORY, ORACLES, SCALING, Results, Row
 
 BOTH = ("float32", "float64")
 

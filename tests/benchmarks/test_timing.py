@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import timing
-from timing import Effort, Measured
+from measuring import timing
+from measuring.timing import Effort, Measured
 
 QUIET = [False] * 6
 
@@ -99,6 +99,6 @@ def test_a_method_runs_on_its_own_number_of_threads():
 
 
 def method(call, threads=None):
-    from questions import Method
+    from inference.questions import Method
 
     return Method("", None, call, tuple, threads=threads)

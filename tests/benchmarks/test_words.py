@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-import chain_races
-import ocr_toy
 import solvers
 from methods import our_words
-from races import Disagree, Entry, agree
+from ocr import toy
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import Record
+from training import chain_races
+from training.races import Disagree, Entry, agree
 
 OCR = f"{chain_races.OCR}, n = 9"
 
@@ -147,7 +147,7 @@ def test_a_small_run_has_every_solver(capsys):
 
 
 def test_words_are_read_or_drawn(tmp_path):
-    words = ocr_toy.draw(20, seed=0)
+    words = toy.draw(20, seed=0)
     train, test = words.split("small")
     assert len(train) == 2 and len(test) == 18
     plan = chain_races.Plan(data=tmp_path)

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
-from tests.losses.truth import smooth_max
 from tests.truth.cases import KINDS, draw
+from tests.truth.losses import smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}

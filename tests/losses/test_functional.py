@@ -15,8 +15,8 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from smoothsp.losses.functional import max_entropy, max_l2, topk_is_exact
-from tests.losses.truth import projection, smooth_l2
-from tests.strategies import generators, values
+from tests.instances.drawn import generators, values
+from tests.truth.losses import projection, smooth_l2
 
 F64 = torch.float64
 Z = torch.tensor([3.0, 2.0, 1.5, 0.0], dtype=F64)

@@ -10,9 +10,9 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain, Multiclass
-from tests.brute_force import Case
-from tests.losses.truth import GOLD, SMALL, draw_problem, place
-from tests.strategies import every_structure, structure
+from tests.instances.drawn import every_structure, structure
+from tests.truth.chain_cases import Case
+from tests.truth.losses import GOLD, SMALL, draw_problem, place
 
 LOSSES = {
     "hinge": StructuralHinge,

@@ -11,8 +11,9 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, Entropy, StructuralHinge
 from smoothsp.losses import functional as F
-from tests.brute_force import ChainCase
-from tests.losses.truth import (
+from tests.instances.drawn import every_structure, generators, structure
+from tests.truth.chain_cases import ChainCase
+from tests.truth.losses import (
     GOLD,
     SMALL,
     draw_problem,
@@ -22,7 +23,6 @@ from tests.losses.truth import (
     smooth_max,
     wrong,
 )
-from tests.strategies import every_structure, generators, structure
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
 TOY = ChainCase(

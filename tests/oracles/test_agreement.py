@@ -8,8 +8,8 @@ from torch.testing import assert_close
 from smoothsp.losses import L2, Entropy
 from smoothsp.losses.functional import structural_hinge
 from smoothsp.oracles import Chain, Multiclass
-from tests.brute_force import ChainCase, MulticlassCase
-from tests.strategies import chains, generators, multiclasses, structure, values
+from tests.instances.drawn import chains, generators, multiclasses, structure, values
+from tests.truth.chain_cases import ChainCase, MulticlassCase
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 

@@ -7,9 +7,15 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from tests.brute_force import ChainCase
-from tests.oracles.chains import QUESTIONS, answers, gradients, large_case, random_case
-from tests.strategies import structure
+from tests.instances.chains import (
+    QUESTIONS,
+    answers,
+    gradients,
+    large_case,
+    random_case,
+)
+from tests.instances.drawn import structure
+from tests.truth.chain_cases import ChainCase
 
 F32, F64 = torch.float32, torch.float64
 

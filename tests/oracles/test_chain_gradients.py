@@ -8,8 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from tests.brute_force import ChainCase
-from tests.oracles.chains import (
+from tests.instances.chains import (
     HOLES,
     QUESTIONS,
     Y,
@@ -17,7 +16,8 @@ from tests.oracles.chains import (
     any_transitions,
     random_case,
 )
-from tests.strategies import structure
+from tests.instances.drawn import structure
+from tests.truth.chain_cases import ChainCase
 
 
 def ask(question: str, *potentials: torch.Tensor) -> torch.Tensor:

@@ -7,17 +7,17 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
-from smoothsp._kernels import threads as threads_module
-from tests import recurrence
-from tests.brute_force import ChainCase
-from tests.oracles.chains import (
+from smoothsp._kernels.threads import ranges as threads_module
+from tests.instances.chains import (
     QUESTIONS,
     answers,
     any_transitions,
     gradients,
     large_case,
 )
-from tests.strategies import chains, structure
+from tests.instances.drawn import chains, structure
+from tests.truth import recurrence
+from tests.truth.chain_cases import ChainCase
 
 F32, F64 = torch.float32, torch.float64
 

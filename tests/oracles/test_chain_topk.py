@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests import recurrence
-from tests.brute_force import ChainCase
-from tests.oracles.chains import any_transitions, large_case
-from tests.strategies import SPREADS, forbid_some, generators, structure, values
+from tests.instances.chains import any_transitions, large_case
+from tests.instances.drawn import SPREADS, forbid_some, generators, structure, values
+from tests.truth import recurrence
+from tests.truth.chain_cases import ChainCase
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.brute_force import ChainCase
-from tests.oracles.chains import large_case, random_case
-from tests.oracles.twins import DEVICE, OPS, UGLY, WIDE, Twins, kernels, ugly_case
-from tests.strategies import chains, fill_padding, generators
+from tests.instances.chains import large_case, random_case
+from tests.instances.drawn import chains, fill_padding, generators
+from tests.kernels.twins import DEVICE, OPS, UGLY, WIDE, Twins, kernels, ugly_case
+from tests.truth.chain_cases import ChainCase
 
-from smoothsp._kernels import chain_check_cpu  # isort: skip
-from smoothsp.oracles import _chain_cuda  # isort: skip
+from smoothsp._kernels.chain.cpu import faults  # isort: skip
+from smoothsp.oracles._chain import on_device  # isort: skip
 
 NAMES = (
     "log_partition",
@@ -49,7 +49,7 @@ def _answers_are_poisoned():
 def ask(name: str, *inputs: object) -> object:
     """Return the device's answer, on the CPU."""
     there = [x.to(DEVICE) if isinstance(x, Tensor) else x for x in inputs]
-    answer = getattr(_chain_cuda, name)(*there)
+    answer = getattr(on_device, name)(*there)
     if isinstance(answer, Tensor):
         return answer.cpu()
     return tuple(x.cpu() for x in answer)
@@ -108,7 +108,7 @@ def compare_weighed(twins: Twins) -> None:
     # float64, as the gradient of a log-partition comes
     weights = twins.randn(len(parts[0])).to(WIDE)
     there = [x.to(DEVICE) for x in (weights, *parts)]
-    found = [x.cpu() for x in _chain_cuda.weigh(there[0], there[1:], twins.shared)]
+    found = [x.cpu() for x in on_device.weigh(there[0], there[1:], twins.shared)]
     expected = [torch.einsum("b,b...->b...", weights, x.to(WIDE)) for x in parts]
     if twins.shared:
         expected[1] = expected[1].sum((0, 1))
@@ -195,7 +195,7 @@ def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(name, monkeypat
         ask(name, *twins.chain, more)
     assert str(found.value) == str(expected.value)
     # no flag is read while a graph is captured
-    monkeypatch.setattr(_chain_cuda, "_capturing", lambda near: True)
+    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
     ask(name, *twins.chain, more)
 
 
@@ -205,14 +205,14 @@ def test_a_fault_is_found_where_it_stands(per_edge, monkeypatch):
     twins = Twins.of(case, torch.float32, torch.Generator())
 
     def fault(chain: tuple[Tensor, ...]) -> list[int]:
-        return _chain_cuda.find_fault(*(x.to(DEVICE) for x in chain))
+        return on_device.find_fault(*(x.to(DEVICE) for x in chain))
 
-    assert fault(twins.chain)[0] == chain_check_cpu.FINE
+    assert fault(twins.chain)[0] == faults.FINE
     emissions = twins.chain[0].clone()
     emissions[1, 3, 2] = math.inf
     wrong = (emissions, *twins.chain[1:])
-    assert fault(wrong) == [chain_check_cpu.EMISSION, 1, 3, -1, 2]
+    assert fault(wrong) == [faults.EMISSION, 1, 3, -1, 2]
     emissions[1, 3] = -math.inf
-    assert fault(wrong) == [chain_check_cpu.INFEASIBLE, 1, 3, -1, -1]
-    monkeypatch.setattr(_chain_cuda, "_capturing", lambda near: True)
+    assert fault(wrong) == [faults.INFEASIBLE, 1, 3, -1, -1]
+    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
     assert fault(wrong) is None

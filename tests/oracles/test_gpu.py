@@ -9,10 +9,16 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles import Chain
-from tests.brute_force import ChainCase
+from tests.instances.chains import (
+    QUESTIONS,
+    Y,
+    any_transitions,
+    large_case,
+    random_case,
+)
+from tests.instances.drawn import structure
 from tests.on_device import DEVICE, needs_gpu, same, there, value_and_gradients
-from tests.oracles.chains import QUESTIONS, Y, any_transitions, large_case, random_case
-from tests.strategies import structure
+from tests.truth.chain_cases import ChainCase
 
 pytestmark = needs_gpu
 NARROW = {"rtol": 2e-5, "atol": 1e-5}

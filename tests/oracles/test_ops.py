@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from smoothsp.oracles import Chain
-from tests.oracles.chains import Y, random_case
+from tests.instances.chains import Y, random_case
 
 CHAIN_OPS = {
     "chain_score",

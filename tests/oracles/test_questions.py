@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.brute_force import Case, ChainCase, MulticlassCase
-from tests.strategies import (
+from tests.instances.drawn import (
     chains,
     draw_case,
     draw_outputs,
@@ -18,6 +17,7 @@ from tests.strategies import (
     generators,
     structure,
 )
+from tests.truth.chain_cases import Case, ChainCase, MulticlassCase
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 

@@ -3,9 +3,8 @@
 import pytest
 
 import voc_localization
-import voc_report
-import voc_toy
 from conll_ner import Config, main
+from localization import report, toy
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
@@ -30,7 +29,7 @@ def trained(data, tmp_path_factory):
 def ladybirds(tmp_path_factory):
     """A few invented images, and a folder for what is kept of them."""
     folder = tmp_path_factory.mktemp("ladybirds")
-    return voc_toy.make(folder, {"train": 6, "val": 3, "test": 3}), folder / "cache"
+    return toy.make(folder, {"train": 6, "val": 3, "test": 3}), folder / "cache"
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +49,8 @@ def localise(ladybirds):
 def undrawn(monkeypatch):
     """Leave out the figures; return what would be drawn."""
     drawn = []
-    monkeypatch.setattr(voc_report, "sheet", lambda *_: None)
-    monkeypatch.setattr(
-        voc_report, "curves", lambda *arguments: drawn.append(arguments)
-    )
+    monkeypatch.setattr(report, "sheet", lambda *_: None)
+    monkeypatch.setattr(report, "curves", lambda *arguments: drawn.append(arguments))
     return drawn
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-import toy_corpus
+from corpora import toy_corpus
 
 TRAIN, EPOCHS = 250, 5
 

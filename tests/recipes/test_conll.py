@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-import conll
-from conll import Sentence
+from corpora import conll
+from corpora.conll import Sentence
 
 SCHEMES = ["IOB1", "BIO", "BIOES"]
 TYPES = ["PER", "LOC", "creative-work"]

@@ -5,21 +5,19 @@ import csv
 import numpy as np
 import pytest
 
-import linear_curves
-import linear_data
-import linear_figures
-import linear_report
 from conll_linear import Config, main
-from linear_data import Split, columns_of
-from linear_methods import STUDIES, Method
+from linear_tagging import curves, data, report
+from linear_tagging import figures as linear_tagging_figures
+from linear_tagging.data import Split, columns_of
+from linear_tagging.methods import STUDIES, Method
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Fewer sentences."""
-    load = linear_data.load
+    load = data.load
     monkeypatch.setattr(
-        linear_data,
+        data,
         "load",
         lambda folder: tuple(
             Split(part.tokens[:25], part.tags[:25]) for part in load(folder)
@@ -29,7 +27,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def task(small):
-    return linear_data.task_of(linear_data.PAPER, *linear_data.load(None), 127)
+    return data.task_of(data.PAPER, *data.load(None), 127)
 
 
 def quick(tmp_path, *studies, **options):
@@ -62,7 +60,7 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
 
 def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
     whole = main(quick(tmp_path / "whole", "smoothing"))
-    follow, left = linear_curves.follow, [3]
+    follow, left = curves.follow, [3]
 
     def stops(*arguments):
         left[0] -= 1
@@ -70,7 +68,7 @@ def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return follow(*arguments)
 
-    monkeypatch.setattr(linear_curves, "follow", stops)
+    monkeypatch.setattr(curves, "follow", stops)
     config = quick(tmp_path / "stopped", "smoothing")
     with pytest.raises(KeyboardInterrupt):
         main(config)
@@ -85,7 +83,7 @@ def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
 
 
 def test_files_tell_settings_apart(task, tmp_path):
-    store = linear_curves.Store(tmp_path, task)
+    store = curves.Store(tmp_path, task)
     names = [
         store.path("SGD c1", (method.settings(c), c, seed))
         for method in (m for study in STUDIES.values() for m in study)
@@ -98,16 +96,16 @@ def test_files_tell_settings_apart(task, tmp_path):
         for method in study
     }
     assert len(set(names)) == 4 * len(settings)
-    few = linear_data.Task(
+    few = data.Task(
         task.train.subset(np.arange(20)), task.other, task.labels, task.tags
     )
-    assert linear_curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
+    assert curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
 
 
 def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
     for method in STUDIES["solvers"]:
-        often = linear_curves.follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)
-        once = linear_curves.follow(task, method, 1.0, 3, [6], lambda text: None)
+        often = curves.follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)
+        once = curves.follow(task, method, 1.0, 3, [6], lambda text: None)
         assert often[-1]["F"] == pytest.approx(once[0]["F"], rel=1e-9)
         assert often[-1]["F1"] == once[0]["F1"]
         seconds = [row["seconds"] for row in often]
@@ -126,10 +124,10 @@ class Explodes:
 
 def test_what_diverges_is_told(task):
     method = Method(Explodes, {}, "SVRG")
-    rows = linear_curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
+    rows = curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
     assert [row["F"] for row in rows] == [np.inf]
     told = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
-    assert "| 1 | SVRG | diverges |" in linear_report.table(told)
+    assert "| 1 | SVRG | diverges |" in report.table(told)
 
 
 def test_curves_are_means_until_one_diverges():
@@ -138,7 +136,7 @@ def test_curves_are_means_until_one_diverges():
         for seed, values in enumerate([(4.0, 3.0, 2.0), (6.0, 3.0, np.inf), (5.0, 3.0)])
         for calls, F in zip((2, 4, 6), values, strict=False)
     ]
-    x, mean, spread = linear_figures.curve(rows, "calls", "gap")
+    x, mean, spread = linear_tagging_figures.curve(rows, "calls", "gap")
     assert x.tolist() == [2, 4]
     assert mean.tolist() == [4, 2]
     assert spread == pytest.approx([np.sqrt(2 / 3), 0])
@@ -169,9 +167,9 @@ def test_all_columns_of_a_file(tmp_path):
     ]
     assert split.tags == [["I-ORG", "O"], ["O"]]
     (tmp_path / "eng.testa").write_text(path.read_text())
-    train, dev = linear_data.load(tmp_path)
+    train, dev = data.load(tmp_path)
     assert train == dev == split
-    assert linear_data.usable(linear_data.PAPER, split) == list(linear_data.PAPER)
+    assert data.usable(data.PAPER, split) == list(data.PAPER)
     words = Split([[("a",)]], [["O"]])
-    assert linear_data.usable(linear_data.PAPER, words) == ["word[-2..2]", "bias"]
-    assert linear_data.usable(("word",), words) == ["word"]
+    assert data.usable(data.PAPER, words) == ["word[-2..2]", "bias"]
+    assert data.usable(("word",), words) == ["word"]

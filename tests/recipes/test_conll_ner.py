@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import conll
 import conll_ner
-import toy_corpus
-import wnut17
 from conll_ner import Config, main
-from ner_features import Corpus, Vocabulary
-from ner_network import Tagger
+from corpora import conll, toy_corpus, wnut17
+from ner.features import Corpus, Vocabulary
+from ner.network import Tagger
 from tests.recipes.runs import EPOCHS, numbers
 
 TEXT = [["Lake", "Holm", "froze", "."], ["Naïve", "日本", "²", "x" * 50], ["Bell"]]

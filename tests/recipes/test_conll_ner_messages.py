@@ -5,9 +5,9 @@ import sys
 import pytest
 import torch
 
-import checkpoint
 import conll_ner
 from conll_ner import Config, main
+from runs import checkpoint
 
 
 @pytest.mark.parametrize(

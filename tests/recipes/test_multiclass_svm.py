@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-import multiclass_fits
-import multiclass_paper
-import multiclass_sets
 import multiclass_svm
+from multiclass import fits as multiclass_fits
+from multiclass import paper, sets
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
 
@@ -66,7 +65,7 @@ def test_accuracies_are_those_of_the_estimator(run):
     assert len(found) == 2 * 2 * 2
     for row in found:
         if row["set"] == "dna":
-            samples = multiclass_sets.load(config.data[0])
+            samples = sets.load(config.data[0])
             model = WestonWatkinsSVC(
                 C=2.0 ** int(row["log2_c"]),
                 tol=float(row["tolerance"]),
@@ -96,10 +95,10 @@ def test_the_paper_stands_beside_the_sets_it_has(run):
 
 
 def test_the_paper_has_ten_numbers_a_set():
-    for tables in multiclass_paper.ACCURACY.values():
+    for tables in paper.ACCURACY.values():
         assert set(tables) == {"dna", "satimage", "mnist", "letter"}
         for row in tables.values():
-            assert len(row) == len(multiclass_paper.LOG2_C)
+            assert len(row) == len(paper.LOG2_C)
             assert all(69 < value < 96 for value in row)
 
 
@@ -195,13 +194,13 @@ def test_a_fit_beyond_the_limit_is_given_up_with_harder_ones(tmp_path):
     [("a.scale", "a.scale.t"), ("b.gz", "b.t.gz"), ("c.x.train.gz", "c.x.test.gz")],
 )
 def test_test_files_are_found_beside(train, test, tmp_path):
-    samples = multiclass_sets.load(write_set(tmp_path, train, test))
+    samples = sets.load(write_set(tmp_path, train, test))
     assert samples.X.shape == (60, 5) and samples.X_test.shape == (30, 5)
     assert samples.name == train[0] and samples.classes == 3
 
 
 def test_without_test_file_a_fifth_is_held_out(tmp_path):
-    samples = multiclass_sets.load(write_set(tmp_path, "a.txt", ""))
+    samples = sets.load(write_set(tmp_path, "a.txt", ""))
     assert samples.X.shape == (48, 5) and len(samples.y_test) == 12
 
 
@@ -215,7 +214,7 @@ def test_idx_files_are_read(tmp_path):
             file.write(content)
         labels = b"\0\0\x08\x01" + np.array([3], ">u4").tobytes() + bytes([4, 0, 9])
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(labels)
-    samples = multiclass_sets.load(tmp_path)
+    samples = sets.load(tmp_path)
     np.testing.assert_allclose(samples.X.toarray(), images["train"].reshape(3, 4) / 255)
     np.testing.assert_allclose(
         samples.X_test.toarray(), images["t10k"].reshape(3, 4) / 255
@@ -223,26 +222,26 @@ def test_idx_files_are_read(tmp_path):
     assert list(samples.y) == [4, 0, 9]
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels[:-1])
     with pytest.raises(ValueError, match="data: expected an idx file of bytes"):
-        multiclass_sets.load(tmp_path)
+        sets.load(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(FileNotFoundError, match="found no train-labels"):
-        multiclass_sets.load(tmp_path)
+        sets.load(tmp_path)
 
 
 def test_what_is_no_libsvm_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="data: expected a LIBSVM file"):
-        multiclass_sets.load(tmp_path / "absent")
+        sets.load(tmp_path / "absent")
     path = tmp_path / "words"
     path.write_text("no numbers here\n")
     with pytest.raises(ValueError, match=r"data: expected lines of a label .*words"):
-        multiclass_sets.load(path)
+        sets.load(path)
     path.write_text("")
     with pytest.raises(ValueError, match="data: expected samples, found none in"):
-        multiclass_sets.load(path)
+        sets.load(path)
 
 
 def test_digits_are_the_default():
-    samples = multiclass_sets.digits()
+    samples = sets.digits()
     assert samples.classes == 10 and len(samples.y) + len(samples.y_test) == 1797
     assert str(samples).startswith("digits: 10 classes, 64 features, 1,438 samples")
 

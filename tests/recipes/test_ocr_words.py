@@ -8,10 +8,8 @@ import json
 import numpy as np
 import pytest
 
-import ocr_letters
-import ocr_runs
-import ocr_toy
 import ocr_words
+from ocr import letters, runs, toy
 from ocr_words import Config, main
 from smoothsp.linear.solvers import BCFW, GRID
 
@@ -43,7 +41,7 @@ def test_all_eight_variants_reach_the_gap_where_they_say_so(run):
     found = rows(config.out / "variants.csv")
     assert len(found) == 8 * 2 * 2
     certificates = [list(row.values())[:4] for row in rows(config.out / "gaps.csv")]
-    assert {row["variant"] for row in found} == set(map(str, ocr_runs.VARIANTS))
+    assert {row["variant"] for row in found} == set(map(str, runs.VARIANTS))
     for row in found:
         reached = float(row["gap"]) <= config.tol
         assert (row["converged"] == "True") == reached
@@ -58,7 +56,7 @@ def test_all_eight_variants_reach_the_gap_where_they_say_so(run):
 
 def test_a_variant_is_the_solver_and_its_errors_are_on_words_held_out(run):
     config, result = run
-    words = ocr_toy.draw(config.drawn, seed=0)
+    words = toy.draw(config.drawn, seed=0)
     train, test = words.split("small")
     assert len(train) == 6 and len(test) == 54
     solution = BCFW(
@@ -135,7 +133,7 @@ def test_tables_show_variants_and_courses(run, capsys):
 def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
     config, result = run
     stopped = dataclasses.replace(config, out=tmp_path)
-    done, honest = [], ocr_runs.train
+    done, honest = [], runs.train
 
     def train(variant, *arguments):
         if len(done) == 3:
@@ -143,13 +141,13 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
         done.append(str(variant))
         return honest(variant, *arguments)
 
-    monkeypatch.setattr(ocr_runs, "train", train)
+    monkeypatch.setattr(runs, "train", train)
     with pytest.raises(KeyboardInterrupt):
         main(stopped)
     assert len(json.loads((tmp_path / "cells.json").read_text())["cells"]) == 3
     again = []
     monkeypatch.setattr(
-        ocr_runs, "train", lambda v, *x: again.append(str(v)) or honest(v, *x)
+        runs, "train", lambda v, *x: again.append(str(v)) or honest(v, *x)
     )
     few = dataclasses.replace(stopped, settings=("small",), courses=(), resume=True)
     found = main(few)
@@ -159,7 +157,7 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
 
 
 def test_an_interrupted_solver_is_no_result(run):
-    train, test = ocr_toy.draw(20, seed=0).split("large")
+    train, test = toy.draw(20, seed=0).split("large")
     limits = {"tol": 0, "max_passes": 50, "max_seconds": 60.0}
 
     def interrupt(_):
@@ -167,11 +165,11 @@ def test_an_interrupted_solver_is_no_result(run):
 
     about = train, test, 1e-3, 0, limits, interrupt
     with pytest.raises(KeyboardInterrupt):
-        ocr_runs.train(ocr_runs.VARIANTS[0], *about)
+        runs.train(runs.VARIANTS[0], *about)
     for course in ("path", "grid, same duals"):
         with pytest.raises(KeyboardInterrupt):
-            ocr_runs.follow(
-                course, ocr_runs.SOLVERS[0], train, test, [], 0.1, 0.9, 0, 9.0,
+            runs.follow(
+                course, runs.SOLVERS[0], train, test, [], 0.1, 0.9, 0, 9.0,
                 interrupt,
             )  # fmt: skip
 
@@ -194,7 +192,7 @@ def write_letters(folder, name="letter.data", change=lambda fields: fields):
 def test_letters_are_read(tmp_path, name):
     pixels = write_letters(tmp_path, name)
     for path in (tmp_path, tmp_path / name):
-        words = ocr_letters.load(path)
+        words = letters.load(path)
         np.testing.assert_array_equal(words.pixels, pixels)
         assert words.labels.tolist() == [0, 1, 1, 0, 0, 1]
         assert words.lengths.tolist() == [2, 2, 2]
@@ -222,28 +220,28 @@ def changed(place, value):
 def test_wrong_lines_are_named(tmp_path, change, message):
     write_letters(tmp_path, change=change)
     with pytest.raises(ValueError, match=f"data: .*{message}"):
-        ocr_letters.load(tmp_path)
+        letters.load(tmp_path)
 
 
 def test_what_is_no_letter_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"data: expected letter\.data or"):
-        ocr_letters.load(tmp_path)
+        letters.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="data: expected a folder or a file"):
-        ocr_letters.load(tmp_path / "absent")
+        letters.load(tmp_path / "absent")
     (tmp_path / "letter.data").write_text("")
     with pytest.raises(ValueError, match="data: expected letters, found none"):
-        ocr_letters.load(tmp_path)
+        letters.load(tmp_path)
     (tmp_path / "broken.gz").write_bytes(b"no gzip")
     with pytest.raises(ValueError, match="data: expected lines of text"):
-        ocr_letters.load(tmp_path / "broken.gz")
+        letters.load(tmp_path / "broken.gz")
     line = "1\ta\t-1\t1\t1\t4" + "\t0" * 128
     (tmp_path / "letter.data").write_text(line)
     with pytest.raises(ValueError, match=r"words in fold 0 and in others, .*\[4\]"):
-        ocr_letters.load(tmp_path)
+        letters.load(tmp_path)
 
 
 def test_drawn_words_are_the_same_for_a_seed():
-    first, again, other = (ocr_toy.draw(20, seed) for seed in (3, 3, 4))
+    first, again, other = (toy.draw(20, seed) for seed in (3, 3, 4))
     assert first.checksum == again.checksum != other.checksum
     assert first.pixels.shape[1] == 63 and first.labels.max() < 12
     assert first.lengths.min() >= 3 and first.lengths.max() <= 8

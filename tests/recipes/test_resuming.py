@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import checkpoint
 import conll_ner
 from conll_ner import Config, main
+from runs import checkpoint
 from tests.recipes.runs import EPOCHS, TRAIN, numbers
 
 ROOT = Path(__file__).parents[2]

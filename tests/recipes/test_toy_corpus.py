@@ -6,9 +6,9 @@ from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOBES, Entities
 
-import toy_corpus
-from conll import Sentence, Splits, convert, detect_scheme
-from look_up import look_up_baseline
+from corpora import toy_corpus
+from corpora.conll import Sentence, Splits, convert, detect_scheme
+from ner.look_up import look_up_baseline
 
 SHA256 = "54a27b5b327b0865c20110fe2194885b1846730ed2c41b21bbf1611d31575110"
 

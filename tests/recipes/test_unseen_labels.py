@@ -5,14 +5,12 @@ import dataclasses
 import pytest
 
 import conll_ner
-import linear_data
-import multiclass_fits
-import multiclass_sets
 import multiclass_svm
-import ocr_runs
-import ocr_toy
 import ocr_words
 import unseen_labels
+from linear_tagging import data
+from multiclass import fits, sets
+from ocr import runs, toy
 from tests.recipes.runs import write_corpus
 
 
@@ -64,8 +62,8 @@ def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, caps
 
 
 def test_the_linear_tagger_tells_of_them(corpus, capsys):
-    parts = linear_data.load(corpus)
-    task = linear_data.task_of(linear_data.PAPER, *parts, 127)
+    parts = data.load(corpus)
+    task = data.task_of(data.PAPER, *parts, 127)
     assert warnings_in(capsys) == [
         "warning: dev has labels that training lacks, I-MISC (2), B-NEW (1), I-NEW (1);"
         " each of these 4 counts as an error"
@@ -74,10 +72,10 @@ def test_the_linear_tagger_tells_of_them(corpus, capsys):
 
 
 def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
-    digits = multiclass_sets.digits()
+    digits = sets.digits()
     less = dataclasses.replace(digits, X=digits.X[:90], y=digits.y[:90] % 8)
-    monkeypatch.setattr(multiclass_sets, "digits", lambda: less)
-    monkeypatch.setattr(multiclass_fits, "warm_up", _stop)
+    monkeypatch.setattr(sets, "digits", lambda: less)
+    monkeypatch.setattr(fits, "warm_up", _stop)
     with pytest.raises(KeyboardInterrupt):
         multiclass_svm.main(multiclass_svm.Config(out=tmp_path))
     (line,) = warnings_in(capsys)
@@ -87,11 +85,11 @@ def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
 
 
 def test_letters_tell_of_words_held_out(monkeypatch, tmp_path, capsys):
-    words = ocr_toy.draw(20, seed=0)
+    words = toy.draw(20, seed=0)
     train, test = words.split("small")
     missing = set(words.spelt(test)) - set(words.spelt(train))
     assert missing
-    monkeypatch.setattr(ocr_runs, "warm_up", _stop)
+    monkeypatch.setattr(runs, "warm_up", _stop)
     with pytest.raises(KeyboardInterrupt):
         ocr_words.main(ocr_words.Config(drawn=20, courses=(), out=tmp_path))
     line = warnings_in(capsys)[0]

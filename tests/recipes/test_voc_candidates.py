@@ -13,37 +13,35 @@ import pytest
 import torch
 from torchvision.ops import box_iou
 
-import voc_candidates
-import voc_folder
-import voc_toy
+from localization import candidates, folder, toy
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def images(ladybirds):
-    lists = voc_folder.read(ladybirds[0], "ladybird").lists
+    lists = folder.read(ladybirds[0], "ladybird").lists
     return [example.image for example in lists["train"]]
 
 
 def test_the_invented_images_are_those_of_their_seed(tmp_path):
-    one, two = (voc_toy.make(tmp_path / name, {"train": 2}) for name in "ab")
+    one, two = (toy.make(tmp_path / name, {"train": 2}) for name in "ab")
     for path in one.rglob("*.*"):
         assert path.read_bytes() == (two / path.relative_to(one)).read_bytes()
-    assert voc_toy.make(tmp_path, {"train": 2}, seed=2).name != one.name
+    assert toy.make(tmp_path, {"train": 2}, seed=2).name != one.name
 
 
 def test_every_invented_image_has_one_ladybird(ladybirds):
-    found = voc_folder.read(ladybirds[0], "ladybird")
+    found = folder.read(ladybirds[0], "ladybird")
     assert [len(part) for part in found.lists.values()] == [6, 3, 3]
     assert not found.several + found.without + len(found.skipped)
 
 
 def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
-    example = voc_folder.read(ladybirds[0], "ladybird").lists["train"][0]
-    image = voc_folder.read_image(example.image)
-    boxes = voc_candidates.selective_search(image)
-    assert np.array_equal(boxes, voc_candidates.selective_search(image))
+    example = folder.read(ladybirds[0], "ladybird").lists["train"][0]
+    image = folder.read_image(example.image)
+    boxes = candidates.selective_search(image)
+    assert np.array_equal(boxes, candidates.selective_search(image))
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
     overlap = box_iou(torch.tensor(boxes), torch.tensor([example.box]))
     assert overlap.max() > 0.6
@@ -52,7 +50,7 @@ def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
 def test_boxes_of_a_large_image_are_in_its_own_pixels():
     image = np.full((600, 1500, 3), 255, np.uint8)
     cv2.rectangle(image, (900, 150), (1199, 449), (0, 0, 200), -1)
-    boxes = voc_candidates.selective_search(image)
+    boxes = candidates.selective_search(image)
     assert (boxes >= 0).all() and (boxes <= (1500, 600, 1500, 600)).all()
     true = torch.tensor([[900.0, 150, 1200, 450]])
     assert box_iou(torch.tensor(boxes), true).max() > 0.9
@@ -63,7 +61,7 @@ def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
     image = np.zeros((*shape, 3), np.uint8)
     height, width = shape
     for limit in (5, 100, 1000):
-        boxes = voc_candidates.sliding_window(image, limit)
+        boxes = candidates.sliding_window(image, limit)
         assert 1 <= len(boxes) <= limit
         assert (boxes[:, :2] >= 0).all()
         assert (boxes[:, 2:] <= np.float32((width, height)) + 1e-3).all()
@@ -72,16 +70,16 @@ def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
 
 def test_the_densest_grid_within_the_limit_is_taken():
     image = np.zeros((120, 160, 3), np.uint8)
-    few, many = (len(voc_candidates.sliding_window(image, n)) for n in (100, 1000))
+    few, many = (len(candidates.sliding_window(image, n)) for n in (100, 1000))
     assert 50 < few <= 100 and 500 < many <= 1000
 
 
 def test_an_image_without_candidates_has_itself(monkeypatch):
-    monkeypatch.setattr(voc_candidates, "SMALLEST_BOX", 1000)
+    monkeypatch.setattr(candidates, "SMALLEST_BOX", 1000)
     image = np.zeros((30, 40, 3), np.uint8)
     for boxes in (
-        voc_candidates.selective_search(image),
-        voc_candidates.sliding_window(image, 10),
+        candidates.selective_search(image),
+        candidates.sliding_window(image, 10),
     ):
         assert boxes.tolist() == [[0, 0, 40, 30]]
 
@@ -95,19 +93,19 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
         counted.append(image.shape)
         return np.arange(20, dtype=np.float32).reshape(5, 4)
 
-    monkeypatch.setattr(voc_candidates, "selective_search", search)
+    monkeypatch.setattr(candidates, "selective_search", search)
     arguments = (images, "selective-search", 3, tmp_path, 1)
-    first = voc_candidates.of_images(*arguments)
+    first = candidates.of_images(*arguments)
     assert len(counted) == len(images) == len(list(tmp_path.iterdir()))
     assert [boxes.shape for boxes in first] == [(3, 4)] * len(images)
-    again = voc_candidates.of_images(*arguments)
+    again = candidates.of_images(*arguments)
     assert len(counted) == len(images)
     assert all(map(np.array_equal, first, again))
     kept = sorted(tmp_path.iterdir())
     kept[0].write_bytes(kept[0].read_bytes()[:50])
     kept[1].write_bytes(b"")
     np.savez(kept[2], boxes=np.array([{}], dtype=object))
-    again = voc_candidates.of_images(*arguments)
+    again = candidates.of_images(*arguments)
     assert len(counted) == len(images) + 3
     assert all(map(np.array_equal, first, again))
 
@@ -125,15 +123,15 @@ class Payload:
 def test_nothing_in_a_kept_file_is_run(tmp_path):
     path, made = tmp_path / "boxes.npz", tmp_path / "made"
     np.savez(path, boxes=np.array([Payload(made)], dtype=object))
-    assert voc_candidates._load(path) is None
+    assert candidates._load(path) is None
     assert not made.exists()
 
 
 @pytest.mark.slow
 def test_several_processes_find_what_one_finds(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(voc_candidates, "PER_PROCESS", 2)
+    monkeypatch.setattr(candidates, "PER_PROCESS", 2)
     found = [
-        voc_candidates.of_images(images, "selective-search", 50, tmp_path / str(n), n)
+        candidates.of_images(images, "selective-search", 50, tmp_path / str(n), n)
         for n in (1, 2)
     ]
     assert all(map(np.array_equal, *found))

@@ -8,10 +8,10 @@ from PIL import Image
 from torch.nn import functional as F
 from torchvision.ops import roi_align
 
-import voc_features
+from localization import features as localization_features
+from localization.features import backbone
+from localization.network import LinearScores, Localiser, NonlinearScores
 from smoothsp.optim import Linearised
-from voc_features import backbone
-from voc_network import LinearScores, Localiser, NonlinearScores
 
 BOXES = np.array([[0, 0, 40, 30], [3, 4, 9, 28], [39.8, 29.9, 40, 30]], np.float32)
 
@@ -34,18 +34,21 @@ def features():
 def test_random_weights_are_the_same_for_every_seed(layers):
     torch.manual_seed(5)
     again = backbone("random")
-    assert voc_features.checksum(again) == voc_features.checksum(layers)
+    assert localization_features.checksum(again) == localization_features.checksum(
+        layers
+    )
 
 
 def test_a_box_becomes_256_numbers_at_3_by_3_places(layers, image):
-    found = voc_features.of_boxes(layers, image, BOXES)
+    found = localization_features.of_boxes(layers, image, BOXES)
     assert found.shape == (3, 9, 256) and found.dtype == torch.float16
     # of the whole image, which is the first box, with torch's own resizing
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
     size = (64, 64)
     large = F.interpolate(pixels, size, mode="bilinear").round() / 255
     mean, spread = (
-        torch.tensor(x)[:, None, None] for x in (voc_features.MEAN, voc_features.SPREAD)
+        torch.tensor(x)[:, None, None]
+        for x in (localization_features.MEAN, localization_features.SPREAD)
     )
     with torch.no_grad():
         maps = layers((large - mean) / spread)
@@ -55,9 +58,11 @@ def test_a_box_becomes_256_numbers_at_3_by_3_places(layers, image):
 
 
 def test_features_do_not_depend_on_how_many_go_at_once(layers, image, monkeypatch):
-    found = voc_features.of_boxes(layers, image, BOXES)
-    monkeypatch.setattr(voc_features, "AT_ONCE", 2)
-    torch.testing.assert_close(voc_features.of_boxes(layers, image, BOXES), found)
+    found = localization_features.of_boxes(layers, image, BOXES)
+    monkeypatch.setattr(localization_features, "AT_ONCE", 2)
+    torch.testing.assert_close(
+        localization_features.of_boxes(layers, image, BOXES), found
+    )
 
 
 def test_features_are_kept_on_disk_until_boxes_or_weights_change(
@@ -69,25 +74,25 @@ def test_features_are_kept_on_disk_until_boxes_or_weights_change(
         made.append(arguments)
         return torch.zeros(len(arguments[2]), 9, 256, dtype=torch.float16)
 
-    monkeypatch.setattr(voc_features, "of_boxes", count)
+    monkeypatch.setattr(localization_features, "of_boxes", count)
     path = tmp_path / "image.png"
     Image.fromarray(image).save(path)
     cache = tmp_path / "cache"
 
     def kept(network=layers, boxes=BOXES):
-        (found,) = voc_features.kept_on_disk(network, [path], [boxes], cache)
+        (found,) = localization_features.kept_on_disk(network, [path], [boxes], cache)
         return found
 
     first = kept()
     assert kept() == first and len(made) == 1
-    assert voc_features.open_kept(first).shape == (3, 9, 256)
+    assert localization_features.open_kept(first).shape == (3, 9, 256)
     assert kept(boxes=BOXES[:2]) != first and len(made) == 2
     other = backbone("random")
     torch.nn.init.ones_(other[0].bias)
     assert kept(network=other) != first and len(made) == 3
     first.write_bytes(first.read_bytes()[:1000])
     assert kept() == first and len(made) == 4
-    assert voc_features.open_kept(first).shape == (3, 9, 256)
+    assert localization_features.open_kept(first).shape == (3, 9, 256)
 
 
 # --- weights ---
@@ -99,8 +104,8 @@ def test_weights_are_read_from_a_file(tmp_path):
     path = tmp_path / "alexnet.pth"
     state = {f"features.{name}": value for name, value in network.state_dict().items()}
     torch.save(state | {"classifier.1.bias": torch.zeros(3)}, path)
-    found = voc_features.checksum(backbone(str(path)))
-    assert found == voc_features.checksum(network)
+    found = localization_features.checksum(backbone(str(path)))
+    assert found == localization_features.checksum(network)
 
 
 def test_weights_of_imagenet_come_from_torchvision(monkeypatch):
@@ -112,14 +117,14 @@ def test_weights_of_imagenet_come_from_torchvision(monkeypatch):
         asked.append(weights)
         return network
 
-    monkeypatch.setattr(voc_features, "alexnet", build)
+    monkeypatch.setattr(localization_features, "alexnet", build)
     assert backbone("imagenet")[0] is network.features[0]
     assert asked == [torchvision.models.AlexNet_Weights.IMAGENET1K_V1]
 
     def unreachable(weights):
         raise OSError("no network")
 
-    monkeypatch.setattr(voc_features, "alexnet", unreachable)
+    monkeypatch.setattr(localization_features, "alexnet", unreachable)
     with pytest.raises(ConnectionError, match=r"no network.*--weights random"):
         backbone("imagenet")
 
@@ -173,7 +178,7 @@ def test_the_linear_score_forgets_only_what_all_boxes_share(features):
 
 def test_mean_and_deviation_are_those_of_all_boxes_and_places(features):
     parts = [features[:2], features[2:]]
-    mean, spread = voc_features.spread(parts.__getitem__, range(2))
+    mean, spread = localization_features.spread(parts.__getitem__, range(2))
     flat = features.flatten(0, 1)
     torch.testing.assert_close(mean, flat.mean(0))
     torch.testing.assert_close(spread, flat.std(0, correction=0))
@@ -182,7 +187,7 @@ def test_mean_and_deviation_are_those_of_all_boxes_and_places(features):
 def test_a_channel_that_never_fires_counts_nothing(features):
     dead = features.clone()
     dead[:, :, 3] = 0.5
-    mean, spread = voc_features.spread([dead].__getitem__, range(1))
+    mean, spread = localization_features.spread([dead].__getitem__, range(1))
     for scores in (LinearScores(spread), NonlinearScores(mean, spread)):
         found = scores(dead)
         assert found.isfinite().all()
@@ -203,7 +208,7 @@ class Boxes(torch.nn.Module):
         self.maps = torch.nn.Parameter(maps)
 
     def forward(self, boxes):
-        return voc_features._RoIAlign.apply(self.maps, boxes)
+        return localization_features._RoIAlign.apply(self.maps, boxes)
 
 
 def test_roi_align_has_all_derivatives():
@@ -213,7 +218,7 @@ def test_roi_align_has_all_derivatives():
     found = network(boxes)
     expected = roi_align(maps, [boxes], 3, 1 / 16, 2, aligned=True)
     torch.testing.assert_close(found, expected)
-    apply = voc_features._RoIAlign.apply
+    apply = localization_features._RoIAlign.apply
     assert torch.autograd.gradcheck(lambda m: apply(m, boxes), network.maps)
     linear = Linearised(network)
     torch.nn.init.normal_(linear.variables[0])
@@ -238,6 +243,6 @@ def test_the_whole_network_is_linearised_in_forward_mode(layers):
 def test_boxes_of_the_whole_image_grow_with_it(image, tmp_path):
     path = tmp_path / "image.png"
     Image.fromarray(image).save(path)
-    pixels, boxes = voc_features.whole_image(path, BOXES)
+    pixels, boxes = localization_features.whole_image(path, BOXES)
     assert pixels.shape == (3, 375, 500)
     torch.testing.assert_close(boxes, torch.from_numpy(BOXES) * 12.5)

@@ -7,8 +7,8 @@ import pytest
 import torchvision
 from PIL import Image
 
-import voc_folder
-from voc_folder import read
+from localization import folder as localization_folder
+from localization.folder import read
 
 OBJECT = "<object><name>{}</name><bndbox>{}</bndbox></object>"
 
@@ -199,9 +199,9 @@ def test_pixels_are_as_the_file_has_them(tmp_path):
     turned = Image.Exif()
     turned[0x0112] = 6
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
-    assert np.array_equal(voc_folder.read_image(tmp_path / "a.png"), pixels)
+    assert np.array_equal(localization_folder.read_image(tmp_path / "a.png"), pixels)
     Image.fromarray(pixels[:, :, 0]).save(tmp_path / "grey.png")
-    assert voc_folder.read_image(tmp_path / "grey.png").shape == (4, 6, 3)
+    assert localization_folder.read_image(tmp_path / "grey.png").shape == (4, 6, 3)
 
 
 # --- download ---
@@ -212,12 +212,12 @@ SETS = ("trainval", "test")
 def test_download_asks_torchvision_for_all_of_voc_2007_once(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        voc_folder,
+        localization_folder,
         "VOCDetection",
         lambda root, **options: asked.append((root, options)),
     )
     for _ in range(2):
-        folder = voc_folder.download(tmp_path / "voc")
+        folder = localization_folder.download(tmp_path / "voc")
     assert folder == tmp_path / "voc" / "VOCdevkit" / "VOC2007"
     both = [{"year": "2007", "image_set": s, "download": True} for s in SETS]
     assert asked == [(str(tmp_path / "voc"), options) for options in both]
@@ -235,7 +235,7 @@ def test_torchvision_unpacks_to_where_we_look(tmp_path, monkeypatch):
 
     place = torchvision.datasets.voc
     monkeypatch.setattr(place, "download_and_extract_archive", fetch)
-    assert (voc_folder.download(tmp_path) / "ImageSets").is_dir()
+    assert (localization_folder.download(tmp_path) / "ImageSets").is_dir()
     assert [len(md5) for _, _, md5 in fetched] == [32, 32]
     assert {url for url, _, _ in fetched} == {
         place.DATASET_YEAR_DICT[key]["url"] for key in ("2007", "2007-test")
@@ -246,9 +246,9 @@ def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
     def fails(*_, **__):
         raise RuntimeError("File not found or corrupted.")
 
-    monkeypatch.setattr(voc_folder, "VOCDetection", fails)
+    monkeypatch.setattr(localization_folder, "VOCDetection", fails)
     with pytest.raises(
         ConnectionError, match=r"fetch VOC 2007 trainval, got File.*give --data"
     ):
-        voc_folder.download(tmp_path)
+        localization_folder.download(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -10,12 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-import voc_comparison
-import voc_features
 import voc_localization
-import voc_report
-import voc_toy
-import voc_training
+from localization import comparison, features, report, toy, training
 from voc_localization import load, main
 
 CPU = torch.device("cpu")
@@ -52,7 +48,7 @@ def test_numbers_and_figures_are_written(trained, data):
     rows, columns = len(pixels) // 3, len(pixels[0]) // 4
     for panel in range(3):
         shown = pixels[:rows, panel * columns : (panel + 1) * columns]
-        for colour in (voc_report.TRUE, voc_report.PREDICTED):
+        for colour in (report.TRUE, report.PREDICTED):
             wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
             assert (abs(shown - wanted).sum(2) < 10).sum() > 50
     for part in ("val", "test"):
@@ -78,7 +74,7 @@ def test_random_features_are_called_a_baseline(trained, tmp_path, capsys):
 
 @pytest.mark.usefixtures("undrawn")
 def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
-    monkeypatch.setattr(voc_toy, "SIZES", {"train": 2, "val": 1, "test": 1})
+    monkeypatch.setattr(toy, "SIZES", {"train": 2, "val": 1, "test": 1})
     config = localise(tmp_path / "out", data=None, kind=None, cache=tmp_path, passes=1)
     assert main(config)["best_round"] >= 0
     assert len(list(tmp_path.glob("ladybirds-*/JPEGImages/*.jpg"))) == 4
@@ -87,9 +83,9 @@ def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
 def test_optimizers_are_compared_and_those_that_are_done_are_kept(
     localise, tmp_path, monkeypatch, capsys, undrawn
 ):
-    monkeypatch.setattr(voc_comparison, "SEEDS", (1, 2))
-    monkeypatch.setattr(voc_comparison, "METHODS", {"linear": ("sgd", "svrg")})
-    monkeypatch.setattr(voc_comparison, "FACTOR", 1.5)
+    monkeypatch.setattr(comparison, "SEEDS", (1, 2))
+    monkeypatch.setattr(comparison, "METHODS", {"linear": ("sgd", "svrg")})
+    monkeypatch.setattr(comparison, "FACTOR", 1.5)
     config = localise(tmp_path, compare=True, passes=2)
     result = main(config)
     with (tmp_path / "comparison.csv").open() as file:
@@ -126,7 +122,7 @@ def test_the_grid_grows_until_its_best_value_is_inside(best, localise, tmp_path)
         assert (config.optimizer, config.seed) == ("svrg", 0)
         return {"objective": abs(exponent - best)}
 
-    found = voc_comparison._tune(localise(tmp_path), "svrg", "lr", 0.5, train)
+    found = comparison._tune(localise(tmp_path), "svrg", "lr", 0.5, train)
     assert found == 0.5 * 4.0**best
     assert sorted(tried) == list(range(min(best, 0) - 1, max(best, 0) + 2))
 
@@ -134,26 +130,26 @@ def test_the_grid_grows_until_its_best_value_is_inside(best, localise, tmp_path)
 def test_what_diverges_is_not_chosen(localise, tmp_path):
     def train(config):
         if config.lr > 0.5:
-            raise voc_training.Diverged
+            raise training.Diverged
         return {"objective": 1 / config.lr}
 
-    found = voc_comparison._tune(localise(tmp_path), "sgd", "lr", 0.5, train)
+    found = comparison._tune(localise(tmp_path), "sgd", "lr", 0.5, train)
     assert found == 0.5
 
 
 @pytest.mark.parametrize("method", ["sgd", "casimir-const", "prox-linear"])
 @pytest.mark.usefixtures("undrawn")
 def test_the_convolutions_can_be_trained_too(method, localise, tmp_path, monkeypatch):
-    monkeypatch.setattr(voc_features, "LONGEST_SIDE", 160)
-    monkeypatch.setattr(voc_training, "INNER_EPOCHS", 1)
+    monkeypatch.setattr(features, "LONGEST_SIDE", 160)
+    monkeypatch.setattr(training, "INNER_EPOCHS", 1)
     options = {"finetune": True, "optimizer": method, "scores": "nonlinear"}
     name, value = ("lr", 1e-5) if method == "sgd" else ("smoothness", 1e5)
     config = localise(tmp_path, max_boxes=20, passes=1, **options, **{name: value})
     data = load(config, CPU)
-    before = voc_features.checksum(data.layers)
+    before = features.checksum(data.layers)
     voc_localization.train(config, data)
     # another run starts from the same weights
-    assert voc_features.checksum(data.layers) == before
+    assert features.checksum(data.layers) == before
     saved = torch.load(config.checkpoint, weights_only=True)
     weight = saved["network"]["features.layers.0.weight"]
     assert not torch.equal(weight, data.layers[0].weight)

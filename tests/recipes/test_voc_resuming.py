@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import checkpoint
 import voc_localization
+from runs import checkpoint
 from tests.recipes.runs import numbers
 from voc_localization import main
 

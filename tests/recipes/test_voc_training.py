@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import voc_localization
-import voc_report
+from localization import report
+from localization.training import INNER_EPOCHS, Diverged, Method, Run, Settings
 from voc_localization import load
-from voc_training import INNER_EPOCHS, Diverged, Method, Run, Settings
 
 METHODS = get_args(Method)
 STEPS = {
@@ -210,7 +210,7 @@ def test_the_weights_with_the_lowest_objective_are_reported(
         for p in run.shown.parameters():
             p.mul_(30)
     run.record(data.parts["val"])
-    result = voc_report.write(tmp_path, {}, run, data.parts, "")
+    result = report.write(tmp_path, {}, run, data.parts, "")
     assert result["best_round"] == 1
     assert run.objective() == pytest.approx(low["objective"])
     assert result["val_corloc"] == low["val_corloc"]

@@ -4,8 +4,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-import conll
-import wnut17
+from corpora import conll, wnut17
 
 FILES = {
     "wnut17train.conll": b"Tarnholm\tB-location\nsleeps\tO\n\n" * 4000,

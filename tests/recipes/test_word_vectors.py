@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import checkpoint
-import word_vectors
 from conll_ner import Config, main
+from ner import word_vectors
+from runs import checkpoint
 
 
 def test_word_vectors_are_read_by_normalised_word(vectors):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels import feature_rows_cpu as kernel
+from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features._grammar import Source, Template, shown
 from smoothsp.linear.features._strings import Tokens, derived, digest
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from smoothsp._kernels import feature_rows_cpu as kernel
+from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features._dictionary import Dictionary
 from smoothsp.linear.features._grammar import FUNCTIONS, parse, shown
 from smoothsp.linear.features._hashing import hashed_columns

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import _checks
+from smoothsp.linear import checks
 
 Weights = NDArray[np.float64]
 # psi, loss and key of an output.
@@ -87,8 +87,8 @@ class CallbackProblem:
         max_oracle: Callable[[int, Weights], Answer],
         topk_oracle: Callable[[int, Weights, int], Sequence[Answer]] | None = None,
     ) -> None:
-        self._n = _checks.count("n", n)
-        self.num_weights = _checks.count("num_weights", num_weights)
+        self._n = checks.count("n", n)
+        self.num_weights = checks.count("num_weights", num_weights)
         if not callable(max_oracle):
             raise TypeError(f"max_oracle: expected a callable, got {max_oracle!r}")
         if topk_oracle is not None and not callable(topk_oracle):
@@ -142,5 +142,5 @@ class CallbackProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = _checks.positive("lam", lam)
+        lam = checks.positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels import linear_chain_sentences as kernels
-from smoothsp._kernels.threads import run_rows
-from smoothsp.linear import _checks
-from smoothsp.linear._arrays import padded, zeros
+from smoothsp._kernels.linear import examples as kernels
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import checks
+from smoothsp.linear.arrays import padded, zeros
 from smoothsp.linear.problems import _rows
 
 Weights = NDArray[np.float64]
@@ -99,7 +99,7 @@ class ChainProblem:
             found,
             _rows.costs_of(cost, count),
             _rows.scales_of(cost_scale, len(found) - 1),
-            _checks.flag("boundaries", boundaries),
+            checks.flag("boundaries", boundaries),
         )
 
     @classmethod
@@ -136,7 +136,7 @@ class ChainProblem:
         self.labels, self.offsets = labels, offsets
         self.cost, self.cost_scale, self.boundaries = cost, cost_scale, boundaries
         self.num_labels = S = len(cost)
-        # rows of the weights as compiled loops have them: see linear_chain_scores
+        # rows of the weights as compiled loops have them: see linear.sparse_scores
         self.row_width = P = padded(S, np.float64)
         d = self.num_features
         table = np.full((S, P), -np.inf)
@@ -197,7 +197,7 @@ class ChainProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = _checks.positive("lam", lam)
+        lam = checks.positive("lam", lam)
         w = self._checked(w)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 

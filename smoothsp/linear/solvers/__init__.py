@@ -5,8 +5,8 @@ from smoothsp.linear.solvers.casimir import CasimirSVRG
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
 from smoothsp.linear.solvers.grid_search import GRID, grid_search
 from smoothsp.linear.solvers.lbfgs import LBFGS
-from smoothsp.linear.solvers.path import RegularisationPath
-from smoothsp.linear.solvers.path_solution import (
+from smoothsp.linear.solvers.path.regularisation_path import RegularisationPath
+from smoothsp.linear.solvers.path.solution import (
     GridSolution,
     PathPoint,
     PathSolution,

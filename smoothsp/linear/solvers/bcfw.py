@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import _checks
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Course, limits
-from smoothsp.linear.solvers._engines import (
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings
+from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,
     one_pass,
     start_engine,
 )
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 # The sum of stale estimates at which it is worth to look, as a share of tol.
@@ -117,25 +117,25 @@ class BCFW:
         cache_global: float = 0.01,
         warm_start: str = "primal",
     ) -> None:
-        _checks.choice("sampling", sampling, _plan.SAMPLINGS)
-        _checks.choice("steps", steps, _plan.STEPS)
-        _checks.choice("warm_start", warm_start, ("primal", "dual"))
-        cached = _checks.flag("cache", cache)
-        lower, upper = _plan.pair_of_bounds(bounds)
-        size = _checks.count("cache_size", cache_size)
-        self.plan = _plan.Plan(
-            lam=_checks.positive("lam", lam),
-            steps=_plan.STEPS.index(steps),
+        checks.choice("sampling", sampling, settings.SAMPLINGS)
+        checks.choice("steps", steps, settings.STEPS)
+        checks.choice("warm_start", warm_start, ("primal", "dual"))
+        cached = checks.flag("cache", cache)
+        lower, upper = settings.pair_of_bounds(bounds)
+        size = checks.count("cache_size", cache_size)
+        self.plan = settings.Plan(
+            lam=checks.positive("lam", lam),
+            steps=settings.STEPS.index(steps),
             cached=cached,
-            local=_checks.positive("cache_local", cache_local),
-            overall=_checks.positive("cache_global", cache_global),
-            most=size if cached else _plan.UNLIMITED,
-            averaging=_checks.flag("averaging", averaging),
+            local=checks.positive("cache_local", cache_local),
+            overall=checks.positive("cache_global", cache_global),
+            most=size if cached else settings.UNLIMITED,
+            averaging=checks.flag("averaging", averaging),
             lower=lower,
             upper=upper,
         )
-        self.lam, self.sampling, self.seed = lam, sampling, _plan.seed_of(seed)
-        self.refresh_every = _checks.count("refresh_every", refresh_every)
+        self.lam, self.sampling, self.seed = lam, sampling, settings.seed_of(seed)
+        self.refresh_every = checks.count("refresh_every", refresh_every)
         self.warm_start = warm_start
         self._enough = _HOPEFUL * tol
         self._limits = limits("BCFW", tol, max_passes, max_seconds, callback, progress)
@@ -173,7 +173,7 @@ class BCFW:
                 raise ValueError("start: expected None when there is a state to resume")
             course.load(resume, self._settings())
             engine.load(resume)
-            stream = _plan.load_stream(resume["stream"])
+            stream = settings.load_stream(resume["stream"])
             fresh = int(resume["since_refresh"])
         elif start is not None:
             start_engine(engine, start, self.plan.lam, self.warm_start)
@@ -210,7 +210,7 @@ class BCFW:
         return {
             **engine.state(),
             **course.state(self._settings()),
-            "stream": _plan.save_stream(stream),
+            "stream": settings.save_stream(stream),
             "since_refresh": np.array(fresh),
             "lam": np.array(self.plan.lam),
         }
@@ -219,6 +219,6 @@ class BCFW:
         plan = self.plan
         return (
             f"lam={plan.lam!r} sampling={self.sampling} "
-            f"steps={_plan.STEPS[plan.steps]} cache={plan.cached} "
+            f"steps={settings.STEPS[plan.steps]} cache={plan.cached} "
             f"averaging={plan.averaging} seed={self.seed}"
         )

@@ -5,14 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import _checks
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.primal_loop import State, run
+from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of
+from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import limits
-from smoothsp.linear.solvers._epoch import epoch, order_of
-from smoothsp.linear.solvers._passes import State, run
-from smoothsp.linear.solvers._surface import Loss
-from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 from smoothsp.optim import schedules
 
@@ -96,17 +96,17 @@ class CasimirSVRG:
         callback: Callback | None = None,
         progress: bool = False,
     ) -> None:
-        _checks.choice("schedule", schedule, ("const", "adapt"))
-        _checks.choice("warm_start", warm_start, WARM_STARTS)
-        self.lam = _checks.positive("lam", lam)
+        checks.choice("schedule", schedule, ("const", "adapt"))
+        checks.choice("warm_start", warm_start, WARM_STARTS)
+        self.lam = checks.positive("lam", lam)
         self.schedule, self.warm_start = schedule, warm_start
         self.loss = Loss(loss, mu, k)
-        self.smoothness = _checks.positive("smoothness", smoothness)
-        self.rate = _checks.positive("rate", rate)
-        self.kappa = None if kappa is None else _checks.positive("kappa", kappa)
-        self.inner_passes = _checks.count("inner_passes", inner_passes)
-        self.seed = _plan.seed_of(seed)
-        self.evaluate_every = _checks.count("evaluate_every", evaluate_every)
+        self.smoothness = checks.positive("smoothness", smoothness)
+        self.rate = checks.positive("rate", rate)
+        self.kappa = None if kappa is None else checks.positive("kappa", kappa)
+        self.inner_passes = checks.count("inner_passes", inner_passes)
+        self.seed = engines_settings.seed_of(seed)
+        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         self._limits = limits(
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels import linear_chain_bcfw as kernels
-from smoothsp.linear import _checks
+from smoothsp._kernels.linear import frank_wolfe as kernels
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.budget import Course, limits
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import Course, limits
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 Floats = NDArray[np.float64]
@@ -96,8 +96,8 @@ class BatchFrankWolfe:
         progress: bool = False,
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
-        self.lam = _checks.positive("lam", lam)
-        self._bounds = _plan.pair_of_bounds(bounds)
+        self.lam = checks.positive("lam", lam)
+        self._bounds = engines_settings.pair_of_bounds(bounds)
         self._limits = limits(
             "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
         )
@@ -125,7 +125,7 @@ class BatchFrankWolfe:
                 "problem: expected a ChainProblem, MulticlassProblem or "
                 f"CallbackProblem, got {type(problem).__name__}"
             )
-        lower, upper = _plan.box(self._bounds, problem.num_weights)
+        lower, upper = engines_settings.box(self._bounds, problem.num_weights)
         v, ell, lam, n = np.zeros(problem.num_weights), 0.0, self.lam, len(problem)
         course, settings = Course(self._limits), f"batch Frank-Wolfe lam={self.lam!r}"
         if resume is not None:

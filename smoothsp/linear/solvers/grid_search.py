@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear import _checks
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._walk import Manner, Walk
-from smoothsp.linear.solvers.path_solution import GridSolution, PathPoint
+from smoothsp.linear.solvers.path.pieces import Manner, Walk
+from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
 # 2^15 down to 2^-15
 GRID = tuple(2.0**k for k in range(15, -16, -1))
@@ -77,12 +77,12 @@ def grid_search(
     >>> [point.lam for point in grid.points], grid.points[1].gap <= 0.1
     ([1.0, 0.1], True)
     """
-    _checks.choice("warm_start", warm_start, _STARTS)
-    _checks.positive("tol", tol)
-    _checks.count("max_passes", max_passes)
-    _checks.flag("progress", progress)
-    limit = _plan.seconds_of(max_seconds)
-    values = sorted((_checks.positive("lams", lam) for lam in lams), reverse=True)
+    checks.choice("warm_start", warm_start, _STARTS)
+    checks.positive("tol", tol)
+    checks.count("max_passes", max_passes)
+    checks.flag("progress", progress)
+    limit = settings.seconds_of(max_seconds)
+    values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
     manner = Manner(sampling, steps, cache, seed, refresh_every)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import _checks
+from smoothsp.linear import checks
+from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.line_search import Reached, advance
+from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers._course import Course, limits
-from smoothsp.linear.solvers._line_search import Reached, advance
-from smoothsp.linear.solvers._surface import Loss
-from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 State = dict[str, NDArray[Any]]
@@ -71,10 +71,10 @@ class LBFGS:
         callback: Callback | None = None,
         progress: bool = False,
     ) -> None:
-        self.lam = _checks.positive("lam", lam)
-        _checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
-        self.loss = Loss(loss, _checks.positive("mu", mu), k)
-        self.memory = _checks.count("memory", memory)
+        self.lam = checks.positive("lam", lam)
+        checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
+        self.loss = Loss(loss, checks.positive("mu", mu), k)
+        self.memory = checks.count("memory", memory)
         self._limits = limits(
             "L-BFGS", tol, max_passes, max_seconds, callback, progress
         )

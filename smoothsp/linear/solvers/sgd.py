@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels import linear_chain_sgd as kernel
-from smoothsp.linear import _checks
+from smoothsp._kernels.linear import sgd as kernel
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines.callback_loops import PlainSteps
+from smoothsp.linear.engines.callback_objective import CallbackSurface
+from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.primal_loop import State, Stepper, run
+from smoothsp.linear.engines.which_objective import surface_for
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._callback_descent import PlainSteps
-from smoothsp.linear.solvers._callback_surface import CallbackSurface
-from smoothsp.linear.solvers._course import limits
-from smoothsp.linear.solvers._passes import State, Stepper, run
-from smoothsp.linear.solvers._surface import Loss, Surface
-from smoothsp.linear.solvers._surfaces import surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 DECAYS = ("step", "constant", "inverse-sqrt", "pegasos")
@@ -105,17 +105,17 @@ class SGD:
         callback: Callback | None = None,
         progress: bool = False,
     ) -> None:
-        _checks.choice("decay", decay, DECAYS)
-        _checks.choice("averaging", averaging, AVERAGES)
-        _checks.choice("sampling", sampling, ("permutation", "uniform"))
-        self.lam = _checks.positive("lam", lam)
+        checks.choice("decay", decay, DECAYS)
+        checks.choice("averaging", averaging, AVERAGES)
+        checks.choice("sampling", sampling, ("permutation", "uniform"))
+        self.lam = checks.positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = _checks.positive("rate", rate)
+        self.rate = checks.positive("rate", rate)
         self.decay, self.averaging, self.sampling = decay, averaging, sampling
-        self.period = _checks.positive("period", period)
-        self.average_after = int(_checks.at_least_zero("average_after", average_after))
-        self.seed = _plan.seed_of(seed)
-        self.evaluate_every = _checks.count("evaluate_every", evaluate_every)
+        self.period = checks.positive("period", period)
+        self.average_after = int(checks.at_least_zero("average_after", average_after))
+        self.seed = engines_settings.seed_of(seed)
+        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(
                 f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a"
@@ -176,7 +176,7 @@ class SGD:
 
 
 class _Steps:
-    """The iterate and the average, in the form of ``linear_chain_sgd``."""
+    """The iterate and the average, in the form of ``linear.sgd``."""
 
     def __init__(self, solver: SGD, surface: Surface) -> None:
         self.solver, self.surface = solver, surface

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import _checks
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.primal_loop import State, run
+from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of
+from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import CallbackProblem, ChainProblem
-from smoothsp.linear.solvers import _plan
-from smoothsp.linear.solvers._course import limits
-from smoothsp.linear.solvers._epoch import epoch, order_of
-from smoothsp.linear.solvers._passes import State, run
-from smoothsp.linear.solvers._surface import Loss
-from smoothsp.linear.solvers._surfaces import AnySurface, surface_for
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 
@@ -73,15 +73,15 @@ class SVRG:
         callback: Callback | None = None,
         progress: bool = False,
     ) -> None:
-        self.lam = _checks.positive("lam", lam)
+        self.lam = checks.positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = _checks.positive("rate", rate)
+        self.rate = checks.positive("rate", rate)
         if self.rate * self.lam >= 1:
             raise ValueError(
                 f"rate: expected less than 1 / lam = {1 / self.lam:.3g}, got {rate}"
             )
-        self.seed = _plan.seed_of(seed)
-        self.evaluate_every = _checks.count("evaluate_every", evaluate_every)
+        self.seed = engines_settings.seed_of(seed)
+        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         self._limits = limits("SVRG", tol, max_passes, max_seconds, callback, progress)
 
     def solve(

@@ -14,7 +14,7 @@ from smoothsp._kernels.circuits import Rows
 from smoothsp._kernels.circuits.cpu import best as best_cpu
 from smoothsp._kernels.circuits.cpu import faults
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
-from smoothsp._kernels.threads import run_rows
+from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.rooms import room
 from smoothsp.oracles._circuits.topology import Topology

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smoothsp.oracles import _checks
 from smoothsp.oracles._circuits import questions
 from smoothsp.oracles._circuits.doors import (
     check_outputs,
@@ -18,6 +17,7 @@ from smoothsp.oracles._circuits.doors import (
 )
 from smoothsp.oracles._circuits.questions import Asked
 from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._questions import checks
 
 Self = TypeVar("Self", bound="CircuitStructure")
 
@@ -157,7 +157,7 @@ class CircuitStructure:
 
     def _several(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs, -1 where a row has none."""
-        y = _checks.integers("y", y, self._main.device)
+        y = checks.integers("y", y, self._main.device)
         B = len(self._main)
         outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
         expected = (B, *outputs.shape[1:2], *self.shape)
@@ -199,9 +199,9 @@ class CircuitStructure:
         Loss-augmented: its ``decode`` is the loss-augmented decoding.
         """
         name, main = next(iter(self._own.items()))
-        cost = _checks.potentials("cost", cost).to(main.dtype)
-        _checks.same_device("cost", cost, main.device)
-        _checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
+        cost = checks.potentials("cost", cost).to(main.dtype)
+        checks.same_device("cost", cost, main.device)
+        checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
         other = self._like({**self._own, name: main + cost}, self._common)
         check_values(other, "cost", only=name)
         return other
@@ -231,7 +231,7 @@ class CircuitStructure:
         name, main = next(iter(self._own.items()))
         words = f"the shape of {name}"
         size = tuple(main.shape)
-        allowed = _checks.bool_mask("allowed", allowed, size, words, main.device)
+        allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
         kept = main.masked_fill(~allowed, -torch.inf)
         other = self._like({**self._own, name: kept}, self._common)
         check_values(other, "allowed", only=name)

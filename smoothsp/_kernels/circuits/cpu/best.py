@@ -5,7 +5,7 @@ from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
-from smoothsp._kernels.simd import larger, load, span, store, where_below
+from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

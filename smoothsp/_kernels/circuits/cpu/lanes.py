@@ -4,8 +4,8 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from smoothsp._kernels.simd import load, span, splat, store
-from smoothsp._kernels.simd_parts import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd import load, span, splat, store
+from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
 
 
 @register_jitable

@@ -12,7 +12,7 @@ from numba import njit, types
 from numba.core import config
 from numba.extending import intrinsic, register_jitable
 
-from smoothsp._kernels.simd import (
+from smoothsp._kernels.vectors.simd import (
     call,
     fma,
     larger,
@@ -22,7 +22,7 @@ from smoothsp._kernels.simd import (
     store,
     where_below,
 )
-from smoothsp._kernels.simd_exp import CONSTANTS, exp, exponent, mantissa
+from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exp, exponent, mantissa
 
 LN2 = math.log(2)
 

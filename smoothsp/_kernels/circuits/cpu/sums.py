@@ -16,8 +16,8 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
     put_number,
 )
-from smoothsp._kernels.simd import fma, larger, load, span, store, where_below
-from smoothsp._kernels.simd_compare import differ
+from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
+from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,0 +1,115 @@
+"""Sentences of ``conll_linear.py``: tokens with their columns, tags, chain problems."""
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import unseen_labels
+from corpora import conll, toy_corpus
+from smoothsp.linear.features import Templates
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.metrics import span_f1
+
+COLUMNS = ("word", "pos", "chunk")
+# a window of words, and what files of four columns tell besides
+PAPER = ("word[-2..2]", "pos", "chunk", "bias")
+RICH = (
+    *(f"{source}[-2..2]" for source in ("word", "lower(word)", "shape(word)")),
+    *(f"{source}[-2..2]" for source in ("pos", "chunk")),
+    "prefix(word, 1..4)",
+    "suffix(word, 1..4)",
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Tokens of sentences, one string a column, and their tags."""
+
+    tokens: list[list[tuple[str, ...]]]
+    tags: list[list[str]]
+
+    @property
+    def width(self) -> int:
+        """Strings of a token."""
+        return len(self.tokens[0][0])
+
+
+@dataclass(frozen=True)
+class Task:
+    """Chains to train on, chains held out, and names of the labels of both."""
+
+    train: ChainProblem
+    other: ChainProblem
+    labels: list[str]
+    tags: list[list[str]]
+
+    def f1(self, w: np.ndarray) -> float:
+        """Exact-span F1 of the sentences held out, in percent."""
+        found = iter([self.labels[j] for j in self.other.decode(w)])
+        predicted = [[next(found) for _ in tags] for tags in self.tags]
+        return 100 * span_f1(self.tags, predicted)[2]
+
+    @property
+    def checksum(self) -> str:
+        """Of all that a run depends on."""
+        total = 0
+        for problem in (self.train, self.other):
+            for array in (problem.indices, problem.values, problem.labels):
+                total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
+            total = zlib.crc32(problem.offsets.tobytes(), total)
+        return f"{total:08x}"
+
+
+def load(folder: Path | None) -> tuple[Split, Split]:
+    """Training and development sentences."""
+    if folder is None:
+        corpus = toy_corpus.make(train=300, dev=150, test=1, scheme="BIO")
+        parts = (corpus.train, corpus.dev)
+        first, second = (
+            Split([[(w,) for w in s.words] for s in part], [s.tags for s in part])
+            for part in parts
+        )
+        return first, second
+    files = conll.find_splits(folder)
+    return columns_of(files.train), columns_of(files.dev)
+
+
+def columns_of(path: Path) -> Split:
+    """Sentences of a file with all columns but that of the tags."""
+    sentences = conll.read(path)
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    fields = [line.split() for line in lines]
+    rows = iter([f for f in fields if f and f[0] != "-DOCSTART-"])
+    tokens = [[tuple(next(rows)[:-1]) for _ in s.words] for s in sentences]
+    return Split(tokens, [s.tags for s in sentences])
+
+
+def usable(templates: tuple[str, ...], split: Split) -> list[str]:
+    """Those whose column there is."""
+    missing = COLUMNS[split.width :]
+    return [t for t in templates if not t.startswith(tuple(missing) or ("?",))]
+
+
+def task_of(
+    names: tuple[str, ...], train: Split, dev: Split, hashing: int | None = None
+) -> Task:
+    """Training and development sentences with one numbering of features and tags."""
+    columns = COLUMNS[: train.width]
+    templates = Templates(usable(names, train), columns, hashing=hashing)
+    labels = sorted({tag for tags in train.tags for tag in tags})
+    number = {tag: n for n, tag in enumerate(labels)}
+    unseen_labels.warn("dev", (tag for tags in dev.tags for tag in tags), labels)
+    matrices = templates.fit_transform(train.tokens), templates.transform(dev.tokens)
+    found = []
+    for matrix, split in zip(matrices, (train, dev), strict=True):
+        # what stands in for a tag that training lacks is never scored
+        flat = [number.get(tag, 0) for tags in split.tags for tag in tags]
+        lengths = [len(tags) for tags in split.tags]
+        found.append(
+            ChainProblem(
+                matrix, np.array(flat), lengths=lengths, num_labels=len(labels)
+            )
+        )
+    return Task(found[0], found[1], labels, dev.tags)

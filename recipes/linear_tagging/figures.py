@@ -1,0 +1,142 @@
+"""Figures of ``conll_linear.py``: solvers side by side, and their settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from linear_tagging.methods import STUDIES, Method
+from linear_tagging.report import Row, grouped
+from runs import checkpoint
+
+COLOURS = {
+    "BCFW": "#2a6f97",
+    "SGD": "#d1661f",
+    "SVRG": "#4f772d",
+    "Casimir-SVRG-const": "#9c2f6f",
+    "Casimir-SVRG-adapt": "#222222",
+}
+GREY = "#777777"
+DASHES = ("-", "--", "-.", ":")
+AXES = {"calls": "oracle calls a sentence", "seconds": "seconds, without evaluations"}
+# what is off the scale is no part of the comparison
+LARGEST = 3.0
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) -> None:
+    """F less its lower bound above, F1 below, for each c.
+
+    ``above`` is how far from the bound F is known to be: below it no gap tells what of
+    it is the solver's, and what the bound's.
+    """
+    cs = sorted(above)
+    figure = Figure(figsize=(3.5 * len(cs) + 0.6, 6.4), layout="constrained")
+    panels = figure.subplots(2, len(cs), squeeze=False)
+    for (c, _), some in grouped(rows).items():
+        colour = COLOURS[some[0]["method"]]
+        column = panels[:, cs.index(c)]
+        draw(column[0], curve(some, key, "gap"), colour, label=some[0]["method"])
+        draw(column[1], curve(some, key, "F1"), colour)
+    for c, column in zip(cs, panels.T, strict=True):
+        mine = [row for row in rows if row["c"] == c]
+        column[0].axhline(above[c], color=GREY, ls=":", lw=1)
+        column[0].set_title(f"λ = {c:g} / n", fontsize=10)
+        logarithmic(column[0], [row["gap"] for row in mine] + [above[c]])
+        best = max(row["F1"] for row in mine)
+        column[1].set_ylim(best - 9, best + 0.7)
+        column[1].set_xlabel(AXES[key])
+        for panel in column:
+            tidy(panel)
+            if key == "seconds":
+                panel.set_xscale("log")
+                panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    panels[0, 0].set_ylabel("F less its lower bound")
+    panels[1, 0].set_ylabel("span F1, held out (%)")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    save(figure, path)
+
+
+def settings(path: Path, rows: list[Row], studies: Sequence[str]) -> None:
+    """F less its lower bound: a row a study, a column each solver and c."""
+    studies = [name for name in studies if name != "solvers"]
+    cs = sorted({row["c"] for row in rows})
+    families = [list(dict.fromkeys(m.family for m in STUDIES[s])) for s in studies]
+    across = max(len(found) for found in families) * len(cs)
+    figure = Figure(
+        figsize=(3.4 * across + 0.6, 2.9 * len(studies)), layout="constrained"
+    )
+    panels = figure.subplots(len(studies), across, squeeze=False)
+    for study, found, line in zip(studies, families, panels, strict=True):
+        for panel in line[len(found) * len(cs) :]:
+            panel.set_visible(False)
+        for n, family in enumerate(found):
+            for m, c in enumerate(cs):
+                mine = [r for r in rows if (r["study"], r["c"]) == (study, c)]
+                methods = [x for x in STUDIES[study] if x.family == family]
+                panel = line[n * len(cs) + m]
+                one(panel, mine, methods)
+                panel.set_title(f"{family}, λ = {c:g} / n", fontsize=9)
+        line[0].set_ylabel(f"{study}\nF less its lower bound")
+    for panel in panels[-1]:
+        panel.set_xlabel(AXES["calls"])
+    save(figure, path)
+
+
+def one(panel: Axes, rows: list[Row], methods: list[Method]) -> None:
+    """The settings of a solver: from its colour to a paler one."""
+    pale = np.linspace(0.0, 0.6, len(methods))
+    for method, share, dash in zip(methods, pale, DASHES, strict=False):
+        colour = tuple(np.array(to_rgb(COLOURS[method.family])) * (1 - share) + share)
+        some = [row for row in rows if row["method"] == method.name]
+        line = curve(some, "calls", "gap")
+        draw(panel, line, colour, ls=dash, label=method.setting)
+    logarithmic(panel, [row["gap"] for row in rows])
+    panel.legend(fontsize=7, frameon=False)
+    tidy(panel)
+
+
+def draw(panel: Axes, line: Curve, colour: Any, **style: Any) -> None:
+    x, mean, spread = line
+    panel.plot(x, mean, color=colour, lw=1.5, **style)
+    # a band to below zero has no place on a logarithmic axis
+    low = np.maximum(mean - spread, mean / 10)
+    panel.fill_between(x, low, mean + spread, color=colour, alpha=0.18, lw=0)
+
+
+def curve(rows: list[Row], key: str, name: str) -> Curve:
+    """Mean and standard deviation over seeds, look by look, until a run diverges."""
+    at: dict[float, list[Row]] = {}
+    for row in rows:
+        at.setdefault(row["calls"], []).append(row)
+    kept: list[list[Row]] = []
+    for here in at.values():
+        whole = len(here) == len(next(iter(at.values())))
+        if not whole or not np.isfinite([row["F"] for row in here]).all():
+            break
+        kept.append(here)
+    x = [np.mean([row[key] for row in here]) for here in kept]
+    values = [[row[name] for row in here] for here in kept]
+    mean = [np.mean(some) for some in values]
+    return np.array(x), np.array(mean), np.array([np.std(some) for some in values])
+
+
+def logarithmic(panel: Axes, values: list[float]) -> None:
+    sound = [value for value in values if np.isfinite(value) and value > 0]
+    panel.set_yscale("log")
+    panel.set_ylim(min(sound) / 1.4, min(max(sound), LARGEST) * 1.3)
+
+
+def tidy(panel: Axes) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.3)
+
+
+def save(figure: Figure, path: Path) -> None:
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=100))

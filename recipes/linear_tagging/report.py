@@ -1,0 +1,74 @@
+"""Tables and CSV of ``conll_linear.py``."""
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runs import checkpoint
+
+Row = dict[str, Any]
+FIELDS = ("study", "method", "c", "seed", "calls", "seconds", "F", "gap", "F1")
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    """All rows as CSV."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
+
+
+def table(rows: list[Row]) -> str:
+    """How the runs ended, as Markdown: mean and standard deviation over seeds."""
+    lines = [
+        "| c | method | calls | s | F | gap | F1 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (c, method), some in grouped(rows).items():
+        last = final(some)
+        if not np.isfinite([row["F"] for row in last]).all():
+            lines.append(f"| {c:g} | {method} | diverges | | | | |")
+            continue
+        seconds = np.mean([row["seconds"] for row in last])
+        cells = [spread(last, name, 4) for name in ("F", "gap")]
+        cells.append(spread(last, "F1", 2))
+        lines.append(
+            f"| {c:g} | {method} | {last[0]['calls']:g} | {seconds:.1f} |"
+            f" {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
+def spread(rows: list[Row], name: str, digits: int) -> str:
+    values = [row[name] for row in rows]
+    mean = f"{np.mean(values):.{digits}f}"
+    return f"{mean} ± {np.std(values):.{digits}f}" if len(values) > 1 else mean
+
+
+def ends(rows: list[Row]) -> dict[str, float]:
+    """Means over seeds at the last looks."""
+    return {
+        f"{method}, c = {c:g}: {name}": float(np.mean([row[name] for row in last]))
+        for (c, method), some in grouped(rows).items()
+        for last in [final(some)]
+        for name in ("F", "gap", "F1")
+    }
+
+
+def final(rows: list[Row]) -> list[Row]:
+    """The last row of each seed."""
+    return list({row["seed"]: row for row in rows}.values())
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[float, str], list[Row]]:
+    """Rows of each c and method, by c, methods in the order in which they were run."""
+    found: dict[tuple[float, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["c"], row["method"]), []).append(row)
+    # stable
+    return dict(sorted(found.items(), key=lambda item: item[0][0]))

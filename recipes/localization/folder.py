@@ -1,0 +1,242 @@
+"""Images with boxes in the layout of Pascal VOC: read, checked, downloaded.
+
+``ImageSets/Main/train.txt`` and ``val.txt`` (and ``test.txt`` if it is there) name
+images, one a line; ``JPEGImages`` holds them, ``Annotations`` an XML file for each.
+"""
+
+import math
+import os
+import urllib.error
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree.ElementTree import Element, ParseError
+
+import numpy as np
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import parse
+from PIL import Image, UnidentifiedImageError
+from torchvision.datasets import VOCDetection
+from tqdm import tqdm
+
+from runs import checkpoint
+
+Box = tuple[float, float, float, float]
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+class BadFile(ValueError):
+    """One image or annotation that cannot be used; names the file."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image with exactly one box of the class that is looked for.
+
+    The box is x1, y1, x2, y2 in pixels from the upper left corner, of which x2 and y2
+    are the first ones outside.
+    """
+
+    name: str
+    image: Path
+    box: Box
+
+
+@dataclass
+class Folder:
+    """What was read of a folder."""
+
+    lists: dict[str, list[Example]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    without: int = 0
+    several: int = 0
+
+    def summary(self, kind: str) -> str:
+        """How many images there are, and what was left out."""
+        counts = ", ".join(f"{len(own)} {part}" for part, own in self.lists.items())
+        lines = [f"images with one {kind}: {counts}"]
+        lines.append(f"left out: {self.without} without, {self.several} with several")
+        if self.skipped:
+            lines.append(f"skipped {len(self.skipped)} bad files or boxes:")
+            lines += [f"  {message}" for message in self.skipped]
+        return "\n".join(lines)
+
+
+def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
+    """The images that have exactly one box of the class ``kind``, list by list.
+
+    What is wrong with a file is an error, or with ``skip_bad`` a line in ``skipped``: a
+    bad box of another class costs that box only, anything else the whole image.
+    """
+    main = folder / "ImageSets" / "Main"
+    if not main.is_dir():
+        raise FileNotFoundError(
+            f"{folder}: expected a folder in Pascal VOC layout, found no {main}"
+        )
+    found, seen = Folder(), Counter[str]()
+    for part in ("train", "val", "test"):
+        path = main / f"{part}.txt"
+        if part == "test" and not path.exists():
+            continue
+        found.lists[part] = _read_list(path, kind, found, seen, skip_bad)
+    if not seen[kind]:
+        there = ", ".join(f"{name} ({n})" for name, n in seen.most_common())
+        raise ValueError(
+            f"class: {kind!r} never occurs in {folder / 'Annotations'}; the classes"
+            f" there are {there or 'none'}"
+        )
+    for part, examples in found.lists.items():
+        if not examples:
+            raise ValueError(
+                f"{main / f'{part}.txt'}: expected images with exactly one box of class"
+                f" {kind!r}, got none"
+            )
+    return found
+
+
+def _read_list(
+    path: Path, kind: str, found: Folder, seen: Counter[str], skip_bad: bool
+) -> list[Example]:
+    def bad(error: BadFile) -> None:
+        if not skip_bad:
+            raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
+        found.skipped.append(str(error))
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: expected a list of images, one name a line, got {error}"
+        ) from error
+    examples = []
+    bar = tqdm(lines, f"reading {path.name}", leave=False, disable=None)
+    for number, line in enumerate(bar, 1):
+        if not line.strip():
+            continue
+        name = line.split()[0]
+        try:
+            image, annotation = _files(path.parents[2], name, f"{path}:{number}")
+            boxes = _boxes(annotation, kind, bad)
+            seen.update(boxes.keys())
+            own = boxes.get(kind, [])
+            found.without += not own
+            found.several += len(own) > 1
+            if len(own) == 1:
+                examples.append(Example(name, image, _inside(own[0], image)))
+        except BadFile as error:
+            bad(error)
+    return examples
+
+
+def _files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
+    annotation = folder / "Annotations" / f"{name}.xml"
+    images = [folder / "JPEGImages" / f"{name}{suffix}" for suffix in SUFFIXES]
+    image = next((path for path in images if path.is_file()), None)
+    if image is None or not annotation.is_file():
+        missing = annotation if image else images[0]
+        raise BadFile(f"{place}: expected the files of {name!r}, found no {missing}")
+    return image, annotation
+
+
+def _boxes(
+    path: Path, kind: str, bad: Callable[[BadFile], None]
+) -> dict[str, list[Box]]:
+    """Boxes by class. Those of ``kind`` have to be right."""
+    try:
+        # nothing outside the file is fetched, and no entity is expanded
+        root = parse(path, forbid_dtd=True).getroot()
+    except (ParseError, DefusedXmlException, UnicodeError, LookupError) as error:
+        raise BadFile(
+            f"{path}: expected plain XML without a document type, got {error!r}"
+        ) from error
+    boxes: dict[str, list[Box]] = {}
+    for number, thing in enumerate(root.iter("object"), 1):
+        name = (thing.findtext("name") or "").strip()
+        try:
+            boxes.setdefault(name, []).append(_box(thing))
+        except ValueError as error:
+            who = f"object {number} ({name or 'without a name'})"
+            found = BadFile(f"{path}: {who}: {error}")
+            if name == kind:
+                raise found from None
+            bad(found)
+    return boxes
+
+
+def _box(thing: Element) -> Box:
+    corners = []
+    for corner in CORNERS:
+        text = thing.findtext(f"bndbox/{corner}")
+        try:
+            corners.append(float(text or ""))
+        except ValueError:
+            corners.append(math.nan)
+        if not math.isfinite(corners[-1]):
+            raise ValueError(f"expected a number as {corner}, got {text!r}")
+    left, top, right, bottom = corners
+    if right <= left or bottom <= top:
+        state = "inverted" if right < left or bottom < top else "empty"
+        raise ValueError(
+            f"expected a box with an area, got an {state} one from ({left:g}, {top:g})"
+            f" to ({right:g}, {bottom:g})"
+        )
+    # VOC counts pixels from 1 and the last ones belong to the box
+    return left - 1, top - 1, right, bottom
+
+
+def _inside(box: Box, image: Path) -> Box:
+    height, width = read_image(image).shape[:2]
+    left, top = max(box[0], 0), max(box[1], 0)
+    right, bottom = min(box[2], width), min(box[3], height)
+    if right <= left or bottom <= top:
+        raise BadFile(
+            f"{image}: expected a box inside the image of {width} x {height} pixels,"
+            f" got {box}"
+        )
+    return left, top, right, bottom
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Pixels ``(height, width, 3)``, red first, as the file has them."""
+    try:
+        with Image.open(path) as image:
+            # not turned by what the camera noted: the boxes are not either
+            return np.asarray(image.convert("RGB"))
+    except (
+        UnidentifiedImageError,
+        Image.DecompressionBombError,
+        OSError,
+        SyntaxError,
+        ValueError,
+    ) as error:
+        raise BadFile(
+            f"{path}: expected an image, got a file that does not decode ({error})"
+        ) from error
+
+
+def cache_folder() -> Path:
+    """``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "smoothsp" / "voc"
+
+
+def download(folder: Path) -> Path:
+    """VOC 2007 below ``folder``, through torchvision, which checks its sums."""
+    unpacked = folder / "VOCdevkit" / "VOC2007"
+    whole = folder / "complete"
+    if whole.exists():
+        return unpacked
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("trainval", "test"):
+        try:
+            VOCDetection(str(folder), year="2007", image_set=part, download=True)
+        except (urllib.error.URLError, OSError, RuntimeError) as error:
+            raise ConnectionError(
+                f"download: expected to fetch VOC 2007 {part}, got {error}. Try again,"
+                " or fetch it on a machine with a network and give --data"
+                f" {unpacked.relative_to(folder)}"
+            ) from error
+    checkpoint.write(whole, lambda sink: sink.write(b"VOC 2007\n"))
+    return unpacked

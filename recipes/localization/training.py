@@ -1,0 +1,286 @@
+"""Training of the localiser: one round of an optimizer after another."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+from tqdm import tqdm
+
+from localization.images import Images
+from smoothsp.losses import L2, StructuralHinge
+from smoothsp.metrics import average_precision, corloc
+from smoothsp.optim import (
+    SVRG,
+    CasimirSVRG,
+    ProxLinear,
+    SubgradientLR,
+    weighted_average,
+)
+from smoothsp.oracles import Multiclass
+
+Method = Literal[
+    "sgd",
+    "sgd-sqrt",
+    "sgd-inv",
+    "svrg",
+    "casimir-const",
+    "casimir-adapt",
+    "prox-linear",
+]
+TOP_K = 10
+INNER_EPOCHS = 5
+# by what is trained and optimizer; a folder of images may want others: --compare
+TUNED: dict[tuple[str, str], dict[str, float]] = {
+    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
+    ("linear", "sgd-sqrt"): {"lr": 2**-8},
+    ("linear", "sgd-inv"): {"lr": 2**-4},
+    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
+    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
+    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
+    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
+    ("nonlinear", "sgd"): {"lr": 2**-8},
+    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
+    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
+    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
+    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
+    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
+    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
+    ("convolutions", "sgd"): {"lr": 2**-12},
+    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
+    ("convolutions", "sgd-inv"): {"lr": 2**-10},
+    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
+    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
+    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
+    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
+}
+
+
+class Diverged(ValueError):
+    """The scores are not finite any more."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an optimizer needs to know; what it does not use is None."""
+
+    method: Method
+    decay: float
+    averaged: bool
+    lr: float | None = None
+    t_0: int | None = None
+    smoothness: float | None = None
+    mu: float | None = None
+
+
+class Run:
+    """A network, and all that training changes."""
+
+    def __init__(
+        self, network: nn.Module, train: Images, settings: Settings, seed: int
+    ) -> None:
+        self.network, self.train, self.settings = network, train, settings
+        self.seed = seed
+        self.device = next(network.parameters()).device
+        smoothing = L2(settings.mu, TOP_K) if settings.mu else None
+        self.hinge, self.max_hinge = StructuralHinge(smoothing), StructuralHinge()
+        self.optimizer = self._optimizer(smoothing)
+        self.scheduler = self.average = None
+        if settings.method.startswith("sgd"):
+            kind = {"sgd-sqrt": "inverse-sqrt", "sgd-inv": "inverse"}
+            default = "step" if settings.t_0 else "constant"
+            kind = kind.get(settings.method, default)
+            self.scheduler = SubgradientLR(self.optimizer, kind, settings.t_0)
+        if settings.averaged:
+            self.average = AveragedModel(network, avg_fn=weighted_average)
+        self.calls = dict.fromkeys(("iterate", "snapshot", "full", "objective"), 0.0)
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+        self.seconds = 0.0
+        self.exact: float | None = None
+        self.mu: float | None = None
+
+    def _optimizer(self, smoothing: L2 | None) -> torch.optim.Optimizer:
+        s = self.settings
+        params = self.network.parameters()
+        shared = {
+            "weight_decay": s.decay,
+            "generator": torch.Generator().manual_seed(self.seed),
+        }
+        if s.method == "svrg":
+            return SVRG(params, s.lr, **shared)
+        if s.method == "casimir-const":
+            return CasimirSVRG.const(
+                params,
+                smoothness=s.smoothness,
+                num_batches=len(self.train),
+                smoothing=smoothing,
+                **shared,
+            )
+        if s.method == "casimir-adapt":
+            return CasimirSVRG.adapt(params, s.lr, smoothing=smoothing, **shared)
+        if s.method == "prox-linear":
+            return ProxLinear(
+                self.network,
+                s.lr,
+                smoothness=s.smoothness,
+                smoothing=smoothing,
+                epochs=INNER_EPOCHS,
+                **shared,
+            )
+        return torch.optim.SGD(params, s.lr, weight_decay=s.decay)
+
+    @property
+    def shown(self) -> nn.Module:
+        """The network that is evaluated: with averaged weights where they are."""
+        return self.average.module if self.average else self.network
+
+    @property
+    def passes(self) -> float:
+        """Calls of an inference oracle per image, without those of full gradients."""
+        return (self.calls["iterate"] + self.calls["snapshot"]) / len(self.train)
+
+    @property
+    def images_a_round(self) -> int:
+        """How many times an image is looked at."""
+        per_image = {"prox-linear": 3 * INNER_EPOCHS + 2, "svrg": 3}
+        per_image |= {"casimir-const": 3, "casimir-adapt": 3}
+        return len(self.train) * per_image.get(self.settings.method, 1)
+
+    def round(self) -> None:
+        """An epoch; with prox-linear, an outer iteration."""
+        number = len(self.history)
+        generator = torch.Generator().manual_seed(1000 * self.seed + number)
+        start, numbers = self._clock(), list(range(len(self.train)))
+        model, exact = self.network, []
+        self.mu = self.hinge.smoothing.mu if self.hinge.smoothing else None
+        self.network.train()
+        with tqdm(
+            total=self.images_a_round, desc=f"round {number}", leave=False, disable=None
+        ) as bar:
+
+            def ask(hinge: StructuralHinge, image: int) -> Tensor:
+                bar.update()
+                return hinge(*self._question(model, self.train, image))
+
+            def closure(image: int) -> Tensor:
+                loss = ask(self.hinge, image)
+                loss.backward()
+                if self.hinge.exact is not None:
+                    exact.append(self.hinge.exact)
+                return loss
+
+            if isinstance(self.optimizer, ProxLinear):
+                model = self.optimizer.model
+                self.optimizer.step(closure, numbers, partial(ask, self.max_hinge))
+            elif isinstance(self.optimizer, SVRG):
+                self.optimizer.epoch(closure, numbers)
+            else:
+                for image in torch.randint(
+                    len(numbers), (len(numbers),), generator=generator
+                ).tolist():
+                    self.optimizer.zero_grad()
+                    closure(image)
+                    self.optimizer.step()
+                    self.scheduler.step()
+                    if self.average:
+                        self.average.update_parameters(self.network)
+                self.calls["iterate"] += len(numbers)
+        self.calls.update(getattr(self.optimizer, "oracle_calls", {}))
+        self.seconds += self._clock() - start
+        self.exact = float(torch.cat(exact).double().mean()) if exact else None
+
+    def _clock(self) -> float:
+        """Seconds; of computing, where one thread does it all and others may wait."""
+        if self.device.type == "cpu" and torch.get_num_threads() == 1:
+            return time.process_time()
+        return time.perf_counter()
+
+    def _question(
+        self, model: nn.Module, images: Images, number: int
+    ) -> tuple[Multiclass, Tensor, None, Tensor]:
+        """Structure, label, weight and costs of one image."""
+        inputs = (x.to(self.device).float() for x in images.inputs(number))
+        label = torch.tensor([images.labels[number]], device=self.device)
+        cost = images.cost(number).to(self.device)
+        scores = model(*inputs)
+        if not scores.isfinite().all():
+            step = "Raise --smoothness" if self.settings.smoothness else "Lower --lr"
+            raise Diverged(
+                f"{self.settings.method}: the weights diverged in round"
+                f" {len(self.history)}. {step}"
+            )
+        return Multiclass(scores), label, None, cost
+
+    @torch.no_grad()
+    def objective(self) -> float:
+        """Mean hinge without smoothing, and the regulariser, of what is shown."""
+        self.shown.eval()
+        total = 0.0
+        for number in range(len(self.train)):
+            question = self._question(self.shown, self.train, number)
+            total += float(self.max_hinge(*question))
+        squares = sum(float(p.square().sum()) for p in self.shown.parameters())
+        return total / len(self.train) + self.settings.decay / 2 * squares
+
+    @torch.no_grad()
+    def predict(self, images: Images, count: int = 1) -> list[tuple[Tensor, Tensor]]:
+        """Scores and numbers of the ``count`` best candidates of each image."""
+        self.shown.eval()
+        found = []
+        for number in range(len(images)):
+            structure = self._question(self.shown, images, number)[0]
+            values, ys, valid = structure.decode_topk(count)
+            found.append((values[valid].cpu(), ys[valid].cpu()))
+        return found
+
+    def evaluate(self, images: Images) -> dict[str, float]:
+        """CorLoc, and average precision with the scores as confidence."""
+        found = self.predict(images)
+        iou = [
+            float(overlap[int(ys[0])])
+            for overlap, (_, ys) in zip(images.overlaps, found, strict=True)
+        ]
+        confidence = [float(values[0]) for values, _ in found]
+        return {"corloc": corloc(iou), "ap": average_precision(iou, confidence)}
+
+    def record(self, val: Images) -> dict[str, Any]:
+        """Evaluate, remember the weights if they are the best so far."""
+        row = {
+            "round": len(self.history),
+            "passes": self.passes,
+            "oracle_calls": int(self.calls["iterate"] + self.calls["snapshot"]),
+            "further_calls": int(self.calls["full"] + self.calls["objective"]),
+            "seconds": self.seconds,
+            "objective": self.objective(),
+            "exact": self.exact,
+            "mu": self.mu,
+        }
+        row |= {f"val_{name}": x for name, x in self.evaluate(val).items()}
+        lowest = min((r["objective"] for r in self.history), default=torch.inf)
+        if row["objective"] < lowest:
+            state = self.shown.state_dict()
+            self.best = {name: value.clone() for name, value in state.items()}
+        self.history.append(row)
+        return row
+
+    def state(self) -> dict[str, Any]:
+        parts = {"network": self.network, "optimizer": self.optimizer}
+        parts |= {"scheduler": self.scheduler, "average": self.average}
+        state = {name: part.state_dict() for name, part in parts.items() if part}
+        return state | {
+            "history": self.history,
+            "best": self.best,
+            "calls": self.calls,
+            "seconds": self.seconds,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name in ("network", "optimizer", "scheduler", "average"):
+            if name in state:
+                getattr(self, name).load_state_dict(state[name])
+        for name in ("history", "best", "calls", "seconds"):
+            setattr(self, name, state[name])

@@ -1,0 +1,48 @@
+"""Results of single fits, kept in a file from which a stopped run goes on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from runs import checkpoint
+
+Cell = dict[str, Any]
+
+
+class Cells:
+    """A dictionary that is in its file, whole, after each fit."""
+
+    def __init__(self, path: Path, settings: dict[str, Any], resume: bool) -> None:
+        self.path, self.settings = path, settings
+        self._cells: dict[str, Cell] = {}
+        if not resume:
+            return
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"resume: expected a run to continue, found no {path}. Start it without"
+                " --resume, or give its folder with --out"
+            )
+        try:
+            saved = json.loads(path.read_text())
+            began, self._cells = saved["settings"], saved["cells"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path}: expected the cells of this recipe, got another file: {error}"
+            ) from error
+        if began != settings:
+            raise ValueError(
+                f"resume: expected {began} as in the run to continue ({path}), got"
+                f" {settings}"
+            )
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._cells
+
+    def __getitem__(self, key: str) -> Cell:
+        return self._cells[key]
+
+    def keep(self, key: str, cell: Cell) -> None:
+        """Add one, and write all."""
+        self._cells[key] = cell
+        text = json.dumps({"settings": self.settings, "cells": self._cells}, indent=1)
+        checkpoint.write(self.path, lambda sink: sink.write(text.encode()))

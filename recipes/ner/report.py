@@ -1,0 +1,117 @@
+"""Tables, the figure and the numbers of ``conll_ner.py``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from seqeval.metrics import classification_report
+from seqeval.scheme import IOB2
+
+from corpora.conll import Splits, convert
+from ner.look_up import look_up_baseline
+from runs import checkpoint
+
+BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#777777"
+
+
+def write(
+    folder: Path,
+    settings: dict[str, Any],
+    splits: Splits,
+    history: list[dict[str, Any]],
+    taggings: dict[str, list[list[str]]],
+) -> dict[str, float]:
+    """Print the tables, write the figure and all numbers; the chief ones come back."""
+    best = max(history, key=lambda row: row["dev_f1"])
+    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
+    tables = {}
+    for name, guess in taggings.items():
+        part = splits.dev if name == "dev" else splits.test or []
+        gold = [s.tags for s in part]
+        model = by_type(gold, guess)
+        look_up = by_type(gold, look_up_baseline(splits.train, part))
+        tables[name] = {"model": model, "look_up": look_up}
+        print(f"\n{table(name, model, look_up)}")
+        chief = ("precision", "recall", "f1")
+        result |= {f"{name}_{key}": model["all"][key] for key in chief}
+        result[f"{name}_look_up_f1"] = look_up["all"]["f1"]
+    figure = folder / "learning_curve.png"
+    learning_curve(figure, history, result["dev_look_up_f1"])
+    content = {"settings": settings, "history": history, "result": result} | tables
+    text = json.dumps(content, indent=2) + "\n"
+    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text.encode()))
+    print(f"\nbest epoch {best['epoch']}; see {figure} and metrics.json beside it")
+    return result
+
+
+def by_type(
+    gold: list[list[str]], predicted: list[list[str]]
+) -> dict[str, dict[str, float]]:
+    """Precision, recall, F1 and number of spans, of each type and of ``all``."""
+    as_bio = [
+        [convert(tags, "BIO", "BIOES") for tags in side] for side in (gold, predicted)
+    ]
+    report = classification_report(
+        *as_bio, mode="strict", scheme=IOB2, output_dict=True, zero_division=0
+    )
+    names = [*sorted(name for name in report if not name.endswith(" avg")), "micro avg"]
+    return {
+        "all" if name == "micro avg" else name: {
+            "precision": float(report[name]["precision"]),
+            "recall": float(report[name]["recall"]),
+            "f1": float(report[name]["f1-score"]),
+            "spans": int(report[name]["support"]),
+        }
+        for name in names
+    }
+
+
+def table(
+    title: str,
+    scores: dict[str, dict[str, float]],
+    look_up: dict[str, dict[str, float]],
+) -> str:
+    heads = ("precision", "recall", "F1", "spans", "look-up F1")
+    width = 2 + max(map(len, [title, *scores]))
+    lines = [f"{title:<{width}}" + "".join(f"{head:>12}" for head in heads)]
+    for name, row in scores.items():
+        other = look_up.get(name, {"f1": 0.0})["f1"]
+        shares = [row["precision"], row["recall"], row["f1"], other]
+        cells = [f"{100 * share:.2f}" for share in shares]
+        cells.insert(3, str(row["spans"]))
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+    return "\n".join(lines)
+
+
+def learning_curve(path: Path, history: list[dict[str, float]], look_up: float) -> None:
+    """Loss and F1 on the development sentences, pass by pass."""
+    epochs = [row["epoch"] for row in history]
+    scores = [100 * row["dev_f1"] for row in history]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    loss, f1 = figure.subplots(1, 2)
+    loss.plot(epochs, [row["loss"] for row in history], "o-", color=BLUE)
+    loss.set(xlabel="epoch", ylabel="training loss per sentence", yscale="log")
+    loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter(NullFormatter())
+    f1.plot(epochs, scores, "o-", color=BLUE, label="model")
+    f1.axhline(100 * look_up, color=GREY, ls="--", label="word look-up")
+    f1.plot(epochs[best], scores[best], "o", ms=10, mfc="none", color=ORANGE)
+    f1.annotate(
+        f"{scores[best]:.2f}",
+        (epochs[best], scores[best]),
+        xytext=(0, -16),
+        textcoords="offset points",
+        ha="center",
+        color=ORANGE,
+    )
+    f1.set(xlabel="epoch", ylabel="span F1, development set (%)")
+    f1.legend(loc="center right", frameon=False)
+    for axes in (loss, f1):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=150))

@@ -1,0 +1,133 @@
+"""Training of the tagger of ``conll_ner.py``: one epoch after another."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from tqdm import tqdm
+
+from ner.features import Corpus
+from ner.network import Tagger
+
+BATCH = 32
+RATE, WINDOW_RATE = 2e-3, 2e-2
+LONGEST_GRADIENT = 5.0
+AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
+
+
+class Run:
+    """A model, and all that training changes."""
+
+    def __init__(self, model: Tagger) -> None:
+        self.model = model
+        # What is evaluated and saved is a running average of the weights: steadier
+        # than the weights themselves, and what makes the perceptron usable.
+        self.average = AveragedModel(model, multi_avg_fn=_average)
+        # A move, even to where it is, lays the copied LSTM out in one piece for cuDNN.
+        self.average.module.emissions.to(model.device)
+        self.dense = torch.optim.AdamW(
+            model.dense_parameters(),
+            RATE,
+            betas=(0.9, 0.99),
+            weight_decay=0,
+            fused=True,
+        )
+        self.window = torch.optim.Adagrad(
+            [model.emissions.window.weight],
+            WINDOW_RATE,
+            initial_accumulator_value=1e-3,
+        )
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "dense": self.dense.state_dict(),
+            "window": self.window.state_dict(),
+            "history": self.history,
+            "best": self.best,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name in ("model", "average", "dense", "window"):
+            getattr(self, name).load_state_dict(state[name])
+        self.history, self.best = state["history"], state["best"]
+
+    def epoch(
+        self, criterion: nn.Module, corpus: Corpus, seed: int, epochs: int
+    ) -> dict[str, Any]:
+        """One pass over the corpus: its mean loss, and how often top-k was exact."""
+        epoch = len(self.history) + 1
+        # Chance depends on seed and epoch only, so that a resumed run, which begins
+        # with a whole epoch, needs no saved generator.
+        seed_all(seed, epoch)
+        self.model.train()
+        batches = corpus.shuffled(BATCH)
+        step, steps = (epoch - 1) * len(batches), epochs * len(batches)
+        total, exact = 0.0, []
+        bar = tqdm(batches, f"epoch {epoch}/{epochs}", leave=False, disable=None)
+        for sentences in bar:
+            # One epoch of warm-up; linearly down to zero.
+            self._set_rate(min(1, (step + 1) / len(batches)) * (1 - step / steps))
+            loss = self._step(criterion, corpus, sentences)
+            step += 1
+            if step % AVERAGE_EVERY == 0 or step == steps:
+                self.average.update_parameters(self.model)
+            total += loss * len(sentences)
+            if getattr(criterion, "exact", None) is not None:
+                exact.append(criterion.exact)
+        fraction = float(torch.cat(exact).double().mean()) if exact else None
+        return {"epoch": epoch, "loss": total / len(corpus), "exact": fraction}
+
+    def keep_if_best(self, row: dict[str, Any]) -> None:
+        """Append a row of the history; remember the weights if its F1 is a record."""
+        if row["dev_f1"] > max((r["dev_f1"] for r in self.history), default=-1.0):
+            weights = self.average.module.state_dict()
+            self.best = {name: value.clone() for name, value in weights.items()}
+        self.history.append(row)
+
+    def _step(self, criterion: nn.Module, corpus: Corpus, sentences: Tensor) -> float:
+        batch = corpus.batch(sentences)
+        emissions = self.model(batch)
+        loss = self.model.head.loss(emissions, batch.tags, batch.mask, loss=criterion)
+        self.dense.zero_grad()
+        self.window.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.dense_parameters(), LONGEST_GRADIENT)
+        self.dense.step()
+        # Said aloud, or PyTorch warns that it does not check its own optimizer.
+        with torch.sparse.check_sparse_tensor_invariants(False):
+            self.window.step()
+        return loss.item()
+
+    def _set_rate(self, factor: float) -> None:
+        self.dense.param_groups[0]["lr"] = RATE * factor
+        self.window.param_groups[0]["lr"] = WINDOW_RATE * factor
+
+
+def _average(averages: Any, weights: Any, count: Tensor) -> None:
+    # Short at first, so that the initial weights are soon forgotten.
+    decay = min(AVERAGE_DECAY, (1 + int(count)) / (10 + int(count)))
+    get_ema_multi_avg_fn(decay)(averages, weights, count)
+
+
+def seed_all(seed: int, epoch: int) -> None:
+    sequence = np.random.SeedSequence([seed, epoch])
+    torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+
+
+def tag(model: Tagger, corpus: Corpus, labels: list[str]) -> list[list[str]]:
+    """The best tags of each sentence."""
+    model.eval()
+    found: list[list[str]] = [[] for _ in range(len(corpus))]
+    with torch.no_grad():
+        for sentences in corpus.in_order_of_length(64):
+            batch = corpus.batch(sentences)
+            tags = model.head.decode(model(batch), batch.mask).tags
+            for sentence, row in zip(sentences.tolist(), tags.tolist(), strict=True):
+                found[sentence] = [labels[t] for t in row if t >= 0]
+    return found

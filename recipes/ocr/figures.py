@@ -1,0 +1,113 @@
+"""Figures of ``ocr_words.py``: gaps of the variants, cost of paths and grids."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ocr.runs import COURSES, SOLVERS, VARIANTS
+from runs import checkpoint
+from smoothsp.linear.solvers import GRID
+
+ORANGE, BLUE, GREY = "#d1661f", "#2a6f97", "#777777"
+# of paths and grids, in the order of COURSES
+COLOURS = ("#2a6f97", "#57a5d1", "#d1661f", "#3c8d53", "#777777")
+# where curves of several seeds are compared
+STEPS = 200
+# a gap of 0 has no place on a logarithmic axis
+TINY = 1e-16
+Row = dict[str, Any]
+
+
+def gaps(path: Path, rows: list[Row], lams: Sequence[float], tol: float) -> None:
+    """Gap against passes of the oracle, and against seconds; a column a lambda."""
+    figure = Figure(figsize=(4.4 * len(lams) + 0.4, 7.6), layout="constrained")
+    panels = figure.subplots(2, len(lams), squeeze=False)
+    for column, lam in zip(panels.T, lams, strict=True):
+        for panel, place, name in zip(
+            column, (1, 2), ("oracle calls / n", "seconds"), strict=True
+        ):
+            for variant in VARIANTS:
+                mine = [
+                    np.array(row["history"])[:, [place, 3]]
+                    for row in rows
+                    if (row["variant"], row["lam"]) == (str(variant), lam)
+                ]
+                curve(panel, mine, variant)
+            panel.axhline(tol, color=GREY, ls=":", lw=1)
+            panel.set(xscale="log", yscale="log", xlabel=name, ylabel="duality gap")
+            panel.set_title(f"lambda = {lam:g}", fontsize=10)
+            tidy(panel)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+    )
+    save(figure, path)
+
+
+def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
+    """The median over seeds of the least gap so far, and the range around it."""
+    first = max(run[0, 0] for run in runs)
+    last = max(max(run[-1, 0] for run in runs), first * (1 + 1e-9))
+    x = np.geomspace(first, last, STEPS)
+    known = []
+    for run in runs:
+        least = np.minimum.accumulate(run[:, 1])
+        y = np.interp(np.log(x), np.log(run[:, 0]), np.log(np.maximum(least, TINY)))
+        known.append(np.exp(y))
+    y = np.median(known, axis=0)
+    colour = BLUE if variant.cache else ORANGE
+    panel.plot(
+        x,
+        y,
+        color=colour,
+        ls="-" if variant.sampling == "gap" else "--",
+        marker="o" if variant.steps == "pairwise" else "s",
+        markevery=(0.05, 0.2),
+        ms=5,
+        mfc="white",
+        lw=1.4,
+        label=str(variant),
+    )
+    if len(runs) > 1:
+        low, high = np.min(known, axis=0), np.max(known, axis=0)
+        panel.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
+def courses(path: Path, rows: list[Row]) -> None:
+    """Cost to get down to each lambda, and errors there."""
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for row in rows:
+        points = np.array(row["points"])
+        style = {
+            "color": COLOURS[COURSES.index(row["course"])],
+            "ls": "-" if row["solver"] == str(SOLVERS[0]) else "--",
+            "lw": 1.4,
+        }
+        label = f"{row['course']}, {row['solver']}"
+        lams, errors = points[:, 0], row["errors"]
+        panels[0].plot(lams, points[:, 1], label=label, **style)
+        panels[1].plot(lams, points[:, 2], **style)
+        panels[2].plot(GRID[: len(errors)], errors, **style)
+    names = ("oracle calls / n so far", "seconds so far", "wrong letters, held out (%)")
+    for panel, name in zip(panels, names, strict=True):
+        panel.set(xscale="log", xlabel="lambda", ylabel=name)
+        panel.set_xlim(GRID[0] * 2, GRID[-1] / 2)
+        tidy(panel)
+    for panel in panels[:2]:
+        panel.set_yscale("log")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def tidy(panel: Axes) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.3)
+
+
+def save(figure: Figure, path: Path) -> None:
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))

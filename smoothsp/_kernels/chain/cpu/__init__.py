@@ -1,0 +1,1 @@
+"""Chains on the CPU: sums, best and k best outputs, samples, faults."""

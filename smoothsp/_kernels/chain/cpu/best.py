@@ -1,0 +1,127 @@
+"""Max-product on chains: the best output, and the K best.
+
+All sums are float64 and run in time order, ``(a + transition) + emission``, as in
+``given_outputs.score``. Rounding is monotone, so the score of a decoded output is never
+below that of any other output, to the last bit. Where transitions are shared,
+only prefix scores are kept: which state they came from is asked again, on the way back,
+of the states that the best output visits.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.chain.cpu.best_in_lanes import viterbi_in_lanes
+from smoothsp._kernels.chain.cpu.best_over_states import (
+    ROWS,
+    best_labels,
+    load_rows,
+    padded_states,
+    score_prefixes,
+    score_prefixes_of_edges,
+    tables,
+)
+from smoothsp._kernels.chain.cpu.best_steps import cache_lines
+from smoothsp._kernels.chain.cpu.k_best import k_best, workspace
+from smoothsp._kernels.compilation import kernel
+
+# Fewer rows leave too many lanes idle; with more states, rows pad little.
+ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12
+
+
+@kernel
+def viterbi(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    order,
+    gold,
+    cost,
+    labels,
+    value,
+):
+    """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
+
+    For the rows ``order[first:last]``; ``order`` sorts all rows, longest first.
+    ``cost`` is added, in float64, to every emission but those of the labels
+    gold[B, T], which are not looked at where it is 0. Ties go to the lower state, from
+    the end backwards. A row without positions has value 0.
+    """
+    B, T, S = emissions.shape
+    if shared and B >= ROWS_FOR_LANES and S < STATES_FOR_LANES:
+        viterbi_in_lanes(
+            first, last, emissions, transitions, start, end, steps, lengths, order,
+            gold, cost, labels, value,
+        )  # fmt: skip
+        return
+    size = min(ROWS, last - first) * T * padded_states(S)
+    alpha = cache_lines(size)
+    back = cache_lines(0 if shared else size)
+    head, moves, columns = tables(transitions, start, end, shared)
+    paths = labels.reshape(B, 1, T)
+    for group in range(first, last, ROWS):
+        rows = order[group : min(group + ROWS, last)]
+        load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha)
+        if shared:
+            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+        else:
+            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
+        best_labels(S, steps, lengths, rows, shared, alpha, columns, back, paths, value)
+
+
+@kernel
+def viterbi_topk(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    order,
+    labels,
+    valid,
+):
+    """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
+
+    For the rows ``order[first:last]``. Ties go to the lower state, so the K best are a
+    prefix of the K + 1 best. Outputs that score -inf are not listed.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    eq. (19); not by their algorithm 2 but by that of ``ranking``.
+    """
+    B, T, S = emissions.shape
+    P = padded_states(S)
+    size = min(ROWS, last - first) * T * P
+    alpha = cache_lines(size)
+    back = cache_lines(0 if shared else size)
+    head, moves, columns = tables(transitions, start, end, shared)
+    value = np.empty(B, np.float64)
+    space = workspace(T, S, P, labels.shape[1])
+    parts = (emissions, transitions, steps, shared)
+    for group in range(first, last, ROWS):
+        rows = order[group : min(group + ROWS, last)]
+        load_rows(emissions, steps, lengths, rows, steps, 0.0, head, alpha)
+        if shared:
+            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+        else:
+            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
+        best_labels(
+            S, steps, lengths, rows, shared, alpha, columns, back, labels, value
+        )
+        for q in range(len(rows)):
+            b = rows[q]
+            valid[b] = False
+            if lengths[b] > 0 and not value[b] > -np.inf:
+                labels[b] = -1
+                continue
+            valid[b, 0] = True
+            k_best(
+                b, lengths[b], alpha, q * T * P, P, parts, columns, space, labels, valid
+            )

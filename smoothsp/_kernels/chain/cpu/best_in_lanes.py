@@ -1,0 +1,169 @@
+"""The best outputs of chains of few states, one sequence per lane of a vector.
+
+For shared transitions. The sums are those of ``chain.cpu.best``, in float64 and in time
+order. With the largest sums go the states that they came from, as numbers in lanes.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.vectors.lane_rows import gather
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    get,
+    larger,
+    load,
+    put,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+
+# Rows of a group: lanes of a vector of float64.
+L = 8
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def viterbi_in_lanes(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    order,
+    gold,
+    cost,
+    labels,
+    value,
+):
+    """Fill labels[B, T] with a maximiser, and value[B] with its score.
+
+    ``cost`` is added to every emission but those of the labels gold[B, T].
+    """
+    T, S = emissions.shape[1], emissions.shape[2]
+    move = np.empty(S * S, np.float64)
+    for i in range(S):
+        for j in range(S):
+            move[i * S + j] = transitions[0, 0, i, j]
+    # two rows of prefix scores in turn; emissions, overwritten by where from
+    prefixes = np.empty((2 * S + 1) * L, np.float64)
+    block = np.empty(T * S * L + L * L + L, np.float64)
+    row, zeros = np.empty(T * S, emissions.dtype), np.zeros(L)
+    for group in range(first, last, L):
+        rows = order[group : min(group + L, last)]
+        gather(emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block)
+        if cost != 0:
+            _add_cost(emissions, steps, lengths, rows, gold, cost, block)
+        _best_labels(
+            move, start, end, steps, lengths, rows, prefixes, block, labels, value
+        )
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _best_labels(
+    move, start, end, steps, lengths, rows, prefixes, block, labels, value
+):  # fmt: skip
+    T, S = steps.shape[1], len(start)
+    N = lengths[rows[0]]
+    alpha, weights = aligned(prefixes), aligned(block)
+    state = np.empty(L, np.int64)
+    for b in rows:
+        if lengths[b] < T:
+            labels[b] = -1
+        value[b] = 0
+    live = len(rows)
+    while live > 0 and lengths[rows[live - 1]] == 0:
+        live -= 1
+    for n in range(N):
+        o = n % 2 * S * L
+        if n == 0:
+            for s in range(S):
+                head = splat(np.float64(start[s]))
+                store(alpha, s * L, head + load(weights, s * L))
+        else:
+            _step(alpha, S * L - o, o, move, S, weights, n * S * L)
+        while live > 0 and lengths[rows[live - 1]] == n + 1:
+            live -= 1
+            j = 0
+            best = -np.inf
+            for s in range(S):
+                reach = get(alpha, o + s * L + live) + end[s]
+                if reach > best:
+                    best = reach
+                    j = s
+            state[live] = j
+            value[rows[live]] = best
+    for n in range(N - 1, -1, -1):
+        while live < len(rows) and lengths[rows[live]] > n:
+            live += 1
+        for x in range(live):
+            b = rows[x]
+            j = state[x]
+            labels[b, steps[b, n]] = j
+            if n > 0:
+                state[x] = int(get(weights, (n * S + j) * L + x))
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
+    S, N = emissions.shape[2], lengths[rows[0]]
+    weights = aligned(block)
+    added = splat(cost)
+    for p in range(0, N * S * L, L):
+        store(weights, p, load(weights, p) + added)
+    for n in range(N):
+        for x in range(len(rows)):
+            b = rows[x]
+            if n < lengths[b]:
+                t = steps[b, n]
+                y = gold[b, t]
+                put(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _step(alpha, o, p, move, S, weights, e):
+    """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
+
+    alpha' is at offset o, alpha at p and w at e. Tiles of three columns.
+    """
+    zero = splat(0.0)
+    j = 0
+    while j + 3 <= S:
+        v = load(alpha, o)
+        y0 = v + splat_at(move, j)
+        y1 = v + splat_at(move, j + 1)
+        y2 = v + splat_at(move, j + 2)
+        k0 = k1 = k2 = zero
+        for i in range(1, S):
+            v = load(alpha, o + i * L)
+            here = splat(float(i))
+            m = i * S + j
+            w = v + splat_at(move, m)
+            k0, y0 = where_below(y0, w, here, k0), larger(w, y0)
+            w = v + splat_at(move, m + 1)
+            k1, y1 = where_below(y1, w, here, k1), larger(w, y1)
+            w = v + splat_at(move, m + 2)
+            k2, y2 = where_below(y2, w, here, k2), larger(w, y2)
+        _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
+        _finish(alpha, p + (j + 1) * L, y1, weights, e + (j + 1) * L, k1)
+        _finish(alpha, p + (j + 2) * L, y2, weights, e + (j + 2) * L, k2)
+        j += 3
+    while j < S:
+        y0 = load(alpha, o) + splat_at(move, j)
+        k0 = zero
+        for i in range(1, S):
+            w = load(alpha, o + i * L) + splat_at(move, i * S + j)
+            k0 = where_below(y0, w, splat(float(i)), k0)
+            y0 = larger(w, y0)
+        _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
+        j += 1
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _finish(alpha, p, y, weights, e, k):
+    store(alpha, p, y + load(weights, e))
+    store(weights, e, k)

@@ -1,0 +1,211 @@
+"""What is wrong with the values of a chain, if anything.
+
+One pass looks for what is not finite: ``0 x`` is 0 for finite x, else NaN. Only where
+it finds something is each value looked at.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.simd import fma, load, splat, store
+
+# Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.
+FINE, EMISSION, TRANSITION, START, END, INFEASIBLE = range(6)
+
+
+@kernel
+def find_fault(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    fault,
+):
+    """Fill fault[5] with the first NaN or +inf that is read, or row without an output.
+
+    Reachability packs 64 states into a word, so a step costs S^2 / 64, not S^2.
+    """
+    B, T, S = emissions.shape
+    fault[:] = -1
+    fault[0] = FINE
+    lanes = np.empty(16, emissions.dtype)
+    flat = emissions.reshape(-1)
+    moves = transitions.reshape(-1)
+    finite = _all_finite(start, 0, S, lanes) and _all_finite(end, 0, S, lanes)
+    if shared:
+        finite &= _all_finite(moves, 0, S * S, lanes)
+    if not finite:
+        _look_at_ends(start, end, fault)
+        if shared and fault[0] == FINE:
+            _look_at_moves(transitions, 0, 0, -1, -1, fault)
+        if fault[0] != FINE:
+            return
+    # with finite emissions and shared moves, the length tells whether an output exists
+    fine_length = np.full(T + 1, finite)
+    open_moves = np.zeros((S, (S + 63) // 64), np.uint64)
+    if shared and not finite:
+        _open_moves(transitions, 0, 0, open_moves)
+    for b in range(B):
+        N = lengths[b]
+        if N == 0:
+            continue
+        sound = True
+        begin, last = steps[b, 0], steps[b, N - 1]
+        if last - begin == N - 1:
+            o = (b * T + begin) * S
+            sound &= _all_finite(flat, o, N * S, lanes)
+            if not shared:
+                o = (b * (T - 1) + begin) * S * S
+                sound &= _all_finite(moves, o, (N - 1) * S * S, lanes)
+        else:
+            for n in range(N):
+                t = steps[b, n]
+                sound &= _all_finite(flat, (b * T + t) * S, S, lanes)
+                if not shared and n > 0:
+                    o = (b * (T - 1) + t - 1) * S * S
+                    sound &= _all_finite(moves, o, S * S, lanes)
+        if sound and fine_length[N]:
+            continue
+        if shared and finite:
+            _open_moves(transitions, 0, 0, open_moves)
+        _look_at_row(b, emissions, transitions, steps, lengths, shared, fault)
+        if fault[0] == FINE:
+            _look_for_output(
+                b, emissions, transitions, start, end, steps, lengths, shared,
+                open_moves, fault,
+            )  # fmt: skip
+        if fault[0] != FINE:
+            return
+        fine_length[N] |= shared and sound
+
+
+@njit(error_model="numpy")
+def _all_finite(flat, first, size, lanes):
+    """Whether ``flat[first : first + size]`` is finite; lanes is scratch."""
+    dtype = flat.dtype.type
+    L = 64 // flat.itemsize
+    zero = splat(dtype(0))
+    a = zero
+    b = zero
+    x = first
+    end = first + size
+    while x + 2 * L <= end:
+        a = fma(load(flat, x), zero, a)
+        b = fma(load(flat, x + L), zero, b)
+        x += 2 * L
+    store(lanes, 0, a + b)
+    total = dtype(0)
+    for lane in range(L):
+        total += lanes[lane]
+    while x < end:
+        total += flat[x] * dtype(0)
+        x += 1
+    return total == 0
+
+
+@njit(error_model="numpy")
+def _look_at_ends(start, end, fault):
+    for s in range(len(start)):
+        if not start[s] < np.inf:
+            fault[0] = START
+            fault[4] = s
+            return
+        if not end[s] < np.inf:
+            fault[0] = END
+            fault[3] = s
+            return
+
+
+@njit(error_model="numpy")
+def _look_at_moves(transitions, p, q, row, step, fault):
+    S = transitions.shape[2]
+    for i in range(S):
+        for j in range(S):
+            if not transitions[p, q, i, j] < np.inf:
+                fault[0] = TRANSITION
+                fault[1] = row
+                fault[2] = step
+                fault[3] = i
+                fault[4] = j
+                return
+
+
+@njit(error_model="numpy")
+def _look_at_row(b, emissions, transitions, steps, lengths, shared, fault):
+    for n in range(lengths[b]):
+        t = steps[b, n]
+        for s in range(emissions.shape[2]):
+            if not emissions[b, t, s] < np.inf:
+                fault[0] = EMISSION
+                fault[1] = b
+                fault[2] = t
+                fault[4] = s
+                return
+    if shared:
+        return
+    for n in range(1, lengths[b]):
+        t = steps[b, n]
+        _look_at_moves(transitions, b, t - 1, b, t - 1, fault)
+        if fault[0] != FINE:
+            return
+
+
+@njit(error_model="numpy")
+def _open_moves(transitions, p, q, open_moves):
+    """Set bit j of row i where j may follow i."""
+    one = np.uint64(1)
+    open_moves[:] = 0
+    for i in range(len(open_moves)):
+        for j in range(len(open_moves)):
+            if transitions[p, q, i, j] > -np.inf:
+                open_moves[i, j >> 6] |= one << np.uint64(j & 63)
+
+
+@njit(error_model="numpy")
+def _look_for_output(
+    b,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    open_moves,
+    fault,
+):
+    S, W = open_moves.shape
+    reach = np.zeros(W, np.uint64)
+    grown = np.zeros(W, np.uint64)
+    one = np.uint64(1)
+    for n in range(lengths[b]):
+        t = steps[b, n]
+        if n > 0 and not shared:
+            _open_moves(transitions, b, t - 1, open_moves)
+        for w in range(W):
+            grown[w] = 0
+        for s in range(S):
+            if n == 0:
+                if start[s] > -np.inf:
+                    grown[s >> 6] |= one << np.uint64(s & 63)
+            elif (reach[s >> 6] >> np.uint64(s & 63)) & one:
+                for w in range(W):
+                    grown[w] |= open_moves[s, w]
+        for s in range(S):
+            if emissions[b, t, s] == -np.inf or (
+                n == lengths[b] - 1 and end[s] == -np.inf
+            ):
+                grown[s >> 6] &= ~(one << np.uint64(s & 63))
+        empty = True
+        for w in range(W):
+            reach[w] = grown[w]
+            empty &= grown[w] == 0
+        if empty:
+            fault[0] = INFEASIBLE
+            fault[1] = b
+            fault[2] = t
+            return

@@ -1,0 +1,231 @@
+"""The k best outputs of one chain, by lazy enumeration.
+
+A cell (n, j) lists the best prefixes of n + 1 labels that end in state j, best first;
+cell N lists whole outputs, as if a last step N followed. An entry of a list extends an
+entry of a cell one step earlier. A Viterbi pass has told the best of every cell. The
+next one of a cell is worked out only where the next output may use it: the entry
+extended last gives way to its own successor, and the best of what the states offer is
+chosen again. So an output costs a walk along the one before.
+
+The method is known as recursive enumeration of the k shortest paths.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.chain.cpu.best_steps import (
+    V,
+    cache_lines,
+    countdown,
+    place_of_max,
+)
+from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_below
+from smoothsp._kernels.vectors.simd_parts import max_of
+
+# An entry: the state before, the entry before (-1: the best there, not looked up yet),
+# the next of its list, and the room where its cell keeps what each state offers.
+STATE, BEFORE, NEXT, ROOM = range(4)
+# For NEXT: not asked yet, and no more.
+UNKNOWN, NONE = -1, -2
+# The last output, step by step: entries, their states, and the states of second offers.
+ENTRY, LABEL, OTHER = range(3)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def workspace(T, S, P, K):
+    """Scratch of ``k_best`` for chains of up to T steps."""
+    cells = min(T * S, K * T)
+    entries = cells + K * (T + 1)
+    first = np.full(T * S, -1, np.int32)
+    opened = np.empty(cells, np.int64)
+    value = np.empty(entries, np.float64)
+    links = np.empty((entries, 4), np.int32)
+    # of each state what it offers, then the entries that offer
+    offers = cache_lines((cells + 1) * 2 * P)
+    path = np.empty((3, T + 1), np.int64)
+    others = np.empty(T + 1, np.float64)
+    return first, opened, value, links, offers, path, others
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
+    """Fill labels[b, 1:, T] with the best outputs of row b but one, and valid[b, 1:].
+
+    labels[b, 0] holds the best, which exists. ``alpha[o + n P + s]`` is the score of
+    the best prefix of n + 1 labels that ends in s, -inf in padding. ``parts`` are
+    (emissions, transitions, steps, shared), ``columns`` those of the shared transitions
+    and then ``end``, all padded to P; or room for one and then ``end``. Sums run in
+    time order. Ties go to the lower state, so the K best are a prefix of the K + 1
+    best. Outputs that score -inf are not listed. Time O(K N S).
+    """
+    emissions, transitions, steps, shared = parts
+    first, opened, value, links, offers, path, others = space
+    T, S = emissions.shape[1], emissions.shape[2]
+    K = labels.shape[1]
+    valid[b, 1:] = False
+    if N < T:
+        labels[b, 1:] = -1
+    if N == 0 or K == 1:
+        return
+    numbers = countdown()
+    down = load(numbers, 0)
+    before = -1
+    for n in range(N + 1):
+        # the best output, one entry a step
+        j = S
+        if n < N:
+            j = labels[b, 0, steps[b, n]]
+            value[n] = alpha[o + n * P + j]
+            first[n * S + j] = n
+            opened[n] = n * S + j
+        links[n, STATE] = before
+        links[n, BEFORE] = n - 1
+        links[n, NEXT] = UNKNOWN if n > 0 else NONE
+        links[n, ROOM] = -1
+        path[ENTRY, n] = n
+        path[LABEL, n] = before = j
+    used = N + 1
+    cells = N
+    rooms = 0
+    for k in range(1, K):
+        used, rooms = _advance(
+            b, N, used, rooms, alpha, o, P, emissions, transitions, steps, shared,
+            columns, value, links, offers, path, others, down,
+        )  # fmt: skip
+        entry = links[path[ENTRY, N], NEXT]
+        if entry == NONE:
+            labels[b, k:] = -1
+            break
+        valid[b, k] = True
+        path[ENTRY, N] = entry
+        for n in range(N - 1, -1, -1):
+            j = links[entry, STATE]
+            labels[b, k, steps[b, n]] = j
+            before = links[entry, BEFORE]
+            if before < 0:
+                before = first[n * S + j]
+                if before < 0:
+                    # the list of this cell begins, with its best prefix
+                    before = used
+                    used += 1
+                    first[n * S + j] = before
+                    opened[cells] = n * S + j
+                    cells += 1
+                    value[before] = alpha[o + n * P + j]
+                    links[before, BEFORE] = -1
+                    links[before, NEXT] = NONE
+                    links[before, ROOM] = -1
+                    if n > 0:
+                        p = _column(b, n, j, P, transitions, steps, shared, columns)
+                        q = o + (n - 1) * P
+                        i = place_of_max(alpha, q, columns, p, S, P, down)
+                        links[before, STATE] = i
+                        links[before, NEXT] = UNKNOWN
+                links[entry, BEFORE] = before
+            path[ENTRY, n] = before
+            path[LABEL, n] = j
+            entry = before
+    for c in range(cells):
+        first[opened[c]] = -1
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _column(b, n, j, P, transitions, steps, shared, columns):
+    """Offset of the transitions into state j at step n, or of ``end`` at step N."""
+    if shared:
+        return j * P
+    S = transitions.shape[2]
+    if j == S:
+        return P
+    for i in range(S):
+        columns[i] = transitions[b, steps[b, n] - 1, i, j]
+    return 0
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _advance(
+    b, N, used, rooms, alpha, o, P, emissions, transitions, steps, shared,
+    columns, value, links, offers, path, others, down,
+):  # fmt: skip
+    """Add the entries of the next output, if any, to those of the path.
+
+    Returns how many entries and rooms are used.
+    """
+    # down to the first cell after one whose successor is known, or that has none
+    depth = N
+    while links[path[ENTRY, depth - 1], NEXT] == UNKNOWN:
+        depth -= 1
+    # what other states offer does not depend on the successors: no step waits
+    for n in range(depth, N + 1):
+        entry = path[ENTRY, n]
+        room = links[entry, ROOM]
+        if room < 0:
+            room = rooms
+            rooms += 1
+            links[entry, ROOM] = room
+            j = path[LABEL, n]
+            p = _column(b, n, j, P, transitions, steps, shared, columns)
+            q = o + (n - 1) * P
+            unknown = splat(-1.0)
+            for s in range(0, P, V):
+                r = room * 2 * P + s
+                store(offers, r, load(alpha, q + s) + load(columns, p + s))
+                store(offers, r + P, unknown)
+        top, place = _best_but(path[LABEL, n - 1], offers, room * 2 * P, P, down)
+        others[n] = top
+        path[OTHER, n] = place
+    # and up again, one more entry in each
+    before = links[path[ENTRY, depth - 1], NEXT]
+    reach = value[before] if before >= 0 else -np.inf
+    for n in range(depth, N + 1):
+        entry = path[ENTRY, n]
+        i, j = path[LABEL, n - 1], path[LABEL, n]
+        if shared:
+            reach += columns[j * P + i]
+        elif n == N:
+            reach += columns[P + i]
+        else:
+            reach += transitions[b, steps[b, n] - 1, i, j]
+        room = links[entry, ROOM]
+        r = room * 2 * P
+        offers[r + i] = reach
+        offers[r + P + i] = before
+        state = path[OTHER, n]
+        if reach > others[n] or (reach == others[n] and i < state):
+            state = i
+        else:
+            reach = others[n]
+            before = int(offers[r + P + state])
+        if n < N:
+            reach += emissions[b, steps[b, n], j]
+        if reach > -np.inf:
+            value[used] = reach
+            links[used, STATE] = state
+            links[used, BEFORE] = before
+            links[used, NEXT] = UNKNOWN
+            links[used, ROOM] = room
+            before = used
+            used += 1
+        else:
+            before = NONE
+        links[entry, NEXT] = before
+    return used, rooms
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _best_but(i, x, o, P, down):
+    """The largest x and its lowest place, but for place i."""
+    low = splat(-np.inf)
+    whole = splat(float(V))
+    skipped = splat(-float(i))
+    best = low
+    here = place = down
+    for s in range(0, P, V):
+        v = load(x, o + s)
+        v = where_below(here, skipped, v, where_below(skipped, here, v, low))
+        place = where_below(best, v, here, place)
+        best = larger(v, best)
+        here = here - whole
+    top = max_of(best)
+    none = splat(np.float64(-P))
+    return top, int(-max_of(where_below(best, splat(top), none, place)))

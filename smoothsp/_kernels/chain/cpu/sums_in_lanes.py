@@ -1,0 +1,260 @@
+"""The scaled recursion with one sequence per lane of a vector, for shared transitions.
+
+The recursion and the bound on what may be lost are those of ``sums_over_states``; as
+many rows as a vector has lanes go through time together.
+
+Lanes never mix: the bits of a row do not depend on the rows beside it. Arrays of a
+group are flat, ``[T, S, L]``; L lanes. A lane is idle past the length of its row, with
+``b = 0`` there.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.exponentials import exponentials, transposed
+from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
+from smoothsp._kernels.vectors.lanes import outer_sums, product
+from smoothsp._kernels.vectors.long_sums import BLOCK, add
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    fma,
+    larger,
+    load,
+    span,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
+
+
+@kernel
+def forward_backward(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    order,
+    zeros,
+    ceiling,
+    pending,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+):
+    """Fill the rows ``order[first * L : last * L]``; clear ``pending`` where safe.
+
+    ``zeros`` has L entries of the dtype to compute in, ``order`` lists the wanted rows,
+    in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
+    ``chain.cpu.sums_by_step``.
+    """
+    T, S = emissions.shape[1], emissions.shape[2]
+    L = len(zeros)
+    # a square of lanes more, or one vector, to begin where a vector of the cache does
+    weights = np.empty((T * S + L + 1) * L, zeros.dtype)
+    chances = np.empty((T * S + L + 1) * L, zeros.dtype)
+    total = np.empty((S * S + L + 1) * L, zeros.dtype)
+    lost = np.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype)
+    alphas = np.empty((T * S + 1) * L, zeros.dtype)
+    inverses = np.empty((T + 1) * L, zeros.dtype)
+    now = np.empty((S + 1) * L, zeros.dtype)
+    row = np.empty(T * S, emissions.dtype)
+    ends = np.empty(L, zeros.dtype)
+    # what was taken out, its loss; exponents and mantissas of inverses; reach; last z
+    found = np.empty((6, L), zeros.dtype)
+    move = np.empty(S * S + L, zeros.dtype)
+    back = np.empty(S * S, zeros.dtype)
+    tail = np.empty(S + L, zeros.dtype)
+    top, last_top = _take_exponentials(transitions, end, zeros, move, back, tail)
+    for group in range(first, last):
+        rows = order[group * L : (group + 1) * L]
+        N = lengths[rows[0]]
+        for x in range(L):
+            ends[x] = lengths[rows[x]] if x < len(rows) else 0
+        gather(emissions, steps, lengths, rows, N, row, zeros, weights)
+        _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found)
+        _backward(
+            N, S, rows, lengths, back, tail, zeros, ends, weights, alphas, now,
+            inverses, chances, found,
+        )  # fmt: skip
+        _sum_edges(N, S, zeros, alphas, weights, move, total, lost)
+        turn(N * S, zeros, chances)
+        turn(S * S, zeros, total)
+        for x in range(len(rows)):
+            b = rows[x]
+            own = lengths[b]
+            if own == 0:
+                pending[b] = False
+                value[b] = 0
+            elif 16 * found[4, x] <= ceiling * T * S:
+                pending[b] = False
+                scale = math.log(found[3, x]) + found[2, x] * math.log(2.0)
+                log_z = np.float64(found[0, x]) - found[1, x] + math.log(found[5, x])
+                value[b] = log_z - scale + last_top
+                if own > 1:
+                    value[b] += (own - 1) * top
+        scatter(steps, lengths, rows, pending, row, zeros, chances, nodes)
+        scatter_whole(S * S, rows, pending, zeros, total, edges)
+        for x in range(len(rows)):
+            b = rows[x]
+            own = lengths[b]
+            if own == 0:
+                edges[b] = 0
+                heads[b] = 0
+                tails[b] = 0
+                continue
+            for s in range(S):
+                heads[b, s] = nodes[b, steps[b, 0], s]
+                tails[b, s] = nodes[b, steps[b, own - 1], s]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _take_exponentials(transitions, end, zeros, move, back, tail):
+    """E, its transpose and the exponentials of end; what was taken out of them."""
+    S = len(end)
+    top = exponentials(span(transitions), 0, S * S, S, zeros, S, span(move))
+    last_top = exponentials(span(end), 0, S, S, zeros, S, span(tail))
+    transposed(span(move), S, S, span(back))
+    return top, last_top
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
+    """Weights from potentials, in place; alphas; inverses of their sums, 0 if idle."""
+    L = len(zeros)
+    zero = splat(zeros[0])
+    one = splat(zeros.dtype.type(1))
+    move = span(move)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    now = aligned(now)
+    inverses = aligned(inverses)
+    found = span(found)
+    ends = load(ends, 0)
+    for s in range(S):
+        first = load(weights, s * L) + splat(zeros.dtype.type(start[s]))
+        store(weights, s * L, first)
+        store(now, s * L, one)
+    inverse = one
+    peaks = lost = exponents = zero
+    mantissas = one
+    for n in range(N):
+        o = n * S * L
+        peak = load(weights, o)
+        for s in range(1, S):
+            peak = larger(load(weights, o + s * L), peak)
+        peaks, lost = add(peaks, lost, peak)
+        if n > 0:
+            product(alphas, o - S * L, move, S, now, 0, zero, L)
+        c = zero
+        for s in range(S):
+            w = exp(load(weights, o + s * L) - peak)
+            a = load(now, s * L) * inverse * w
+            store(weights, o + s * L, w)
+            store(alphas, o + s * L, a)
+            c = c + a
+        # left to itself, an idle lane would grow, or die out, to NaN
+        inverse = where_below(splat(zeros.dtype.type(n)), ends, one / c, zero)
+        store(inverses, n * L, inverse)
+        # the last step of a row is divided by its z instead
+        after = splat(zeros.dtype.type(n + 1))
+        mantissas = mantissas * where_below(after, ends, inverse, one)
+        exponents = exponents + exponent(mantissas)
+        mantissas = mantissa(mantissas)
+    store(found, 0, peaks)
+    store(found, L, lost)
+    store(found, 2 * L, exponents)
+    store(found, 3 * L, mantissas)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _backward(
+    N,
+    S,
+    rows,
+    lengths,
+    back,
+    tail,
+    zeros,
+    ends,
+    weights,
+    alphas,
+    now,
+    inverses,
+    chances,
+    found,
+):
+    """Nodes in chances; u in place of w; alphas over c z."""
+    L = len(zeros)
+    zero = splat(zeros[0])
+    one = splat(zeros.dtype.type(1))
+    back = span(back)
+    tail = span(tail)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    chances = aligned(chances)
+    now = aligned(now)
+    inverses = aligned(inverses)
+    found = span(found)
+    ends = load(ends, 0)
+    reach = zero
+    last_z = one
+    begun = 0
+    for s in range(S):
+        store(now, s * L, zero)
+    for n in range(N - 1, -1, -1):
+        o = n * S * L
+        here = splat(zeros.dtype.type(n))
+        after = splat(zeros.dtype.type(n + 1))
+        if n < N - 1:
+            product(weights, o + S * L, back, S, now, 0, zero, L)
+        inverse = load(inverses, n * L)
+        before = load(inverses, (n - 1) * L) if n > 0 else zero
+        if begun < len(rows) and lengths[rows[begun]] > n:
+            # rows begin where they end, with the end scores
+            while begun < len(rows) and lengths[rows[begun]] > n:
+                begun += 1
+            z = zero
+            for s in range(S):
+                b = where_below(after, ends, load(now, s * L), splat_at(tail, s))
+                store(now, s * L, b)
+                z = fma(load(alphas, o + s * L), b, z)
+            last_z = where_below(after, ends, last_z, z)
+            inverse = where_below(after, ends, inverse, one / z)
+            inverse = where_below(here, ends, inverse, zero)
+        z = zero
+        for s in range(S):
+            p = o + s * L
+            b = load(now, s * L) * inverse
+            pull = load(weights, p) * b
+            store(now, s * L, b)
+            store(weights, p, pull)
+            z = fma(load(alphas, p), b, z)
+            reach = fma(pull, before, reach) + b
+        share = where_below(here, ends, one / z, zero)
+        for s in range(S):
+            p = o + s * L
+            a = load(alphas, p) * share
+            store(chances, p, a * load(now, s * L))
+            store(alphas, p, a * inverse)
+    store(found, 4 * L, reach)
+    store(found, 5 * L, last_z)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
+    outer_sums(
+        aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),
+        aligned(total), aligned(lost),
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+r"""The scaled recursion with vectors over states, for shared transitions.
+
+With ``w_t(j)`` the exponential of potential j at step t, the largest taken out, and
+``E = exp(transitions - top)``,
+
+    forward    a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j),   a_0 = w_0
+    backward   b_{t-1}(i) = sum_j E(i, j) u_t(j) / c_{t-1},          u_t = w_t b_t
+    nodes      a_t(s) b_t(s) / z_t
+    edges      E(i, j) sum_t a_{t-1}(i) u_t(j) / (c_{t-1} z_{t-1})
+
+with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
+since the end scores are divided by it at the last step. No step waits for a sum over
+the states of the same step: the next one divides by it.
+
+A number below the smallest normal one, ``tiny``, may be lost. No ``w``, E or a exceeds
+1, so the sum of b_t is at least 1. Of all outputs' chances, those lost at step t are at
+most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
+b_t(j)`` for the other numbers of the forward recursion, ``(3 S + 4) tiny sum_j b_t(j)``
+for the backward one. While 16 S tiny times
+
+    reach = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
+
+stays below eps, all losses together are below one rounding error. A row that breaks
+this bound stays pending, for a wider dtype or for log space; so does a row that is
+impossible, where 0 / 0 is NaN.
+
+Four rows go through time together and share what is read of E. Scratch of a row is
+``[T, P]``: P is S up to whole vectors of V states, those past S with w = 0.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.exponentials import exponentials, transposed
+from smoothsp._kernels.vectors.long_sums import BLOCK
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    fma,
+    larger,
+    load,
+    put,
+    span,
+    splat,
+    store,
+)
+from smoothsp._kernels.vectors.simd_exp import exp
+from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
+from smoothsp._kernels.vectors.state_products import ROWS, outer_sums, products
+
+
+@kernel
+def forward_backward(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    order,
+    zeros,
+    ceiling,
+    pending,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+):
+    """Fill the rows ``order[4 first : 4 last]``; clear ``pending`` where safe.
+
+    ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
+    in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
+    ``chain.cpu.sums_by_step``.
+    """
+    T, S = emissions.shape[1], emissions.shape[2]
+    V = len(zeros)
+    P = -(-S // V) * V
+    R = T * P
+    # whole fours of rows; one vector more, to begin where a vector of the cache does
+    size = -(-S // 4) * 4 * P + V
+    move = np.zeros(size, zeros.dtype)
+    back = np.zeros(size, zeros.dtype)
+    tail = np.zeros(P + V, zeros.dtype)
+    more = size if T > BLOCK + 1 else V
+    total = np.empty(more, zeros.dtype)
+    lost = np.empty(more, zeros.dtype)
+    weights = np.empty(ROWS * R + V, zeros.dtype)
+    alphas = np.empty(ROWS * R + V, zeros.dtype)
+    now = np.empty(ROWS * P + V, zeros.dtype)
+    inverses = np.empty(ROWS * T, zeros.dtype)
+    reach = np.empty(ROWS * V, zeros.dtype)
+    peaks = np.empty(ROWS, np.float64)
+    top, last_top = _take_exponentials(transitions, end, P, zeros, move, back, tail)
+    for group in range(first, last):
+        rows = order[group * ROWS : (group + 1) * ROWS]
+        for q in range(len(rows)):
+            peaks[q] = _weigh(
+                rows[q], q * R, emissions, start, steps, lengths, P, zeros, weights
+            )
+        _forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
+        _backward(
+            rows, steps, lengths, P, zeros, back, tail, alphas, now, inverses, weights,
+            reach, nodes,
+        )  # fmt: skip
+        for q in range(len(rows)):
+            b = rows[q]
+            N = lengths[b]
+            if N > 0 and not 16 * reach[q * V] <= ceiling * T * S:
+                continue
+            pending[b] = False
+            if N == 0:
+                value[b] = 0
+                nodes[b] = 0
+                edges[b] = 0
+                heads[b] = 0
+                tails[b] = 0
+                continue
+            scale = _log_product(inverses[q * T : q * T + N])
+            value[b] = peaks[q] + last_top - scale
+            if N == 1:
+                edges[b] = 0
+            else:
+                value[b] += (N - 1) * top
+                _sum_edges(
+                    b, q * R, N, S, P, zeros, alphas, weights, move, total, lost, edges
+                )
+            for s in range(S):
+                heads[b, s] = nodes[b, steps[b, 0], s]
+                tails[b, s] = nodes[b, steps[b, N - 1], s]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _take_exponentials(transitions, end, P, zeros, move, back, tail):
+    """E, its transpose and the exponentials of end; what was taken out of them."""
+    S = len(end)
+    top = exponentials(span(transitions), 0, S * S, S, zeros, P, aligned(move))
+    last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
+    transposed(aligned(move), S, P, aligned(back))
+    return top, last_top
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
+    """Fill w of row b, at offset o; the sum of what was taken out."""
+    T, S = emissions.shape[1], emissions.shape[2]
+    V = len(zeros)
+    given = span(emissions)
+    start = span(start)
+    weights = aligned(weights)
+    least = splat(zeros.dtype.type(-np.inf))
+    total = 0.0
+    for n in range(lengths[b]):
+        e = (b * T + steps[b, n]) * S
+        r = o + n * P
+        peaks = least
+        for j in range(0, P, V):
+            x = load_some(given, e + j, S - j, least)
+            if n == 0:
+                x = x + load_some(start, j, S - j, splat(zeros[0]))
+            store(weights, r + j, x)
+            peaks = larger(x, peaks)
+        peak = max_of(peaks)
+        total += peak
+        for j in range(0, P, V):
+            store(weights, r + j, exp(load(weights, r + j) - splat(peak)))
+    return total
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
+    """Alphas, and the inverses of their sums."""
+    V = len(zeros)
+    R = T * P
+    one = zeros.dtype.type(1)
+    zero = splat(zeros[0])
+    move = aligned(move)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    now = aligned(now)
+    here = len(rows)
+    for n in range(lengths[rows[0]]):
+        while lengths[rows[here - 1]] <= n:
+            here -= 1
+        if n > 0:
+            products(alphas, (n - 1) * P, R, here, move, S, P, zero, V, now)
+        for q in range(here):
+            o = q * R + n * P
+            total = zero
+            for j in range(0, P, V):
+                a = load(weights, o + j)
+                if n > 0:
+                    inverse = splat(inverses[q * T + n - 1])
+                    a = load(now, q * P + j) * inverse * a
+                store(alphas, o + j, a)
+                total = total + a
+            inverses[q * T + n] = one / sum_of(total)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _backward(
+    rows,
+    steps,
+    lengths,
+    P,
+    zeros,
+    back,
+    tail,
+    alphas,
+    now,
+    inverses,
+    weights,
+    reach,
+    nodes,
+):
+    """Nodes; u in place of w; alphas over c z; 1 / z in place of the last 1 / c."""
+    T, S = nodes.shape[1], nodes.shape[2]
+    V = len(zeros)
+    R = T * P
+    one = zeros.dtype.type(1)
+    zero = splat(zeros[0])
+    back = aligned(back)
+    tail = aligned(tail)
+    weights = aligned(weights)
+    alphas = aligned(alphas)
+    now = aligned(now)
+    reach = span(reach)
+    out = span(nodes)
+    for q in range(len(rows)):
+        store(reach, q * V, zero)
+        if lengths[rows[q]] < T:
+            nodes[rows[q]] = 0
+    here = np.int64(0)
+    for n in range(lengths[rows[0]] - 1, -1, -1):
+        if here > 0:
+            products(weights, (n + 1) * P, R, here, back, S, P, zero, V, now)
+        while here < len(rows) and lengths[rows[here]] > n:
+            # a row begins where it ends, with the end scores
+            z = zero
+            o = here * R + n * P
+            for j in range(0, P, V):
+                b = load(tail, j)
+                store(now, here * P + j, b)
+                z = fma(load(alphas, o + j), b, z)
+            inverses[here * T + n] = one / sum_of(z)
+            here += 1
+        for q in range(here):
+            o = q * R + n * P
+            inverse = splat(inverses[q * T + n])
+            before = splat(inverses[q * T + n - 1]) if n > 0 else zero
+            total = load(reach, q * V)
+            z = zero
+            for j in range(0, P, V):
+                b = load(now, q * P + j) * inverse
+                pull = load(weights, o + j) * b
+                store(now, q * P + j, b)
+                store(weights, o + j, pull)
+                z = fma(load(alphas, o + j), b, z)
+                total = fma(pull, before, total) + b
+            store(reach, q * V, total)
+            share = splat(one / sum_of(z))
+            e = (rows[q] * T + steps[rows[q], n]) * S
+            for j in range(0, P, V):
+                a = load(alphas, o + j) * share
+                store_some(out, e + j, S - j, a * load(now, q * P + j))
+                store(alphas, o + j, a * inverse)
+    for q in range(len(rows)):
+        put(reach, q * V, sum_of(load(reach, q * V)))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _log_product(numbers):
+    """Few logs, and no product that leaves the range."""
+    total = 0.0
+    product = 1.0
+    for x in numbers:
+        if x < 1e100:
+            product *= x
+        else:
+            total += math.log(x)
+        if not 1e-200 < product < 1e200:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
+    outer_sums(
+        aligned(alphas), aligned(pulls), o, N, S, P, splat(zeros[0]), len(zeros),
+        aligned(move), aligned(total), aligned(lost), span(edges), b * S * S,
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Parts of rows, each times the weight of its row: gradients by the chain rule.
+
+Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. What rows
+share is added up in float64, in the order of the rows.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.memory import copy
+
+
+@kernel
+def weigh(
+    first,
+    last,
+    pieces,
+    weights,
+    nodes,
+    edges,
+    heads,
+    tails,
+    shared,
+    emissions,
+    transitions,
+    start,
+    end,
+):
+    """Fill the gradients of the potentials with ``weights[B]`` times the parts.
+
+    Parts in the shapes that ``sums_by_step`` gives them; transitions are flat.
+    """
+    B, S = heads.shape
+    rows = B * first // pieces, B * last // pieces
+    _scale_rows(rows, 1, weights, nodes.reshape(-1), emissions.reshape(-1))
+    edges = edges.reshape(-1)
+    if shared:
+        part = S * S * first // pieces, S * S * last // pieces
+        total = np.zeros(part[1] - part[0], np.float64)
+        _add_rows(part[0], S * S, 1, weights, edges, total)
+        copy(total, transitions[part[0] : part[1]])
+    else:
+        _scale_rows(rows, 1, weights, edges, transitions)
+    if first == 0:
+        total = np.zeros(2 * S, np.float64)
+        _add_rows(0, S, 1, weights, heads.reshape(-1), total[:S])
+        _add_rows(0, S, 1, weights, tails.reshape(-1), total[S:])
+        copy(total[:S], start)
+        copy(total[S:], end)
+
+
+@kernel
+def weigh_residual(
+    first,
+    last,
+    pieces,
+    weights,
+    labels,
+    steps,
+    lengths,
+    nodes,
+    edges,
+    heads,
+    tails,
+    shared,
+    emissions,
+    transitions,
+    start,
+    end,
+):
+    """``weigh`` with the parts that ``labels[B, T]`` use, less the parts given."""
+    B, S = heads.shape
+    rows = B * first // pieces, B * last // pieces
+    _scale_rows(rows, -1, weights, nodes.reshape(-1), emissions.reshape(-1))
+    for b in range(rows[0], rows[1]):
+        for n in range(lengths[b]):
+            t = steps[b, n]
+            emissions[b, t, labels[b, t]] += weights[b]
+    edges = edges.reshape(-1)
+    if shared:
+        low, high = S * S * first // pieces, S * S * last // pieces
+        total = np.zeros(high - low, np.float64)
+        _add_rows(low, S * S, -1, weights, edges, total)
+        for b in range(B):
+            for n in range(1, lengths[b]):
+                i, j = labels[b, steps[b, n - 1]], labels[b, steps[b, n]]
+                if low <= i * S + j < high:
+                    total[i * S + j - low] += weights[b]
+        copy(total, transitions[low:high])
+    else:
+        size = len(transitions) // max(B, 1)
+        _scale_rows(rows, -1, weights, edges, transitions)
+        for b in range(rows[0], rows[1]):
+            for n in range(1, lengths[b]):
+                t = steps[b, n]
+                i, j = labels[b, steps[b, n - 1]], labels[b, t]
+                transitions[b * size + ((t - 1) * S + i) * S + j] += weights[b]
+    if first == 0:
+        total = np.zeros(2 * S, np.float64)
+        _add_rows(0, S, -1, weights, heads.reshape(-1), total[:S])
+        _add_rows(0, S, -1, weights, tails.reshape(-1), total[S:])
+        for b in range(B):
+            if lengths[b] > 0:
+                total[labels[b, steps[b, 0]]] += weights[b]
+                total[S + labels[b, steps[b, lengths[b] - 1]]] += weights[b]
+        copy(total[:S], start)
+        copy(total[S:], end)
+
+
+@njit(error_model="numpy")
+def _scale_rows(rows, sign, weights, parts, out):
+    size = len(out) // max(len(weights), 1)
+    for b in range(rows[0], rows[1]):
+        weight = weights[b] * weights.dtype.type(sign)
+        row = parts[b * size : (b + 1) * size]
+        scaled = out[b * size : (b + 1) * size]
+        for e in range(size):
+            scaled[e] = weight * row[e]
+
+
+@njit(error_model="numpy")
+def _add_rows(low, size, sign, weights, parts, total):
+    """Add ``sign weights`` times the ``parts[low : low + len(total)]`` of each row."""
+    for b in range(len(weights)):
+        weight = np.float64(weights[b]) * sign
+        row = parts[b * size + low : b * size + low + len(total)]
+        for e in range(len(total)):
+            total[e] += weight * row[e]

@@ -1,0 +1,246 @@
+"""Whole questions to a chain in one compiled call, from addresses.
+
+For batches so small that the way from Python to the kernels would cost as much as the
+kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
+start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
+``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.chain.cpu import sums_in_lanes, sums_over_states
+from smoothsp._kernels.chain.cpu.best import viterbi
+from smoothsp._kernels.chain.cpu.faults import FINE, find_fault
+from smoothsp._kernels.chain.cpu.given_outputs import score
+from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
+from smoothsp._kernels.chain.cpu.weigh import weigh_residual
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.lanes import lanes_pay
+from smoothsp._kernels.vectors.memory import at, copy
+from smoothsp._kernels.vectors.state_products import ROWS
+
+# What a call returns when it has done its work, and when a row needs another method.
+DONE, UNSAFE = -1, -2
+
+
+@njit(error_model="numpy")
+def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+    if steps == 0:
+        real = np.empty((B, T), np.int64)
+        for b in range(B):
+            for t in range(T):
+                real[b, t] = t
+    else:
+        real = at(steps, (B, T), np.int64)
+    sizes = np.full(B, T) if lengths == 0 else at(lengths, (B,), np.int64)
+    return (
+        at(emissions, (B, T, S), zeros),
+        at(transitions, (1, 1, S, S), zeros),
+        at(start, (S,), zeros),
+        at(end, (S,), zeros),
+        real,
+        sizes,
+        True,
+    )
+
+
+@njit(error_model="numpy")
+def _longest_first(lengths, T):
+    """Rows by decreasing length, equal ones in order."""
+    first = np.zeros(T + 2, np.int64)
+    for n in lengths:
+        first[T - n + 1] += 1
+    for x in range(T + 1):
+        first[x + 1] += first[x]
+    order = np.empty(len(lengths), np.int64)
+    for b in range(len(lengths)):
+        x = T - lengths[b]
+        order[first[x]] = b
+        first[x] += 1
+    return order
+
+
+@njit(error_model="numpy")
+def _scores(chain, paths, scores):
+    """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
+    B, T = paths.shape
+    fault = np.empty(B, np.int64)
+    score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
+    return -1
+
+
+@njit(error_model="numpy")
+def _row_weights(B, weight, weights, zeros):
+    found = np.full(B, zeros.dtype.type(weight))
+    if weights != 0:
+        copy(at(weights, (B,), zeros), found)
+    return found
+
+
+@kernel
+def positions(B, T, mask, steps, lengths):
+    """Fill steps[B, T], the real positions of a row before the others, and lengths."""
+    real = at(mask, (B, T), np.uint8)
+    found = at(steps, (B, T), np.int64)
+    count = at(lengths, (B,), np.int64)
+    for b in range(B):
+        n = 0
+        for t in range(T):
+            if real[b, t]:
+                found[b, n] = t
+                n += 1
+        count[b] = n
+        for t in range(T):
+            if not real[b, t]:
+                found[b, n] = t
+                n += 1
+
+
+@kernel
+def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+    """Whether ``chain.cpu.faults`` finds no fault."""
+    fault = np.empty(5, np.int64)
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    find_fault(*chain, fault)
+    return fault[0] == FINE
+
+
+@kernel
+def decode(
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros, labels, value
+):
+    """Fill labels[B, T] with a maximiser, -1 where masked, and value[B], its score."""
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    order = _longest_first(chain[5], T)
+    found = at(labels, (B, T), np.int64)
+    scores = np.empty(B)
+    viterbi(0, B, *chain, order, found, 0.0, found, scores)
+    copy(scores, at(value, (B,), zeros))
+
+
+@kernel
+def log_likelihood(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    labels,
+    weight,
+    weights,
+    emissions_grad,
+    transitions_grad,
+    start_grad,
+    end_grad,
+    total,
+):
+    """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
+
+    And its gradients. Rows weigh ``weight`` each, or weights[B] where that address is
+    not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this dtype; or
+    ``b T + t``, the place of a label out of range.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    real, sizes = chain[4], chain[5]
+    paths = at(labels, (B, T), np.int64)
+    scores = np.empty((B, 1))
+    wrong = _scores(chain, paths, scores)
+    if wrong >= 0:
+        return wrong
+    log_z = np.empty(B)
+    nodes = at(emissions_grad, (B, T, S), zeros)
+    edges = np.empty((B, 1, S, S), zeros.dtype)
+    heads = np.empty((B, S), zeros.dtype)
+    tails = np.empty((B, S), zeros.dtype)
+    pending = np.ones(B, np.bool_)
+    order = _longest_first(sizes, T)
+    limits = np.finfo(zeros.dtype)
+    ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
+    if lanes_pay(B, S, len(zeros)):
+        sums_in_lanes.forward_backward(
+            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
+    else:
+        sums_over_states.forward_backward(
+            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
+    if pending.any():
+        return UNSAFE
+    row_weights = _row_weights(B, weight, weights, zeros)
+    sum_ = 0.0
+    for b in range(B):
+        # where the labels are nearly sure, rounding may lift it above its bound
+        sum_ += row_weights[b] * min(scores[b, 0] - log_z[b], 0.0)
+    at(total, (1,), zeros)[0] = sum_
+    weigh_residual(
+        0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails, True,
+        nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
+        at(end_grad, (S,), zeros),
+    )  # fmt: skip
+    return DONE
+
+
+@kernel
+def violation(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    labels,
+    weight,
+    weights,
+    cost_scale,
+    emissions_grad,
+    transitions_grad,
+    start_grad,
+    end_grad,
+    total,
+):
+    """Fill ``total``, the weighted sum of the margin violations of labels[B, T].
+
+    And its gradients; the cost of an output is ``cost_scale`` times its wrong labels.
+    Arguments and result as ``log_likelihood``.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    real, sizes = chain[4], chain[5]
+    paths = at(labels, (B, T), np.int64)
+    order = _longest_first(sizes, T)
+    best = np.empty((B, T), np.int64)
+    excess = np.empty(B)
+    fault = np.empty(B, np.int64)
+    hinge(0, B, *chain, order, paths, cost_scale, best, excess, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
+    row_weights = _row_weights(B, weight, weights, zeros)
+    sum_ = 0.0
+    for b in range(B):
+        sum_ += row_weights[b] * excess[b]
+    at(total, (1,), zeros)[0] = sum_
+    nodes = at(emissions_grad, (B, T, S), zeros)
+    nodes[:] = 0
+    moves = np.zeros((1, 1, S, S))
+    ends = np.zeros((2, S))
+    found = (nodes, moves, ends[0], ends[1])
+    hinge_gradient(0, B, best, paths, real, sizes, True, row_weights, *found)
+    copy(moves.ravel(), at(transitions_grad, (S * S,), zeros))
+    copy(ends[0], at(start_grad, (S,), zeros))
+    copy(ends[1], at(end_grad, (S,), zeros))
+    return DONE

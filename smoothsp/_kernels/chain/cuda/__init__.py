@@ -1,0 +1,1 @@
+"""Chains on CUDA devices: the same questions as in ``chain.cpu``."""

@@ -1,0 +1,139 @@
+"""Sum-product on chains: the backward half of the scaled recursion."""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    all_moves,
+    edge_scores,
+    largest,
+    row_edges,
+    states_if,
+    tile_moves,
+)
+
+# Steps between two hand-overs of the running edge counts to float64.
+HAND_OVER = tl.constexpr(64)
+
+
+@triton.jit
+def backward_row(
+    b,
+    N,
+    transitions,
+    steps,
+    moves,
+    shared_top,
+    floor,
+    alphas,
+    pulls,
+    b_beta,
+    b_node,
+    safe,
+    nodes,
+    edges,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill the nodes before the last, and the edges or ``w_t b_t / z_t`` in pulls."""
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    steps += b * T
+    spare = pulls + T * S
+    t = tl.load(steps + N - 1, mask=N > 0, other=0)
+    b_weight = tl.load(
+        pulls + (N - 1) * S + o, mask=states_if(N > 1, S, BLOCK), other=0.0
+    )  # [BLOCK]
+    b_a = tl.load(alphas + (N - 2) * S + o, mask=states_if(N > 1, S, BLOCK), other=0.0)
+    if SHARED:
+        if RESIDENT:
+            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+        else:
+            top = tl.load(shared_top)
+    for n in range(N - 1, 0, -1):
+        b_pull = b_weight * b_beta
+        b_before = b_a
+        b_weight = tl.load(
+            pulls + (n - 1) * S + o, mask=states_if(n > 1, S, BLOCK), other=0.0
+        )
+        b_a = tl.load(
+            alphas + (n - 2) * S + o, mask=states_if(n > 1, S, BLOCK), other=0.0
+        )
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        into = row_edges(edges, b, t, T, S, SHARED)
+        t = tl.load(steps + n - 1)
+        if RESIDENT:
+            if not SHARED:
+                b_move, top = all_moves(scores, S, BLOCK)
+            b_beta = tl.sum(b_move * b_pull[None, :], 1)
+        else:
+            if not SHARED:
+                top = largest(scores, S, BLOCK, ROWS)
+            tl.debug_barrier()
+            for first in range(0, S, ROWS):
+                i = first + tl.arange(0, ROWS)
+                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
+                tl.store(spare + i, tl.sum(b_tile * b_pull[None, :], 1), mask=i < S)
+            tl.debug_barrier()
+            b_beta = tl.load(spare + o, mask=m, other=0.0)
+        b_node = b_before * b_beta
+        z = tl.sum(b_node, 0)
+        safe = safe & (z >= floor)
+        z = tl.where(z >= floor, z, 1.0)
+        b_node = b_node / z
+        tl.store(nodes + (b * T + t) * S + o, b_node, mask=m)
+        if SHARED:
+            # in place of the weights, once every thread has read them
+            tl.debug_barrier()
+            tl.store(pulls + n * S + o, b_pull / z, mask=m)
+        else:
+            for first in range(0, S, ROWS):
+                i = first + tl.arange(0, ROWS)
+                b_from = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0) / z
+                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
+                b_tile = b_from[:, None] * b_tile * b_pull[None, :]
+                inside = (i[:, None] < S) & m[None, :]
+                tl.store(into + i[:, None] * S + o[None, :], b_tile, mask=inside)
+        peak = tl.max(b_beta, 0)
+        b_beta = b_beta / tl.where(peak > 0, peak, 1.0)
+    return b_node, safe
+
+
+@triton.jit
+def sum_edges(
+    b,
+    N,
+    transitions,
+    moves,
+    shared_top,
+    alphas,
+    pulls,
+    edges,
+    S,
+    RESIDENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill the edges of a row: ``E(i, j)`` times the sum of a_{t-1}(i) pull_t(j)."""
+    dtype = alphas.dtype.element_ty
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    top = largest(transitions, S, BLOCK, ROWS) if RESIDENT else tl.load(shared_top)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_total = tl.zeros([ROWS, BLOCK], tl.float64)
+        for begin in range(1, N, HAND_OVER):
+            b_sum = tl.zeros([ROWS, BLOCK], dtype)
+            for n in range(begin, tl.minimum(begin + HAND_OVER, N)):
+                b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
+                b_pull = tl.load(pulls + n * S + o, mask=m, other=0.0)
+                b_sum += b_a[:, None] * b_pull[None, :]
+            b_total += b_sum
+        b_total *= tile_moves(transitions, moves, top, i, S, not RESIDENT, BLOCK)
+        inside = (i[:, None] < S) & m[None, :]
+        cells = i[:, None] * S + o[None, :]
+        tl.store(edges + b * S * S + cells, b_total, mask=inside)

@@ -1,0 +1,245 @@
+"""Random outputs of a chain, and the entropy of their law. Log space, float64."""
+
+import torch
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    block_of,
+    edge_scores,
+    fill,
+    finite,
+    launch,
+    load_tile,
+    log_push,
+    rows_of,
+    states_if,
+    warps_of,
+)
+
+
+def sample(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    uniforms,
+    labels,
+):
+    """Fill labels[B, K, T] with K independent draws; -1 where there is no position.
+
+    Forward messages, then backward draws by inverting the distribution function at
+    uniforms[B, K, T] in [0, 1).
+    """
+    B, T, S = emissions.shape
+    K = labels.shape[1]
+    block = block_of(S)
+    warps = min(8, warps_of(block * block, torch.float64))
+    rows = rows_of(block, warps, 8)
+    launch(
+        _sample_kernel,
+        B,
+        emissions,
+        emissions,
+        transitions,
+        start,
+        end,
+        steps,
+        lengths,
+        uniforms,
+        emissions.new_empty((B, T, S), dtype=torch.float64),
+        labels,
+        T,
+        S,
+        K,
+        SHARED=shared,
+        BLOCK=block,
+        ROWS=rows,
+        DRAWS=min(rows, triton.next_power_of_2(K)),
+        num_warps=warps,
+        enable_fp_fusion=True,
+    )
+
+
+def entropy(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    value,
+):
+    """Fill value[B] with the entropies of the rows, in nats. Only positive terms."""
+    B, T, S = emissions.shape
+    block = block_of(S)
+    warps = min(8, warps_of(block * block, torch.float64))
+    launch(
+        _entropy_kernel,
+        B,
+        emissions,
+        emissions,
+        transitions,
+        start,
+        end,
+        steps,
+        lengths,
+        emissions.new_empty((B, 2, 2, S), dtype=torch.float64),
+        value,
+        T,
+        S,
+        SHARED=shared,
+        BLOCK=block,
+        ROWS=rows_of(block, warps, 8),
+        num_warps=warps,
+        enable_fp_fusion=True,
+    )
+
+
+# a_t(j) = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)), less its largest; then from the
+# end P(y_t = i) ~ exp(a_t(i) + s(i, y_{t+1})), and the first i whose sum passes u
+@triton.jit(do_not_specialize=["T", "K"])
+def _sample_kernel(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    uniforms,
+    alphas,
+    labels,
+    T,
+    S,
+    K,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    DRAWS: tl.constexpr,
+):
+    b = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    K = K.to(tl.int64)
+    N = tl.load(lengths + b)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    emissions += b * T * S
+    steps += b * T
+    uniforms += b * K * T
+    labels += b * K * T
+    alphas += b * T * S
+    if N < T:
+        fill(labels, K * T, -1, 128)
+
+    t = tl.load(steps, mask=N > 0, other=0)
+    real = states_if(N > 0, S, BLOCK)
+    b_x = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
+    b_x += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
+    tl.store(alphas + o, b_x - finite(tl.max(b_x, 0)), mask=real)
+    for n in range(1, N):
+        t = tl.load(steps + n)
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        tl.debug_barrier()
+        b_x = log_push(alphas + (n - 1) * S, scores, S, BLOCK, ROWS)
+        b_x += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+        tl.store(alphas + n * S + o, b_x - finite(tl.max(b_x, 0)), mask=m)
+
+    b_end = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)
+    tl.debug_barrier()
+    for first in range(0, K, DRAWS):
+        k = first + tl.arange(0, DRAWS)
+        m_k = k < K
+        b_move = tl.zeros([DRAWS, BLOCK], tl.float64) + b_end[None, :]
+        for n in range(N - 1, -1, -1):
+            t = tl.load(steps + n)
+            b_x = tl.load(alphas + n * S + o, mask=m, other=float("-inf"))
+            b_law = b_x[None, :] + b_move
+            b_law = tl.exp(b_law - finite(tl.max(b_law, 1))[:, None])
+            b_u = tl.load(uniforms + k * T + t, mask=m_k, other=0.0)
+            b_u *= tl.sum(b_law, 1)
+            b_passed = (b_law > 0) & (tl.cumsum(b_law, 1) > b_u[:, None])
+            b_first = tl.min(tl.where(b_passed, o[None, :], BLOCK), 1)
+            # the last feasible state catches what rounding leaves over
+            b_last = tl.max(tl.where(b_law > 0, o[None, :], 0), 1)
+            b_label = tl.minimum(b_first, b_last)
+            tl.store(labels + k * T + t, b_label, mask=m_k)
+            scores = edge_scores(transitions, b, t, T, S, SHARED)
+            before = states_if(n > 0, S, BLOCK)
+            b_move = tl.load(
+                scores + o[None, :] * S + b_label[:, None],
+                mask=before[None, :] & m_k[:, None],
+                other=float("-inf"),
+            ).to(tl.float64)
+
+
+# H_t(j) = sum_i P(i | j) (H_{t-1}(i) - log P(i | j)), with P(i | j) ~ w_i and
+# w_i = exp(x_i - max x), x_i = a_{t-1}(i) + s(i, j)
+@triton.jit(do_not_specialize=["T"])
+def _entropy_kernel(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    room,
+    value,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    b = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    N = tl.load(lengths + b)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    emissions += b * T * S
+    steps += b * T
+    room += b * 4 * S
+    t = tl.load(steps, mask=N > 0, other=0)
+    real = states_if(N > 0, S, BLOCK)
+    b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
+    b_alpha += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
+    b_h = tl.zeros([BLOCK], tl.float64)
+    for n in range(1, N):
+        t = tl.load(steps + n)
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        # two halves in turn: no thread overwrites what another one still reads
+        half = room + n % 2 * 2 * S
+        tl.store(half + o, b_alpha - finite(tl.max(b_alpha, 0)), mask=m)
+        tl.store(half + S + o, b_h, mask=m)
+        tl.debug_barrier()
+        b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
+        for first in range(0, S, ROWS):
+            i = first + tl.arange(0, ROWS)
+            b_from = tl.load(half + i, mask=i < S, other=float("-inf"))
+            b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
+            b_peak = tl.maximum(b_peak, tl.max(b_x, 0))
+        b_shift = finite(b_peak)
+        b_total = tl.zeros([BLOCK], tl.float64)
+        b_h = tl.zeros([BLOCK], tl.float64)
+        for first in range(0, S, ROWS):
+            i = first + tl.arange(0, ROWS)
+            b_from = tl.load(half + i, mask=i < S, other=float("-inf"))
+            b_from_h = tl.load(half + S + i, mask=i < S, other=0.0)
+            b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK) - b_shift[None, :]
+            b_weight = tl.exp(b_x)
+            b_total += tl.sum(b_weight, 0)
+            b_h += tl.sum(b_weight * (b_from_h[:, None] - finite(b_x)), 0)
+        b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
+        b_h = b_h / b_total + tl.log(b_total)
+        b_alpha = b_peak + tl.log(b_total)
+        b_alpha += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+    b_x = b_alpha + tl.load(end + o, mask=m, other=float("-inf"))
+    peak = tl.max(b_x, 0)
+    b_x -= finite(peak)
+    b_weight = tl.exp(b_x)
+    total = tl.where(peak > float("-inf"), tl.sum(b_weight, 0), 1.0)
+    h = tl.sum(b_weight * (b_h - finite(b_x)), 0) / total + tl.log(total)
+    tl.store(value + b, h)

@@ -1,0 +1,164 @@
+"""Sum-product inside chunks of time, all at once: scaled, from message to message.
+
+The recursions are those of ``chain.cuda.sums``; a chunk starts forward and backward
+from the messages that ``chain.cuda.scan_products`` leaves at its ends.
+"""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    all_moves,
+    edge_scores,
+    finite,
+    states_if,
+)
+from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
+
+
+@triton.jit(do_not_specialize=["T", "L", "chunks"])
+def chunks_kernel(
+    emissions,
+    transitions,
+    end,
+    steps,
+    lengths,
+    begins,
+    ends,
+    room,
+    parts,
+    safe_chunks,
+    nodes,
+    edges,
+    counts,
+    heads,
+    tails,
+    T,
+    S,
+    L,
+    chunks,
+    SHARED: tl.constexpr,
+    LEAST: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill nodes, edges or counts, heads, tails; and for each chunk parts and safe.
+
+    ``parts[B, C + 1]`` are summands of the log-partition, ``counts[B, C, S, S]`` those
+    of the edges when shared, and ``safe[B, C]`` is 0 where the recursion was not.
+    """
+    dtype = emissions.dtype.element_ty
+    p = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    b = p // chunks
+    c = p % chunks
+    N = tl.load(lengths + b)
+    first = c * L
+    # steps of this chunk; only the first chunk of a row may have none
+    count = tl.maximum(tl.minimum(first + L, N - 1) - first, 0)
+    real = (count > 0) | ((c == 0) & (N > 0))
+    final = real & (first + count == N - 1)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    some = states_if(real, S, BLOCK)
+    floor = tl.full([], LEAST, dtype) * S * S * tl.maximum(T, 1)
+    alphas = room + (b * (2 * T + 1) * S) * (64 // dtype.primitive_bitwidth) + first * S
+    weights = alphas + T * S
+
+    b_alpha, log_scale, safe = _forward(
+        b, count, tl.load(begins + p * S + o, mask=some, other=0.0), emissions,
+        transitions, steps + first, floor, alphas, weights, T, S, SHARED, BLOCK,
+    )  # fmt: skip
+    b_beta = tl.load(ends + p * S + o, mask=some, other=0.0)  # [BLOCK]
+    b_node = b_alpha * b_beta
+    z = tl.sum(b_node, 0)
+    safe = safe & (z >= floor)
+    z = tl.where(z >= floor, z, 1.0)
+    b_node = b_node / z
+    t = tl.load(steps + b * T + N - 1, mask=final, other=0)
+    b_end = tl.load(end + o, mask=m, other=float("-inf"))
+    last_scale = finite(tl.max(b_end, 0)).to(tl.float64) + tl.log(z.to(tl.float64))
+    log_scale += tl.where(final, last_scale, 0.0)
+    tl.store(parts + b * (chunks + 1) + c, log_scale)
+    last = states_if(final, S, BLOCK)
+    tl.store(nodes + (b * T + t) * S + o, b_node, mask=last)
+    closes = final | ((c == 0) & (N == 0))
+    tl.store(tails + b * S + o, b_node, mask=states_if(closes, S, BLOCK))
+    positions = tl.where(real, count + 1, 0)
+    tl.debug_barrier()
+    b_node, safe = backward_row(
+        b, positions, transitions, steps + first, transitions, transitions, floor,
+        alphas, weights, b_beta, b_node, safe, nodes, edges, T, S, SHARED, True, BLOCK,
+        ROWS,
+    )  # fmt: skip
+    tl.store(heads + b * S + o, b_node, mask=states_if(c == 0, S, BLOCK))
+    tl.store(safe_chunks + p, (safe | (real == 0)).to(tl.int32))
+    if SHARED:
+        tl.debug_barrier()
+        sum_edges(
+            p, positions, transitions, transitions, transitions, alphas, weights,
+            counts, S, True, BLOCK, ROWS,
+        )  # fmt: skip
+
+
+@triton.jit
+def _forward(
+    b,
+    count,
+    b_alpha,
+    emissions,
+    transitions,
+    steps,
+    floor,
+    alphas,
+    weights,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Fill alphas[count, S] and weights[1:count + 1, S] from the first message on.
+
+    Return the last message, log scale and safety. The cell of the last message is the
+    first of the next chunk, which fills it.
+    """
+    o = tl.arange(0, BLOCK)
+    row = emissions + b * T * S
+    steps += b * T
+    tl.store(alphas + o, b_alpha, mask=states_if(count > 0, S, BLOCK))
+    t = tl.load(steps + 1, mask=count > 0, other=0)
+    b_next = tl.load(
+        row + t * S + o, mask=states_if(count > 0, S, BLOCK), other=float("-inf")
+    )  # [BLOCK]
+    t_next = tl.load(steps + 2, mask=count > 1, other=0)
+    if SHARED:
+        b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+    safe = count >= 0
+    log_scale = tl.full([], 0.0, tl.float64)
+    scale = tl.full([], 1.0, tl.float64)
+    for n in range(1, count + 1):
+        b_e = b_next
+        more = states_if(n < count, S, BLOCK)
+        b_next = tl.load(row + t_next * S + o, mask=more, other=float("-inf"))
+        if not SHARED:
+            scores = edge_scores(transitions, b, t, T, S, SHARED)
+            b_move, top = all_moves(scores, S, BLOCK)
+        t = t_next
+        t_next = tl.load(steps + n + 2, mask=n + 2 <= count, other=0)
+        peak = finite(tl.max(b_e, 0))
+        b_weight = tl.exp(b_e - peak)
+        b_into = tl.sum(b_alpha[:, None] * b_move, 0) * b_weight
+        c = tl.sum(b_into, 0)
+        safe = safe & (c >= floor)
+        c = tl.where(c >= floor, c, 1.0)
+        b_alpha = b_into / c
+        tl.store(alphas + n * S + o, b_alpha, mask=more)
+        tl.store(weights + n * S + o, b_weight, mask=o < S)
+        log_scale += peak.to(tl.float64) + top.to(tl.float64)
+        wide_c = c.to(tl.float64)
+        if (scale * wide_c < 1e-200) | (scale * wide_c > 1e200):
+            log_scale += tl.log(scale) + tl.log(wide_c)
+            scale = tl.full([], 1.0, tl.float64)
+        else:
+            scale *= wide_c
+    return b_alpha, log_scale + tl.log(scale), safe

@@ -1,0 +1,173 @@
+"""Products of moves over chunks of time, and the messages where two chunks meet.
+
+Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``, and its product takes the
+forward message at ``c L`` to that at ``(c + 1) L``. With E, w of ``chain.cuda.sums``
+
+    product     P_c = prod_n E_n diag(w_n), row i of it exp(l(i)) p(i, .),  sum_j p = 1
+    forward     a_{c+1}(j) ~ sum_i a_c(i) exp(l(i)) p(i, j),                a sums to 1
+    backward    b_c(i) ~ exp(l(i)) sum_j p(i, j) b_{c+1}(j),             largest b is 1
+
+A row of a product is a forward message that starts at one state, scaled at every step
+like any other. If a share ``pi_i`` of the forward mass came through state i, a factor
+below ``tiny`` that is lost in row i costs at most ``pi_i tiny``, and the shares sum to
+1: products lose no more of a ``z_t`` than the recursion does, and where every ``z_t``
+is as large as it asks, both were safe.
+"""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    all_moves,
+    edge_scores,
+    finite,
+    states_if,
+)
+
+
+@triton.jit(do_not_specialize=["T", "L", "chunks"])
+def products_kernel(
+    emissions,
+    transitions,
+    steps,
+    lengths,
+    products,
+    scales,
+    T,
+    S,
+    L,
+    chunks,
+    groups,
+    SHARED: tl.constexpr,
+    TINY: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill products p[B, C, S, S] and their scales l[B, C, S], ROWS at a time."""
+    dtype = emissions.dtype.element_ty
+    p = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    c = p // groups % chunks
+    b = p // groups // chunks
+    N = tl.load(lengths + b)
+    first = c * L
+    last = tl.minimum(first + L, N - 1)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    i = p % groups * ROWS + tl.arange(0, ROWS)
+    row = emissions + b * T * S
+    steps += b * T
+    b_p = (i[:, None] == o[None, :]).to(dtype)  # [ROWS, BLOCK]
+    b_log = tl.zeros([ROWS], tl.float64)
+    b_scale = tl.full([ROWS], 1.0, tl.float64)
+    if SHARED:
+        b_move, _ = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+    # t and b_e are asked for a step before they are used
+    t = tl.load(steps + first + 1, mask=first + 1 <= last, other=0)
+    some = states_if(first + 1 <= last, S, BLOCK)
+    b_next = tl.load(row + t * S + o, mask=some, other=float("-inf"))
+    t_next = tl.load(steps + first + 2, mask=first + 2 <= last, other=0)
+    for n in range(first + 1, last + 1):
+        b_e = b_next
+        some = states_if(n < last, S, BLOCK)
+        b_next = tl.load(row + t_next * S + o, mask=some, other=float("-inf"))
+        if not SHARED:
+            scores = edge_scores(transitions, b, t, T, S, SHARED)
+            b_move, _ = all_moves(scores, S, BLOCK)
+        t = t_next
+        t_next = tl.load(steps + n + 2, mask=n + 2 <= last, other=0)
+        b_weight = tl.exp(b_e - finite(tl.max(b_e, 0)))
+        b_p = tl.dot(b_p, b_move, input_precision="ieee", out_dtype=dtype)
+        b_p *= b_weight[None, :]
+        b_c = tl.sum(b_p, 1)
+        b_live = b_c >= TINY
+        b_c = tl.where(b_live, b_c, 1.0)
+        b_p = tl.where(b_live[:, None], b_p / b_c[:, None], 0.0)
+        b_log = tl.where(b_live, b_log, float("-inf"))
+        # few logs, and no product that leaves the range
+        b_c = b_c.to(tl.float64)
+        if (tl.min(b_scale * b_c, 0) < 1e-200) | (tl.max(b_scale * b_c, 0) > 1e200):
+            b_log += tl.log(b_scale) + tl.log(b_c)
+            b_scale = tl.full([ROWS], 1.0, tl.float64)
+        else:
+            b_scale *= b_c
+    at = (b * chunks + c) * S + i
+    tl.store(scales + at, b_log + tl.log(b_scale), mask=i < S)
+    inside = (i[:, None] < S) & m[None, :]
+    tl.store(products + at[:, None] * S + o[None, :], b_p, mask=inside)
+
+
+@triton.jit(do_not_specialize=["T", "L", "chunks"])
+def meetings_kernel(
+    emissions,
+    start,
+    end,
+    steps,
+    lengths,
+    products,
+    scales,
+    begins,
+    ends,
+    parts,
+    T,
+    S,
+    L,
+    chunks,
+    BLOCK: tl.constexpr,
+):
+    """Fill the forward messages begins[B, C, S], and backward ends[B, C, S].
+
+    ``parts[b, C]`` gets the log of what scaled the first message.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    N = tl.load(lengths + b)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    some = states_if(N > 0, S, BLOCK)
+    products += b * chunks * S * S
+    scales += b * chunks * S
+    begins += b * chunks * S
+    ends += b * chunks * S
+    cells = o[:, None] * S + o[None, :]
+    inside = m[:, None] & m[None, :]
+    last = tl.maximum((N - 2) // L, 0)
+
+    t = tl.load(steps + b * T, mask=N > 0, other=0)
+    b_e = tl.load(emissions + (b * T + t) * S + o, mask=some, other=float("-inf"))
+    b_e += tl.load(start + o, mask=m, other=float("-inf"))
+    peak = finite(tl.max(b_e, 0)).to(tl.float64)
+    b_a = tl.exp(b_e.to(tl.float64) - peak)  # [BLOCK]
+    total = tl.sum(b_a, 0)
+    total = tl.where(total > 0, total, 1.0)
+    b_a = b_a / total
+    scale = tl.where(N > 0, peak + tl.log(total), 0.0)
+    tl.store(parts + b * (chunks + 1) + chunks, scale)
+    tl.store(begins + o, b_a, mask=m)
+    for c in range(0, last):
+        b_scale = tl.load(scales + c * S + o, mask=m, other=float("-inf"))
+        b_p = tl.load(products + c * S * S + cells, mask=inside, other=0.0)
+        b_share = log_or_low(b_a) + b_scale
+        b_share = tl.exp(b_share - finite(tl.max(b_share, 0)))
+        b_a = tl.sum(b_share[:, None] * b_p, 0)
+        total = tl.sum(b_a, 0)
+        b_a = b_a / tl.where(total > 0, total, 1.0)
+        tl.store(begins + (c + 1) * S + o, b_a, mask=m)
+
+    b_end = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)
+    b_b = tl.exp(b_end - finite(tl.max(b_end, 0)))
+    tl.store(ends + last * S + o, b_b, mask=m)
+    for back in range(0, last):
+        c = last - back
+        b_scale = tl.load(scales + c * S + o, mask=m, other=float("-inf"))
+        b_p = tl.load(products + c * S * S + cells, mask=inside, other=0.0)
+        b_share = log_or_low(tl.sum(b_p * b_b[None, :], 1)) + b_scale
+        b_b = tl.exp(b_share - finite(tl.max(b_share, 0)))
+        tl.store(ends + (c - 1) * S + o, b_b, mask=m)
+
+
+@triton.jit
+def log_or_low(b_x):
+    """Return the log of numbers that are at least 0."""
+    some = b_x > 0
+    return tl.where(some, tl.log(tl.where(some, b_x, 1.0)), float("-inf"))

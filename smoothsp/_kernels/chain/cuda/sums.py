@@ -1,0 +1,269 @@
+"""Sum-product on chains: scaled forward-backward, in log space where that is not safe.
+
+The recursion, and the bound that says where it is safe, are those of the CPU twin.
+"""
+
+import torch
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    all_moves,
+    block_of,
+    edge_scores,
+    fill,
+    finite,
+    largest,
+    launch,
+    rows_of,
+    states_if,
+    tile_moves,
+    warps_of,
+)
+from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
+from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
+
+# Up to so many bytes, the moves between all states stay in registers.
+RESIDENT = 64 * 1024
+
+
+def forward_backward(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+):
+    """Fill the log-partitions and the marginals of all rows, in one launch.
+
+    Outputs: value[B]; nodes[B, T, S]; edges[B, 1, S, S] summed over time when shared,
+    else [B, T - 1, S, S]; heads[B, S] and tails[B, S], the first and last of the nodes.
+    """
+    B, T, S = emissions.shape
+    dtype = emissions.dtype
+    limits = torch.finfo(dtype)
+    block = block_of(S)
+    resident = block * block * dtype.itemsize <= RESIDENT
+    warps = warps_of(block * block, dtype)
+    moves, top = transitions, transitions
+    if shared and not resident:
+        # a finite top, so that all -inf makes no NaN
+        top = transitions.amax().clamp(min=limits.min)
+        moves = (transitions - top).exp()
+    room = torch.empty((B, 2 * T + 1, S), dtype=torch.float64, device=emissions.device)
+    launch(
+        _forward_backward_kernel,
+        B,
+        emissions,
+        emissions,
+        transitions,
+        start,
+        end,
+        steps,
+        lengths,
+        moves,
+        top,
+        room.view(dtype),
+        room,
+        value,
+        nodes,
+        edges,
+        heads,
+        tails,
+        T,
+        S,
+        SHARED=shared,
+        RESIDENT=resident,
+        LEAST=limits.tiny / limits.eps,
+        BLOCK=block,
+        ROWS=rows_of(block, warps),
+        num_warps=warps,
+        enable_fp_fusion=True,
+    )
+
+
+# E = exp(s - max s);  w_t(j) = exp(e_t(j) - max e_t)
+# a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t
+# b_{t-1}(i) = sum_j E(i, j) w_t(j) b_t(j) / r_t
+# edges a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t, value sum_t log c_t + max e_t + max s
+@triton.jit(do_not_specialize=["T"])
+def _forward_backward_kernel(
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    moves,
+    shared_top,
+    room,
+    wide_room,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    LEAST: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    dtype = emissions.dtype.element_ty
+    b = tl.program_id(0).to(tl.int64)
+    T = T.to(tl.int64)
+    N = tl.load(lengths + b)
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    floor = tl.full([], LEAST, dtype) * S * S * tl.maximum(T, 1)
+    # wide_room[B, 2 T + 1, S] in float64 is also where the narrower values lie
+    wide = wide_room + b * (2 * T + 1) * S
+    alphas = room + b * (2 * T + 1) * S * (64 // dtype.primitive_bitwidth)
+    pulls = alphas + T * S
+    if N < T:
+        fill(nodes + b * T * S, T * S, 0.0, 1024)
+        if not SHARED:
+            fill(edges + b * (T - 1) * S * S, (T - 1) * S * S, 0.0, 1024)
+
+    b_alpha, log_scale, safe = _forward(
+        b, N, emissions, transitions, start, steps, moves, shared_top, floor,
+        alphas, pulls, T, S, SHARED, RESIDENT, BLOCK, ROWS,
+    )  # fmt: skip
+    b_end = tl.load(end + o, mask=m, other=float("-inf"))
+    peak = finite(tl.max(b_end, 0))
+    b_beta = tl.exp(b_end - peak)  # [BLOCK]
+    b_node = b_alpha * b_beta
+    z = tl.sum(b_node, 0)
+    safe = safe & (z >= floor)
+    z = tl.where(z >= floor, z, 1.0)
+    log_scale += peak.to(tl.float64) + tl.log(z.to(tl.float64))
+    b_node = tl.where(N > 0, b_node / z, 0.0)
+    tl.debug_barrier()
+    tl.store(value + b, tl.where(N > 0, log_scale, 0.0))
+    tl.store(tails + b * S + o, b_node, mask=m)
+    t = tl.load(steps + b * T + N - 1, mask=N > 0, other=0)
+    tl.store(nodes + (b * T + t) * S + o, b_node, mask=states_if(N > 0, S, BLOCK))
+    b_node, safe = backward_row(
+        b, N, transitions, steps, moves, shared_top, floor, alphas, pulls,
+        b_beta, b_node, safe, nodes, edges, T, S, SHARED, RESIDENT, BLOCK, ROWS,
+    )  # fmt: skip
+    tl.store(heads + b * S + o, b_node, mask=m)
+    if SHARED:
+        tl.debug_barrier()
+        sum_edges(
+            b, N, transitions, moves, shared_top, alphas, pulls,
+            edges, S, RESIDENT, BLOCK, ROWS,
+        )  # fmt: skip
+    if (N > 0) & (safe == 0):
+        tl.debug_barrier()
+        forward_backward_row(
+            b, N, emissions, transitions, start, end, steps,
+            wide, wide + T * S, wide + 2 * T * S,
+            value, nodes, edges, heads, tails, T, S, SHARED, BLOCK, (ROWS + 1) // 2,
+        )  # fmt: skip
+
+
+@triton.jit
+def _forward(
+    b,
+    N,
+    emissions,
+    transitions,
+    start,
+    steps,
+    moves,
+    shared_top,
+    floor,
+    alphas,
+    weights,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill alphas[N, S] and weights[N, S]; return the last, log scale and safety.
+
+    What a step reads is asked for two steps (its place) and one step (its scores)
+    before: no load waits behind the arithmetic of another step.
+    """
+    dtype = emissions.dtype.element_ty
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    row = emissions + b * T * S
+    steps += b * T
+    t = tl.load(steps, mask=N > 0, other=0)
+    b_e = tl.load(
+        row + t * S + o, mask=states_if(N > 0, S, BLOCK), other=float("-inf")
+    )  # [BLOCK]
+    b_e += tl.load(start + o, mask=m, other=float("-inf"))
+    t = tl.load(steps + 1, mask=N > 1, other=0)
+    b_next = tl.load(
+        row + t * S + o, mask=states_if(N > 1, S, BLOCK), other=float("-inf")
+    )
+    t_next = tl.load(steps + 2, mask=N > 2, other=0)
+    if SHARED:
+        if RESIDENT:
+            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+        else:
+            top = tl.load(shared_top)
+    peak = finite(tl.max(b_e, 0))
+    b_alpha = tl.exp(b_e - peak)
+    c = tl.sum(b_alpha, 0)
+    safe = c >= floor
+    c = tl.where(safe, c, 1.0)
+    b_alpha = b_alpha / c
+    tl.store(alphas + o, b_alpha, mask=states_if(N > 0, S, BLOCK))
+    log_scale = peak.to(tl.float64)
+    scale = c.to(tl.float64)
+    for n in range(1, N):
+        b_e = b_next
+        b_next = tl.load(
+            row + t_next * S + o,
+            mask=states_if(n + 1 < N, S, BLOCK),
+            other=float("-inf"),
+        )
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        t = t_next
+        t_next = tl.load(steps + n + 2, mask=n + 2 < N, other=0)
+        if RESIDENT:
+            if not SHARED:
+                b_move, top = all_moves(scores, S, BLOCK)
+            b_into = tl.sum(b_alpha[:, None] * b_move, 0)
+        else:
+            if not SHARED:
+                top = largest(scores, S, BLOCK, ROWS)
+            tl.debug_barrier()
+            b_into = tl.zeros([BLOCK], dtype)
+            for first in range(0, S, ROWS):
+                i = first + tl.arange(0, ROWS)
+                b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
+                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
+                b_into += tl.sum(b_a[:, None] * b_tile, 0)
+        peak = finite(tl.max(b_e, 0))
+        b_weight = tl.exp(b_e - peak)
+        b_into *= b_weight
+        c = tl.sum(b_into, 0)
+        safe = safe & (c >= floor)
+        c = tl.where(c >= floor, c, 1.0)
+        b_alpha = b_into / c
+        tl.store(alphas + n * S + o, b_alpha, mask=m)
+        tl.store(weights + n * S + o, b_weight, mask=m)
+        log_scale += peak.to(tl.float64) + top.to(tl.float64)
+        wide_c = c.to(tl.float64)
+        if (scale * wide_c < 1e-200) | (scale * wide_c > 1e200):
+            log_scale += tl.log(scale) + tl.log(wide_c)
+            scale = tl.full([], 1.0, tl.float64)
+        else:
+            scale *= wide_c
+    return b_alpha, log_scale + tl.log(scale), safe

@@ -1,0 +1,124 @@
+"""The best labelling of one sentence, with or without the costs of its wrong labels.
+
+``a_t(j) = U(t, j) + max_i a_{t-1}(i) + A(i, j)``, where U holds the scores of the
+positions, ``c(gold_t, j)`` of each label, and what the first and the last label add.
+Weights are laid out as in ``linear.sparse_scores``. In U the lanes past the last label
+are -inf, and so no maximum is there.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
+
+
+@njit(error_model="numpy", nogil=True)
+def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
+    """Fill U for the sentence whose gold labels are ``gold[o:o + T]``.
+
+    ``costs`` are rows of P numbers, one a gold label, -inf past the last label.
+    """
+    factor = splat(scale)
+    for t in range(T):
+        c, p = gold[o + t] * P, t * P
+        for j in range(0, P, V):
+            store(U, p + j, fma(factor, load(costs, c + j), load(E, p + j)))
+    if start >= 0:
+        _add_boundaries(T, weights, start, end, P, U)
+
+
+@njit(error_model="numpy", nogil=True)
+def without_costs(E, T, S, weights, start, end, P, U):
+    """Fill U with scores alone."""
+    for p in range(0, T * P, V):
+        store(U, p, load(E, p))
+    for t in range(T):
+        for j in range(S, P):
+            U[t * P + j] = -np.inf
+    if start >= 0:
+        _add_boundaries(T, weights, start, end, P, U)
+
+
+@njit(error_model="numpy", nogil=True)
+def _add_boundaries(T, weights, start, end, P, U):
+    last = (T - 1) * P
+    for j in range(0, P, V):
+        store(U, j, load(U, j) + load(weights, start + j))
+    for j in range(0, P, V):
+        store(U, last + j, load(U, last + j) + load(weights, end + j))
+
+
+@njit(error_model="numpy", nogil=True)
+def best_labels(T, S, weights, moves, P, U, M, y):
+    """Fill ``y[:T]`` with the best labelling, and return its score.
+
+    U becomes the scores of the best prefixes, M, as large, the maxima in them. Ties go
+    to the lower label, from the end backwards.
+    """
+    for t in range(1, T):
+        _step(U, (t - 1) * P, weights, moves, S, P, M, t * P)
+    o = (T - 1) * P
+    j, best = 0, U[o]
+    for i in range(1, S):
+        if U[o + i] > best:
+            j, best = i, U[o + i]
+    y[T - 1] = j
+    for t in range(T - 1, 0, -1):
+        o = t * P
+        j = _place(U, o - P, weights, moves + j, S, P, M[o + j])
+        y[t - 1] = j
+    return best
+
+
+@njit(error_model="numpy", nogil=True)
+def _step(U, o, weights, moves, S, P, M, p):
+    j = 0
+    while j + 4 * V <= P:
+        v = splat_at(U, o)
+        f = moves + j
+        a, b = v + load(weights, f), v + load(weights, f + V)
+        c, d = v + load(weights, f + 2 * V), v + load(weights, f + 3 * V)
+        for i in range(1, S):
+            v = splat_at(U, o + i)
+            f = moves + i * P + j
+            a = larger(v + load(weights, f), a)
+            b = larger(v + load(weights, f + V), b)
+            c = larger(v + load(weights, f + 2 * V), c)
+            d = larger(v + load(weights, f + 3 * V), d)
+        _put(U, M, p + j, a)
+        _put(U, M, p + j + V, b)
+        _put(U, M, p + j + 2 * V, c)
+        _put(U, M, p + j + 3 * V, d)
+        j += 4 * V
+    while j < P:
+        # four chains of comparisons, or each would wait for the one before
+        a = b = c = d = splat_at(U, o) + load(weights, moves + j)
+        i = 1
+        while i + 4 <= S:
+            f = moves + i * P + j
+            a = larger(splat_at(U, o + i) + load(weights, f), a)
+            b = larger(splat_at(U, o + i + 1) + load(weights, f + P), b)
+            c = larger(splat_at(U, o + i + 2) + load(weights, f + 2 * P), c)
+            d = larger(splat_at(U, o + i + 3) + load(weights, f + 3 * P), d)
+            i += 4
+        while i < S:
+            a = larger(splat_at(U, o + i) + load(weights, moves + i * P + j), a)
+            i += 1
+        _put(U, M, p + j, larger(larger(a, b), larger(c, d)))
+        j += V
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _put(U, M, p, best):
+    store(M, p, best)
+    store(U, p, best + load(U, p))
+
+
+@njit(error_model="numpy", nogil=True)
+def _place(U, o, weights, column, S, P, best):
+    """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
+    for i in range(S):
+        if U[o + i] + weights[column + i * P] == best:
+            return i
+    return 0

@@ -1,0 +1,262 @@
+r"""Where one example may go in the dual, how far it pays, and going there.
+
+The dual variable of sentence i is kept as the marginals of its parts: ``mu(t, j)``, how
+much weight label j has at position t, ``edges(j, k)``, how much the pair j, k has over
+all steps, and ``ell``, the expected cost over n. Its share of the weights is
+
+    w_i = (1 / (lambda n)) (phi(gold) - sum over parts of marginal times features).
+
+A direction takes D from mu and DE from edges, and so adds ``X'D / (lambda n)`` to W.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.linear.norms import squared_length
+from smoothsp._kernels.linear.sparse_scores import V, add_position
+from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
+from smoothsp._kernels.vectors.simd_parts import sum_of
+
+
+class Duals(NamedTuple):
+    """The dual variables of all sentences, and estimates of their gaps.
+
+    ``mu`` has P numbers a position, ``edges`` S rows of P a sentence, or nothing.
+    """
+
+    mu: np.ndarray
+    edges: np.ndarray
+    ell: np.ndarray
+    estimates: np.ndarray
+
+
+class Primal(NamedTuple):
+    """Weights w, before the box v, the box, and what the average lacks from v.
+
+    Without a box v is w. ``lag`` is ``sum_k k (k - 1) / 2`` times step k, so that the
+    average of weight k for iterate k is ``v - 2 lag / (k (k + 1))``.
+    """
+
+    w: np.ndarray
+    v: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    lag: np.ndarray
+    boxed: bool
+    averaged: bool
+
+
+class Direction(NamedTuple):
+    """What is taken from the marginals; only rows ``moved`` of D are not 0."""
+
+    D: np.ndarray
+    DE: np.ndarray
+    moved: np.ndarray
+
+
+@njit(error_model="numpy", nogil=True)
+def no_direction(s):
+    """Room for one."""
+    size = s.longest * s.P
+    pairs = s.S * s.P if s.moves >= 0 else 0
+    room = np.zeros(size + pairs + 8)
+    past = -(room.ctypes.data // 8) % 8
+    return Direction(
+        room[past : past + size],
+        room[past + size : past + size + pairs],
+        np.zeros(s.longest, np.int64),
+    )
+
+
+@njit(error_model="numpy", nogil=True)
+def towards(s, i, d, y, o, r):
+    """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved."""
+    first, P = s.offsets[i], s.P
+    T = s.offsets[i + 1] - first
+    count = 0
+    for t in range(T):
+        m = (first + t) * P
+        if d.mu[m + y[o + t]] == 1.0:
+            continue
+        for j in range(0, P, V):
+            store(r.D, t * P + j, load(d.mu, m + j))
+        r.D[t * P + y[o + t]] -= 1.0
+        r.moved[count] = t
+        count += 1
+    if s.moves >= 0 and count:
+        e = i * s.S * P
+        for q in range(0, s.S * P, V):
+            store(r.DE, q, load(d.edges, e + q))
+        for t in range(1, T):
+            r.DE[y[o + t - 1] * P + y[o + t]] -= 1.0
+    return count
+
+
+@njit(error_model="numpy", nogil=True)
+def between(s, i, labels, a, o, r):
+    """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
+    P = s.P
+    T = s.offsets[i + 1] - s.offsets[i]
+    count = 0
+    for t in range(T):
+        if labels[a + t] == labels[o + t]:
+            continue
+        for j in range(0, P, V):
+            store(r.D, t * P + j, splat(0.0))
+        r.D[t * P + labels[a + t]] = 1.0
+        r.D[t * P + labels[o + t]] = -1.0
+        r.moved[count] = t
+        count += 1
+    if s.moves >= 0 and count:
+        for q in range(0, s.S * P, V):
+            store(r.DE, q, splat(0.0))
+        for t in range(1, T):
+            r.DE[labels[a + t - 1] * P + labels[a + t]] += 1.0
+            r.DE[labels[o + t - 1] * P + labels[o + t]] -= 1.0
+    return count
+
+
+@njit(error_model="numpy", nogil=True)
+def turn_round(s, count, r):
+    """``D = -D``: away from the corner."""
+    minus = splat(-1.0)
+    for m in range(count):
+        for q in range(r.moved[m] * s.P, (r.moved[m] + 1) * s.P, V):
+            store(r.D, q, minus * load(r.D, q))
+    if s.moves >= 0 and count:
+        for q in range(0, s.S * s.P, V):
+            store(r.DE, q, minus * load(r.DE, q))
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _dot(x, o, y, p, size):
+    """The lanes of an inner product, in four sums, or each would wait for the last."""
+    a = b = c = d = splat(0.0)
+    j = 0
+    while j + 4 * V <= size:
+        a = fma(load(x, o + j), load(y, p + j), a)
+        b = fma(load(x, o + j + V), load(y, p + j + V), b)
+        c = fma(load(x, o + j + 2 * V), load(y, p + j + 2 * V), c)
+        d = fma(load(x, o + j + 3 * V), load(y, p + j + 3 * V), d)
+        j += 4 * V
+    while j < size:
+        a = fma(load(x, o + j), load(y, p + j), a)
+        j += V
+    return (a + b) + (c + d)
+
+
+@njit(error_model="numpy", nogil=True)
+def slope(s, i, w, E, r, count):
+    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda n <w_d, w>``."""
+    if count == 0:
+        return 0.0
+    total = splat(0.0)
+    for m in range(count):
+        q = r.moved[m] * s.P
+        total = total + _dot(r.D, q, E, q, s.P)
+    if s.moves >= 0:
+        total = total + _dot(r.DE, 0, w, s.moves, s.S * s.P)
+    if s.start >= 0:
+        last = s.offsets[i + 1] - s.offsets[i] - 1
+        if r.moved[0] == 0:
+            for j in range(0, s.P, V):
+                total = fma(load(r.D, j), load(w, s.start + j), total)
+        if r.moved[count - 1] == last:
+            for j in range(0, s.P, V):
+                total = fma(load(r.D, last * s.P + j), load(w, s.end + j), total)
+    return sum_of(total)
+
+
+@njit(error_model="numpy", nogil=True)
+def length(s, i, x, r, count):
+    """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda n ||w_d||)^2``."""
+    if count == 0:
+        return 0.0
+    total = splat(0.0)
+    if s.moves >= 0:
+        total = _dot(r.DE, 0, r.DE, 0, s.S * s.P)
+    if s.start >= 0:
+        last = s.offsets[i + 1] - s.offsets[i] - 1
+        if r.moved[0] == 0:
+            for q in range(0, s.P, V):
+                total = fma(load(r.D, q), load(r.D, q), total)
+        if r.moved[count - 1] == last:
+            for q in range(last * s.P, (last + 1) * s.P, V):
+                total = fma(load(r.D, q), load(r.D, q), total)
+    return sum_of(total) + squared_length(s, i, x, r.D, r.moved, count)
+
+
+@njit(error_model="numpy", nogil=True)
+def step_size(num, den, largest):
+    """``num / den`` within 0 and ``largest``."""
+    if den <= 0.0:
+        return largest if num > 0.0 else 0.0
+    return min(max(num / den, 0.0), largest)
+
+
+@njit(error_model="numpy", nogil=True)
+def take_marginals(s, i, d, r, count, gamma):
+    """``mu -= gamma D``, ``edges -= gamma DE``."""
+    step = splat(-gamma)
+    first = s.offsets[i]
+    for m in range(count):
+        t = r.moved[m]
+        for j in range(0, s.P, V):
+            q = (first + t) * s.P + j
+            store(d.mu, q, fma(step, load(r.D, t * s.P + j), load(d.mu, q)))
+    if s.moves >= 0:
+        e = i * s.S * s.P
+        for q in range(0, s.S * s.P, V):
+            store(d.edges, e + q, fma(step, load(r.DE, q), load(d.edges, e + q)))
+
+
+@njit(error_model="numpy", nogil=True)
+def add_direction(s, i, r, count, a, weights):
+    """``weights += a`` times the features of D and DE."""
+    first = s.offsets[i]
+    for m in range(count):
+        t = r.moved[m]
+        add_position(
+            first + t, s.indptr, s.indices, s.values, a, r.D, t * s.P, s.P, weights
+        )
+    step = splat(a)
+    if s.moves >= 0:
+        for q in range(0, s.S * s.P, V):
+            o = s.moves + q
+            store(weights, o, fma(step, load(r.DE, q), load(weights, o)))
+    if s.start >= 0:
+        last = s.offsets[i + 1] - first - 1
+        if r.moved[0] == 0:
+            for j in range(0, s.P, V):
+                o = s.start + j
+                store(weights, o, fma(step, load(r.D, j), load(weights, o)))
+        if r.moved[count - 1] == last:
+            for j in range(0, s.P, V):
+                o = s.end + j
+                more = fma(step, load(r.D, last * s.P + j), load(weights, o))
+                store(weights, o, more)
+
+
+@njit(error_model="numpy", nogil=True)
+def back_into_box(s, i, r, count, p):
+    """``w = clip(v)`` where a direction went."""
+    first = s.offsets[i]
+    for m in range(count):
+        t = first + r.moved[m]
+        for e in range(s.indptr[t], s.indptr[t + 1]):
+            _clip_row(p, s.indices[e] * s.P, s.P)
+    if s.moves >= 0:
+        for o in range(s.moves, s.moves + s.S * s.P, s.P):
+            _clip_row(p, o, s.P)
+    if s.start >= 0:
+        _clip_row(p, s.start, s.P)
+        _clip_row(p, s.end, s.P)
+
+
+@njit(error_model="numpy", nogil=True)
+def _clip_row(p, o, P):
+    for q in range(o, o + P, V):
+        v = larger(load(p.v, q), load(p.low, q))
+        store(p.w, q, smaller(v, load(p.high, q)))

@@ -1,0 +1,122 @@
+"""What compiled loops over sentences are given: data, one record; scratch, another."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.linear.best_of_one import (
+    add_costs,
+    best_labels,
+    without_costs,
+)
+from smoothsp._kernels.linear.sparse_scores import labelling_score, score_positions
+
+
+class Sentences(NamedTuple):
+    """Sentences, their gold labels and what a wrong label costs.
+
+    ``offsets[i]`` is the first position of sentence i, and ``offsets[n]`` ends the
+    last. ``moves``, ``start`` and ``end`` say where weights are (see
+    ``linear.sparse_scores``), ``longest`` how many positions a sentence has at most.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+    costs: np.ndarray
+    scales: np.ndarray
+    S: int
+    P: int
+    moves: int
+    start: int
+    end: int
+    longest: int
+
+
+class Scratch(NamedTuple):
+    """Rows of P numbers for each position of one sentence, and a labelling."""
+
+    E: np.ndarray
+    U: np.ndarray
+    M: np.ndarray
+    y: np.ndarray
+
+
+@njit(error_model="numpy", nogil=True)
+def scratch(s):
+    """Room for the longest sentence; a cache line begins where a row does."""
+    size = s.longest * s.P
+    room = np.zeros(3 * size + 8)
+    past = -(room.ctypes.data // 8) % 8
+    return Scratch(
+        room[past : past + size],
+        room[past + size : past + 2 * size],
+        room[past + 2 * size : past + 3 * size],
+        np.zeros(s.longest, np.int32),
+    )
+
+
+@njit(error_model="numpy", nogil=True)
+def score_sentence(s, i, weights, k):
+    """Fill ``k.E`` for sentence i."""
+    first, last = s.offsets[i], s.offsets[i + 1]
+    score_positions(first, last, s.indptr, s.indices, s.values, weights, s.P, k.E)
+
+
+@njit(error_model="numpy", nogil=True)
+def worst_labels(s, i, weights, k):
+    """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
+
+    ``k.E`` holds the scores of the sentence.
+    """
+    o = s.offsets[i]
+    T = s.offsets[i + 1] - o
+    add_costs(
+        k.E, T, s.labels, o, s.costs, s.scales[i], weights, s.start, s.end, s.P, k.U
+    )
+    return best_labels(T, s.S, weights, s.moves, s.P, k.U, k.M, k.y)
+
+
+@njit(error_model="numpy", nogil=True)
+def gold_score(s, i, weights, k):
+    """The score of the gold labels of sentence i, whose scores are in ``k.E``."""
+    o = s.offsets[i]
+    T = s.offsets[i + 1] - o
+    return labelling_score(k.E, T, s.labels, o, weights, s.moves, s.start, s.end, s.P)
+
+
+@njit(error_model="numpy", nogil=True)
+def cost_of(s, i, y, o):
+    """The cost of the labels ``y[o:]`` of sentence i."""
+    first = s.offsets[i]
+    cost = 0.0
+    for t in range(s.offsets[i + 1] - first):
+        cost += s.costs[s.labels[first + t] * s.P + y[o + t]]
+    return s.scales[i] * cost
+
+
+@kernel
+def hinges(first, last, s, weights, out):
+    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``."""
+    k = scratch(s)
+    for i in range(first, last):
+        score_sentence(s, i, weights, k)
+        worst = worst_labels(s, i, weights, k)
+        out[i] = max(worst - gold_score(s, i, weights, k), 0.0)
+
+
+@kernel
+def decode(first, last, s, weights, labels, scores):
+    """Fill the best labels of each position, and the score of each sentence."""
+    k = scratch(s)
+    for i in range(first, last):
+        score_sentence(s, i, weights, k)
+        o = s.offsets[i]
+        T = s.offsets[i + 1] - o
+        without_costs(k.E, T, s.S, weights, s.start, s.end, s.P, k.U)
+        scores[i] = best_labels(T, s.S, weights, s.moves, s.P, k.U, k.M, k.y)
+        labels[o : o + T] = k.y[:T]

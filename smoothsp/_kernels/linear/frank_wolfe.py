@@ -1,0 +1,156 @@
+"""Block-coordinate Frank-Wolfe over sentences: the loops that a solver calls.
+
+The names of what they are given: s data, rules, p weights, d dual variables, x inner
+products of words, q stored labellings, c counters.
+"""
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.linear.directions import (
+    Direction,
+    Duals,
+    Primal,
+    add_direction,
+    no_direction,
+    slope,
+    towards,
+)
+from smoothsp._kernels.linear.examples import (
+    Sentences,
+    cost_of,
+    gold_score,
+    score_sentence,
+    scratch,
+    worst_labels,
+)
+from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
+from smoothsp._kernels.linear.gap_sampling import draw, fill_tree, set_leaf
+from smoothsp._kernels.linear.norms import Products, multiply_words
+from smoothsp._kernels.linear.sparse_scores import add_one_label
+from smoothsp._kernels.linear.stored_outputs import (
+    Store,
+    marginals_from_slots,
+    mix_with_gold,
+)
+
+__all__ = [
+    "Costs",
+    "Direction",
+    "Duals",
+    "Primal",
+    "Products",
+    "Rules",
+    "Sentences",
+    "Store",
+    "add_corners",
+    "expected_hinges",
+    "fill_tree",
+    "marginals_of_all",
+    "measure",
+    "mix_with_gold",
+    "multiply_words",
+    "rebuild",
+    "visit_by_gap",
+    "visit_in_order",
+]
+
+
+@kernel
+def visit_in_order(order, s, rules, p, d, x, q, c):
+    """A step on each of ``order``; how many it came to before the store was full."""
+    k, r = scratch(s), no_direction(s)
+    for m in range(len(order)):
+        if not visit(s, order[m], rules, p, d, x, q, k, r, c):
+            return m
+    return len(order)
+
+
+@kernel
+def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
+    """Steps on sentences drawn in proportion to their gaps as they are estimated.
+
+    Ends when the estimates sum to ``floor`` or less; how many steps it came to.
+    """
+    k, r = scratch(s), no_direction(s)
+    for m in range(len(uniforms)):
+        if tree[1] <= floor:
+            return m
+        i = draw(tree, uniforms[m])
+        if not visit(s, i, rules, p, d, x, q, k, r, c):
+            return m
+        set_leaf(tree, i, d.estimates[i])
+    return len(uniforms)
+
+
+@kernel
+def measure(first, last, s, w, d, gaps, hinges):
+    """Fill the exact gap and the hinge of each sentence at w; nothing moves."""
+    k, r = scratch(s), no_direction(s)
+    n = len(s.offsets) - 1
+    for i in range(first, last):
+        score_sentence(s, i, w, k)
+        worst = worst_labels(s, i, w, k)
+        hinges[i] = max(worst - gold_score(s, i, w, k), 0.0)
+        count = towards(s, i, d, k.y, 0, r)
+        loss = cost_of(s, i, k.y, 0) / n
+        gaps[i] = max(loss - d.ell[i] - slope(s, i, w, k.E, r, count) / n, 0.0)
+
+
+@kernel
+def expected_hinges(first, last, s, w, d, out):
+    """Fill ``(1 / n) sum_y alpha(y) H(y; w)`` of each sentence; no oracle is called."""
+    k, r = scratch(s), no_direction(s)
+    n = len(s.offsets) - 1
+    for i in range(first, last):
+        count = towards(s, i, d, s.labels, s.offsets[i], r)
+        out[i] = 0.0
+        if count:
+            score_sentence(s, i, w, k)
+            out[i] = d.ell[i] + slope(s, i, w, k.E, r, count) / n
+
+
+@kernel
+def rebuild(first, last, s, lam, d, v):
+    """Add ``w_i`` of each sentence to v, from the marginals."""
+    r = no_direction(s)
+    n = len(s.offsets) - 1
+    for i in range(first, last):
+        count = towards(s, i, d, s.labels, s.offsets[i], r)
+        if count:
+            add_direction(s, i, r, count, -1.0 / (lam * n), v)
+
+
+@kernel
+def marginals_of_all(first, last, s, q, d):
+    """Dual variables from the weights of stored labellings."""
+    for i in range(first, last):
+        marginals_from_slots(s, i, q, d)
+
+
+@kernel
+def add_corners(first, last, s, w, a, v, losses, hinges):
+    """``v += a (phi(gold) - phi(y))`` for the worst y of each sentence at w.
+
+    Fills what they cost, and their hinges.
+    """
+    k = scratch(s)
+    for i in range(first, last):
+        score_sentence(s, i, w, k)
+        worst = worst_labels(s, i, w, k)
+        hinges[i] = max(worst - gold_score(s, i, w, k), 0.0)
+        losses[i] = cost_of(s, i, k.y, 0)
+        o = s.offsets[i]
+        T = s.offsets[i + 1] - o
+        for t in range(T):
+            gold, y = s.labels[o + t], k.y[t]
+            if gold != y:
+                add_one_label(o + t, s.indptr, s.indices, s.values, a, gold, s.P, v)
+                add_one_label(o + t, s.indptr, s.indices, s.values, -a, y, s.P, v)
+        if s.moves >= 0:
+            for t in range(1, T):
+                v[s.moves + s.labels[o + t - 1] * s.P + s.labels[o + t]] += a
+                v[s.moves + k.y[t - 1] * s.P + k.y[t]] -= a
+        if s.start >= 0:
+            v[s.start + s.labels[o]] += a
+            v[s.start + k.y[0]] -= a
+            v[s.end + s.labels[o + T - 1]] += a
+            v[s.end + k.y[T - 1]] -= a

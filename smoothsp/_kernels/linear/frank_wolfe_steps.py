@@ -1,0 +1,227 @@
+"""One visit of one sentence: an oracle or a cache, a direction, an exact line search.
+
+Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the dual gains
+``gamma num - gamma^2 den / 2`` with
+
+    num = ell_d - lambda <w_d, w>,    den = lambda ||w_d||^2.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.linear.directions import (
+    add_direction,
+    back_into_box,
+    between,
+    length,
+    slope,
+    step_size,
+    take_marginals,
+    towards,
+    turn_round,
+)
+from smoothsp._kernels.linear.examples import (
+    cost_of,
+    gold_score,
+    score_sentence,
+    worst_labels,
+)
+from smoothsp._kernels.linear.stored_outputs import (
+    away_slot,
+    best_slot,
+    forget_weightless,
+    has_room,
+    marginals_from_slots,
+    put_labels,
+    score_slots,
+    slot_as_good,
+)
+
+# Kinds of steps. A solver allows one of the first three, the third with the first, or
+# chooses by what the dual gains: pairwise or Frank-Wolfe, or any of the three.
+FRANK_WOLFE, PAIRWISE, AWAY, SAFEGUARDED, BEST = range(5)
+
+# What ``counts`` counts.
+STEPS, CALLS, HITS, DROPS = range(4)
+
+
+class Rules(NamedTuple):
+    """How to step.
+
+    A cached corner is good enough if its gap reaches ``local`` times the gap at the
+    last oracle call of the sentence, and ``least``. A sentence keeps ``most``
+    labellings.
+    """
+
+    lam: float
+    kind: int
+    cached: bool
+    local: float
+    least: float
+    most: int
+
+
+class Costs(NamedTuple):
+    """Counters, and what the averaged ell lacks."""
+
+    counts: np.ndarray
+    lag: np.ndarray
+
+
+@njit(error_model="numpy", nogil=True)
+def visit(s, i, rules, p, d, x, q, k, r, c):
+    """One step on sentence i; False if the store is full, and then nothing changed."""
+    keeps = rules.kind != FRANK_WOLFE or rules.cached
+    if keeps and not has_room(s, i, q, rules.most):
+        return False
+    n = len(s.offsets) - 1
+    score_sentence(s, i, p.w, k)
+    base, count, gap, loss, own = 0.0, 0, 0.0, 0.0, -1
+    if keeps:
+        base = gold_score(s, i, p.w, k)
+        score_slots(s, i, p.w, k.E, base, q)
+    hit = False
+    if rules.cached:
+        own = best_slot(i, q)
+        loss = q.loss[q.slot[i] + own] / n
+        o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
+        count = towards(s, i, d, q.labels, o, r)
+        gap = loss - d.ell[i] - slope(s, i, p.w, k.E, r, count) / n
+        hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
+    if hit:
+        c.counts[HITS] += 1
+    else:
+        worst = worst_labels(s, i, p.w, k)
+        loss = cost_of(s, i, k.y, 0) / n
+        count = towards(s, i, d, k.y, 0, r)
+        gap = loss - d.ell[i] - slope(s, i, p.w, k.E, r, count) / n
+        c.counts[CALLS] += 1
+        d.estimates[i] = max(gap, 0.0)
+        if keeps:
+            weighed = rules.kind != FRANK_WOLFE
+            own = slot_as_good(i, worst - base, q) if weighed else -1
+            if own < 0:
+                own = put_labels(s, i, k.y, worst - base, rules.most, weighed, q)
+            gap -= (worst - base - q.h[q.slot[i] + own]) / n
+    c.counts[STEPS] += 1
+    if rules.kind == FRANK_WOLFE:
+        _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
+    else:
+        _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap)
+    return True
+
+
+@njit(error_model="numpy", nogil=True)
+def _curvature(s, i, lam, x, r, count):
+    n = len(s.offsets) - 1
+    return length(s, i, x, r, count) / (lam * n * n)
+
+
+@njit(error_model="numpy", nogil=True)
+def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
+    if count == 0 or gap <= 0.0:
+        return 0.0
+    gamma = step_size(gap, _curvature(s, i, lam, x, r, count), 1.0)
+    _move(s, i, lam, p, d, r, c, count, gamma, loss - d.ell[i])
+    if gamma == 1.0:
+        _round(s, i, d, r, count)
+    return gamma
+
+
+@njit(error_model="numpy", nogil=True)
+def _round(s, i, d, r, count):
+    """After a whole step the marginals are a corner, free of rounding."""
+    first = s.offsets[i]
+    for m in range(count):
+        for j in range((first + r.moved[m]) * s.P, (first + r.moved[m] + 1) * s.P):
+            d.mu[j] = np.round(d.mu[j])
+    if s.moves >= 0:
+        for e in range(i * s.S * s.P, (i + 1) * s.S * s.P):
+            d.edges[e] = np.round(d.edges[e])
+
+
+@njit(error_model="numpy", nogil=True)
+def _move(s, i, lam, p, d, r, c, count, gamma, ell):
+    """Take ``gamma`` of the direction, whose expected cost is ``ell``."""
+    a = gamma / (lam * (len(s.offsets) - 1))
+    take_marginals(s, i, d, r, count, gamma)
+    add_direction(s, i, r, count, a, p.v)
+    d.ell[i] += gamma * ell
+    if p.boxed:
+        back_into_box(s, i, r, count, p)
+    if p.averaged:
+        steps = float(c.counts[STEPS])
+        older = steps * (steps - 1.0) / 2.0
+        add_direction(s, i, r, count, older * a, p.lag)
+        c.lag[0] += older * gamma * ell
+
+
+@njit(error_model="numpy", nogil=True)
+def _gain(num, den, largest):
+    gamma = step_size(num, den, largest)
+    return gamma * num - gamma * gamma * den / 2
+
+
+@njit(error_model="numpy", nogil=True)
+def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
+    """A step that changes the weights of stored labellings; ``own`` is the corner's."""
+    n = len(s.offsets) - 1
+    T = s.offsets[i + 1] - s.offsets[i]
+    b, w0 = q.slot[i], q.word[i]
+    other = away_slot(i, q)
+    here, there = w0 + own * T, w0 + other * T
+    pair = (q.h[b + own] - q.h[b + other]) / n if own != other else 0.0
+    apart = pair - gap
+    mass = q.alpha[b + other]
+    furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0
+    kind = rules.kind
+    if kind == AWAY:
+        kind = FRANK_WOLFE if gap > apart else AWAY
+    elif kind != PAIRWISE:
+        count = towards(s, i, d, q.labels, here, r)
+        best = _gain(gap, _curvature(s, i, rules.lam, x, r, count), 1.0)
+        kind = FRANK_WOLFE
+        count = between(s, i, q.labels, there, here, r)
+        gain = _gain(pair, _curvature(s, i, rules.lam, x, r, count), mass)
+        if gain > best:
+            kind, best = PAIRWISE, gain
+        if rules.kind == BEST:
+            count = towards(s, i, d, q.labels, there, r)
+            den = _curvature(s, i, rules.lam, x, r, count)
+            if _gain(apart, den, furthest) > best:
+                kind = AWAY
+    dropped = False
+    if kind == FRANK_WOLFE:
+        count = towards(s, i, d, q.labels, here, r)
+        loss = q.loss[b + own] / n
+        gamma = _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
+        for m in range(q.size[i]):
+            q.alpha[b + m] *= 1.0 - gamma
+        q.alpha[b + own] += gamma
+    elif kind == PAIRWISE:
+        count = between(s, i, q.labels, there, here, r)
+        ell = (q.loss[b + own] - q.loss[b + other]) / n
+        gamma = step_size(pair, _curvature(s, i, rules.lam, x, r, count), mass)
+        if count and gamma > 0.0:
+            _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)
+            dropped = gamma == mass
+            q.alpha[b + own] += gamma
+            q.alpha[b + other] = 0.0 if dropped else mass - gamma
+    else:
+        count = towards(s, i, d, q.labels, there, r)
+        turn_round(s, count, r)
+        ell = d.ell[i] - q.loss[b + other] / n
+        gamma = step_size(apart, _curvature(s, i, rules.lam, x, r, count), furthest)
+        if count and gamma > 0.0:
+            _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)
+            dropped = gamma == furthest
+            for m in range(q.size[i]):
+                q.alpha[b + m] *= 1.0 + gamma
+            q.alpha[b + other] = 0.0 if dropped else q.alpha[b + other] - gamma
+    if dropped:
+        c.counts[DROPS] += 1
+        marginals_from_slots(s, i, q, d)
+    if not rules.cached:
+        forget_weightless(s, i, q)

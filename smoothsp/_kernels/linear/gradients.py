@@ -1,0 +1,60 @@
+"""The loss of all sentences and its gradient.
+
+Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.linear.slopes import (
+    add_to_tail,
+    finite,
+    is_zero,
+    scratch_of_ranking,
+    slope,
+    slope_scratch,
+)
+from smoothsp._kernels.linear.sparse_scores import add_position, score_positions
+
+
+@kernel
+def losses(first, last, s, W, tail, kind, mu, K, out):
+    """Fill out[first:last] with the losses of the sentences."""
+    c = slope_scratch(s, K)
+    space = scratch_of_ranking(s, K)
+    for i in range(first, last):
+        a, b = s.offsets[i], s.offsets[i + 1]
+        score_positions(a, b, s.indptr, s.indices, s.values, W, s.P, c.k.E)
+        if not (finite(c.k.E, (b - a) * s.P) and finite(tail, len(tail))):
+            out[i] = np.nan
+            continue
+        out[i] = slope(s, i, tail, kind, mu, c, space)
+
+
+@kernel
+def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
+    """Add the slopes of all sentences to G and tail_G; fill out with the losses.
+
+    With ``keep``, rows ``nodes`` of positions and ``edges[n]`` take each slope as
+    marginals less gold.
+    """
+    c = slope_scratch(s, K)
+    space = scratch_of_ranking(s, K)
+    D, P = c.D, s.P
+    for i in range(len(s.offsets) - 1):
+        first, last = s.offsets[i], s.offsets[i + 1]
+        T = last - first
+        score_positions(first, last, s.indptr, s.indices, s.values, W, P, c.k.E)
+        if not (finite(c.k.E, T * P) and finite(tail, len(tail))):
+            out[i:] = np.nan
+            return
+        out[i] = slope(s, i, tail, kind, mu, c, space)
+        for t in range(T):
+            if not is_zero(D, t * P, P):
+                add_position(
+                    first + t, s.indptr, s.indices, s.values, 1.0, D, t * P, P, G
+                )
+        add_to_tail(s, T, 1.0, D, c.edges, tail_G)
+        if keep:
+            nodes[first * P : last * P] = D[: T * P]
+            edges[i] = c.edges

@@ -1,0 +1,127 @@
+"""``||X'D||^2``, the squared length of what a change of one sentence does to W.
+
+Either from inner products of its words, ``sum_{t,u} <x_t, x_u> <D_t, D_u>``, where the
+sentence is short; or by adding the rows up, each feature in a place of its own.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.linear.sparse_scores import V, entry
+from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd_parts import sum_of
+
+
+class Products(NamedTuple):
+    """Inner products of the words of each sentence, and places for features.
+
+    Those of sentence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
+    ``at[i]`` is -1 where a sentence has none. ``place`` is -1 for every feature and
+    ``rows`` is room for those of one sentence.
+    """
+
+    gram: np.ndarray
+    at: np.ndarray
+    place: np.ndarray
+    rows: np.ndarray
+
+
+@kernel
+def multiply_words(first, last, s, at, gram):
+    """Fill ``gram`` for the sentences that have products."""
+    for i in range(first, last):
+        if at[i] < 0:
+            continue
+        o = s.offsets[i]
+        g = at[i]
+        for t in range(o, s.offsets[i + 1]):
+            for u in range(o, t + 1):
+                gram[g] = _product(s, t, u)
+                g += 1
+
+
+@njit(error_model="numpy", nogil=True)
+def _product(s, t, u):
+    a, b = s.indptr[t], s.indptr[u]
+    total = 0.0
+    while a < s.indptr[t + 1] and b < s.indptr[u + 1]:
+        f, g = s.indices[a], s.indices[b]
+        if f == g:
+            total += np.float64(s.values[a]) * np.float64(s.values[b])
+        a += f <= g
+        b += g <= f
+    return total
+
+
+@njit(error_model="numpy", nogil=True)
+def squared_length(s, i, x, D, moved, count):
+    """``||X'D||^2`` for sentence i, whose rows D are 0 but for ``moved[:count]``."""
+    if x.at[i] >= 0:
+        return _by_products(x.gram, x.at[i], D, moved, count, s.P)
+    return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)
+
+
+@njit(error_model="numpy", nogil=True)
+def _by_products(gram, at, D, moved, count, P):
+    zero, two = splat(0.0), splat(2.0)
+    total = zero
+    for m in range(count):
+        t = moved[m]
+        g = at + t * (t + 1) // 2
+        j = 0
+        while j + 4 * V <= P:
+            a = b = c = d = zero
+            for k in range(m):
+                o = moved[k] * P + j
+                x = splat_at(gram, g + moved[k])
+                a = fma(x, load(D, o), a)
+                b = fma(x, load(D, o + V), b)
+                c = fma(x, load(D, o + 2 * V), c)
+                d = fma(x, load(D, o + 3 * V), d)
+            x, o = splat_at(gram, g + t), t * P + j
+            p, q = load(D, o), load(D, o + V)
+            r, u = load(D, o + 2 * V), load(D, o + 3 * V)
+            p = p * fma(two, a, x * p)
+            q = q * fma(two, b, x * q)
+            r = r * fma(two, c, x * r)
+            u = u * fma(two, d, x * u)
+            total = total + ((p + q) + (r + u))
+            j += 4 * V
+        while j < P:
+            a = zero
+            for k in range(m):
+                a = fma(splat_at(gram, g + moved[k]), load(D, moved[k] * P + j), a)
+            p = load(D, t * P + j)
+            total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)
+            j += V
+    return sum_of(total)
+
+
+@njit(error_model="numpy", nogil=True)
+def _by_features(s, first, place, rows, D, moved, count):
+    zero = splat(0.0)
+    used = 0
+    for m in range(count):
+        t = first + moved[m]
+        for e in range(s.indptr[t], s.indptr[t + 1]):
+            f = s.indices[e]
+            fresh = place[f] < 0
+            if fresh:
+                place[f] = used
+                used += 1
+            o, p = place[f] * s.P, moved[m] * s.P
+            x = entry(s.values, e)
+            for j in range(0, s.P, V):
+                before = zero if fresh else load(rows, o + j)
+                store(rows, o + j, fma(x, load(D, p + j), before))
+    total = zero
+    for o in range(0, used * s.P, V):
+        total = fma(load(rows, o), load(rows, o), total)
+    for m in range(count):
+        t = first + moved[m]
+        for e in range(s.indptr[t], s.indptr[t + 1]):
+            place[get(s.indices, e)] = -1
+    return sum_of(total)

@@ -1,0 +1,95 @@
+r"""Squared-norm smoothing of the max over the K best labellings of one sentence.
+
+With z_1 >= ... >= z_K the best scores and k the largest number for which
+``sum_{i<k} (z_i - z_k) < mu``,
+
+    tau = (z_1 + ... + z_k - mu) / k ,   u_i = max(0, (z_i - tau) / mu)
+    h = sum_i u_i z_i + mu / 2 (1 - sum_i u_i^2)
+
+Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+propositions 3 and algorithm 6, with the 1/mu that the projection needs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.chain.cpu.k_best import k_best
+from smoothsp._kernels.linear.best_of_one import best_labels
+
+
+class Ranking(NamedTuple):
+    """Scratch: scores as ``ranking`` reads them, K labellings and their weights."""
+
+    emissions: np.ndarray
+    transitions: np.ndarray
+    steps: np.ndarray
+    columns: np.ndarray
+    labels: np.ndarray
+    valid: np.ndarray
+    z: np.ndarray
+    u: np.ndarray
+
+
+@njit(error_model="numpy", nogil=True)
+def ranking(longest, S, P, K):
+    """Room for sentences of up to ``longest`` positions."""
+    steps = np.empty((1, longest), np.int64)
+    for t in range(longest):
+        steps[0, t] = t
+    return Ranking(
+        np.zeros((1, longest, S)),
+        np.zeros((1, 1, S, S)),
+        steps,
+        np.zeros((S + 1) * P),
+        np.zeros((1, K, longest), np.int32),
+        np.zeros((1, K), np.bool_),
+        np.zeros(K),
+        np.zeros(K),
+    )
+
+
+@njit(error_model="numpy", nogil=True)
+def few_best(T, S, P, weights, moves, U, M, y, r, space):
+    """Fill ``r.labels``, best first, with their scores ``r.z``; return how many."""
+    for t in range(T):
+        for j in range(S):
+            r.emissions[0, t, j] = U[t * P + j]
+    if T > 1:
+        for i in range(S):
+            for j in range(S):
+                r.columns[j * P + i] = weights[moves + i * P + j]
+    best_labels(T, S, weights, moves, P, U, M, y)
+    for t in range(T):
+        r.labels[0, 0, t] = y[t]
+    r.valid[0, 0] = True
+    parts = (r.emissions, r.transitions, r.steps, True)
+    k_best(0, T, U, 0, P, parts, r.columns, space, r.labels, r.valid)
+    count = 0
+    for k in range(len(r.z)):
+        if not r.valid[0, k]:
+            break
+        z = r.emissions[0, 0, r.labels[0, k, 0]]
+        for t in range(1, T):
+            i, j = r.labels[0, k, t - 1], r.labels[0, k, t]
+            z += r.columns[j * P + i] + r.emissions[0, t, j]
+        r.z[k] = z
+        count += 1
+    return count
+
+
+@njit(error_model="numpy", nogil=True)
+def project(mu, count, z, u):
+    """Fill u with the projection of ``z / mu``, z falling; return h."""
+    total, k = z[0], 1
+    while k < count and total - k * z[k] < mu:
+        total += z[k]
+        k += 1
+    tau = (total - mu) / k
+    h, squares = 0.0, 0.0
+    for i in range(count):
+        u[i] = max(0.0, (z[i] - tau) / mu) if i < k else 0.0
+        h += u[i] * z[i]
+        squares += u[i] * u[i]
+    return h + mu / 2 * (1 - squares)

@@ -1,0 +1,138 @@
+"""Scores of a sentence under a linear model, and its features added to the weights.
+
+``E(t, j) = sum_f x(t, f) W(f, j)``, and a labelling y is worth
+``sum_t E(t, y_t) + A(y_{t-1}, y_t)`` with what the first and the last label add.
+
+All weights are in one flat array of rows of P numbers, S labels and zeros up to whole
+vectors: a row for each feature, then from ``moves`` on the S rows of A, then the rows
+``start`` and ``end``. Each of the three is an offset, -1 where there are no such rows.
+Positions of all sentences are numbered through; the entries of one, sorted, are
+``indptr[t]`` to ``indptr[t + 1]`` of ``indices`` and ``values``.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.vectors.simd import fma, get, load, splat, store
+
+# Lanes of a vector of float64.
+V = 8
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def entry(values, e):
+    """The value of an entry in every lane, as float64."""
+    return splat(np.float64(get(values, e)))
+
+
+@njit(error_model="numpy", nogil=True)
+def score_positions(first, last, indptr, indices, values, weights, P, E):
+    """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
+    zero = splat(0.0)
+    for t in range(first, last):
+        low, high = indptr[t], indptr[t + 1]
+        o = (t - first) * P
+        j = 0
+        while j + 4 * V <= P:
+            a = b = c = d = zero
+            for e in range(low, high):
+                f = get(indices, e) * P + j
+                x = entry(values, e)
+                a = fma(x, load(weights, f), a)
+                b = fma(x, load(weights, f + V), b)
+                c = fma(x, load(weights, f + 2 * V), c)
+                d = fma(x, load(weights, f + 3 * V), d)
+            store(E, o + j, a)
+            store(E, o + j + V, b)
+            store(E, o + j + 2 * V, c)
+            store(E, o + j + 3 * V, d)
+            j += 4 * V
+        while j + 2 * V <= P:
+            # two features at a time: each sum waits for itself
+            a = b = c = d = zero
+            for e in range(low, high - 1, 2):
+                f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
+                x, y = entry(values, e), entry(values, e + 1)
+                a = fma(x, load(weights, f), a)
+                b = fma(x, load(weights, f + V), b)
+                c = fma(y, load(weights, g), c)
+                d = fma(y, load(weights, g + V), d)
+            if (high - low) % 2 == 1:
+                f = get(indices, high - 1) * P + j
+                x = entry(values, high - 1)
+                a = fma(x, load(weights, f), a)
+                b = fma(x, load(weights, f + V), b)
+            store(E, o + j, a + c)
+            store(E, o + j + V, b + d)
+            j += 2 * V
+        if j < P:
+            a = b = zero
+            for e in range(low, high - 1, 2):
+                f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j
+                a = fma(entry(values, e), load(weights, f), a)
+                b = fma(entry(values, e + 1), load(weights, g), b)
+            if (high - low) % 2 == 1:
+                f = get(indices, high - 1) * P + j
+                a = fma(entry(values, high - 1), load(weights, f), a)
+            store(E, o + j, a + b)
+
+
+@njit(error_model="numpy", nogil=True)
+def add_position(t, indptr, indices, values, a, D, o, P, weights):
+    """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
+    scale = splat(a)
+    low, high = indptr[t], indptr[t + 1]
+    j = 0
+    while j + 4 * V <= P:
+        p, q = scale * load(D, o + j), scale * load(D, o + j + V)
+        r, s = scale * load(D, o + j + 2 * V), scale * load(D, o + j + 3 * V)
+        for e in range(low, high):
+            f = get(indices, e) * P + j
+            x = entry(values, e)
+            store(weights, f, fma(x, p, load(weights, f)))
+            store(weights, f + V, fma(x, q, load(weights, f + V)))
+            store(weights, f + 2 * V, fma(x, r, load(weights, f + 2 * V)))
+            store(weights, f + 3 * V, fma(x, s, load(weights, f + 3 * V)))
+        j += 4 * V
+    while j < P:
+        p = scale * load(D, o + j)
+        for e in range(low, high):
+            f = get(indices, e) * P + j
+            store(weights, f, fma(entry(values, e), p, load(weights, f)))
+        j += V
+
+
+@njit(error_model="numpy", nogil=True)
+def add_one_label(t, indptr, indices, values, a, j, P, weights):
+    """``W(f, j) += a x(t, f)`` for one label j."""
+    for e in range(indptr[t], indptr[t + 1]):
+        weights[indices[e] * P + j] += a * values[e]
+
+
+@njit(error_model="numpy", nogil=True)
+def add_labelling(
+    first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
+):
+    """``w += a phi(x, y)`` for the labels ``y[o:o + T]`` of one sentence."""
+    for t in range(T):
+        add_one_label(first + t, indptr, indices, values, a, y[o + t], P, weights)
+    if moves >= 0:
+        for t in range(1, T):
+            weights[moves + y[o + t - 1] * P + y[o + t]] += a
+    if start >= 0:
+        weights[start + y[o]] += a
+        weights[end + y[o + T - 1]] += a
+
+
+@njit(error_model="numpy", nogil=True)
+def labelling_score(E, T, y, o, weights, moves, start, end, P):
+    """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sentence with scores E."""
+    score = 0.0
+    for t in range(T):
+        score += E[t * P + y[o + t]]
+    if moves >= 0:
+        for t in range(1, T):
+            score += weights[moves + y[o + t - 1] * P + y[o + t]]
+    if start >= 0:
+        score += weights[start + y[o]] + weights[end + y[o + T - 1]]
+    return score

@@ -1,0 +1,1 @@
+"""Blocks of multiclass and binary duals, and projections onto their feasible sets."""

@@ -1,0 +1,52 @@
+"""Points onto a simplex, and to where a Weston-Watkins block has its minimum.
+
+Rows of v are ``[B, m]``; inside they are whole vectors.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.multiclass import capped_sum, simplex_sum
+
+
+@kernel
+def simplex(first, last, v, total, zeros, out):
+    """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row."""
+    m = v.shape[1]
+    P = -(-m // len(zeros)) * len(zeros)
+    row = np.empty(P, zeros.dtype)
+    row[m:] = -np.inf
+    for i in range(first, last):
+        row[:m] = v[i]
+        top = row[0]
+        for j in range(1, m):
+            top = max(top, row[j])
+        # a small total would be lost in the digits of large entries
+        row -= top
+        # the largest entry is in the support, so -total is no guess too high
+        mass = float(total[i])
+        t = simplex_sum.threshold(
+            row, np.inf, mass, -mass, simplex_sum.PATIENCE, P, zeros
+        )
+        for j in range(m):
+            out[i, j] = max(row[j] - zeros.dtype.type(t), zeros[0])
+
+
+@kernel
+def weston_watkins(first, last, v, upper, zeros, out):
+    """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``."""
+    m = v.shape[1]
+    P = -(-m // len(zeros)) * len(zeros)
+    row, cap = np.zeros(P, zeros.dtype), np.zeros(P, zeros.dtype)
+    for i in range(first, last):
+        row[:m] = v[i]
+        cap[:m] = upper[i]
+        top, limit = -np.inf, 0.0
+        for j in range(m):
+            limit += cap[j]
+            if cap[j] > 0:
+                top = max(top, float(row[j]))
+        top = min(top, limit)
+        g = capped_sum.root(row, cap, 0.0, 0.0, top, capped_sum.PATIENCE, P, zeros)
+        for j in range(m):
+            out[i, j] = min(max(row[j] - zeros.dtype.type(g), zeros[0]), cap[j])

@@ -1,0 +1,16 @@
+"""Squared norms of sparse rows: ``|x_i|^2``, summed in float64."""
+
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.simd import get, span
+
+
+@kernel
+def squares(first, last, indptr, data, out):
+    """Fill the squared norms of the rows from first to last."""
+    values = span(data)
+    for i in range(first, last):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            x = float(get(values, e))
+            total += x * x
+        out[i] = total

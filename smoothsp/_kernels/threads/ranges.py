@@ -1,0 +1,117 @@
+"""Ranges of rows on a small pool of threads."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from smoothsp._kernels.threads.placement import Placement
+
+# A hand-over costs about 90 us, and what the other core has to fetch: nearly all that a
+# second thread gains of less than half a millisecond.
+WORK_PER_THREAD = 800_000
+PIECES_PER_THREAD = 4
+
+_lock = threading.Lock()
+_pool: tuple[ThreadPoolExecutor, Placement] | None = None
+_pool_size = 0
+
+
+def run_rows(
+    kernel: Callable[..., None], rows: int, work: int, *arrays: Any, together: int = 1
+) -> None:
+    """Call ``kernel(first, last, *arrays)`` on ranges that cover ``rows``.
+
+    Rows are independent and each is computed by one thread, so the result does not
+    depend on how many threads there are.
+
+    Parameters
+    ----------
+    kernel
+        Releases the GIL and writes only what belongs to its rows.
+    rows
+        Number of rows.
+    work
+        Inner-loop steps of the whole call: how many threads it deserves.
+    arrays
+        Passed on.
+    together
+        Rows that the kernel computes at a time: ranges hold whole groups of them.
+    """
+    groups = -(-rows // together)
+    threads = min(torch.get_num_threads(), groups, work // WORK_PER_THREAD)
+    if threads < 2:
+        kernel(0, rows, *arrays)
+        return
+    # more than there are threads: some rows, and some cores, take longer than others
+    pieces = min(groups, work // WORK_PER_THREAD, PIECES_PER_THREAD * threads)
+    bounds = [min(groups * i // pieces * together, rows) for i in range(pieces + 1)]
+    run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
+
+
+def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What the pieces return, in order.
+
+    Each thread takes a share from front to back, then what others have left, from back
+    to front: who asks again finds most of a piece near the core that had it before.
+
+    Parameters
+    ----------
+    pieces
+        Release the GIL for several times what a hand-over costs.
+    """
+    count = len(pieces)
+    threads = min(torch.get_num_threads(), count)
+    if threads < 2:
+        return [piece() for piece in pieces]
+    found: list[Any] = [None] * count
+    left = set(range(count))
+
+    def take(thread: int) -> None:
+        first, last = count * thread // threads, count * (thread + 1) // threads
+        for i in (*range(first, last), *range(count - 1, -1, -1)):
+            try:
+                left.remove(i)  # one step, which no other thread interrupts
+            except KeyError:
+                continue
+            found[i] = pieces[i]()
+
+    pool, placement = _get_pool(threads - 1)
+    placement.avoid_this_core()
+    others = [pool.submit(take, thread) for thread in range(1, threads)]
+    try:
+        take(0)
+    finally:
+        # After an error no piece is begun, and those under way are waited for: they
+        # may write to memory that the caller is about to let go.
+        left.clear()
+        running = [other for other in others if not other.cancel()]
+        wait(running)
+    for other in running:
+        other.result()
+    return found
+
+
+def _get_pool(size: int) -> tuple[ThreadPoolExecutor, Placement]:
+    global _pool, _pool_size
+    with _lock:
+        if _pool is None or _pool_size < size:
+            # An outgrown pool finishes what it was given; its threads end with it.
+            placement = Placement()
+            threads = ThreadPoolExecutor(size, "smoothsp", placement.enter)
+            _pool, _pool_size = (threads, placement), size
+        return _pool
+
+
+def _forget_pool() -> None:
+    """Threads do not survive a fork: the child starts with no pool and a free lock."""
+    global _lock, _pool, _pool_size
+    _lock, _pool, _pool_size = threading.Lock(), None, 0
+
+
+os.register_at_fork(after_in_child=_forget_pool)

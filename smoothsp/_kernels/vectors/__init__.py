@@ -1,0 +1,1 @@
+"""Vectors in registers, one sequence per lane, exponentials, long sums."""

@@ -1,0 +1,42 @@
+"""Exponentials of scores, the largest of which is taken out."""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.vectors.simd import get, larger, put, splat, store
+from smoothsp._kernels.vectors.simd_exp import exp
+from smoothsp._kernels.vectors.simd_parts import load_some, max_of
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def exponentials(scores, at, count, S, zeros, P, out):
+    """Fill ``out[count / S, P]`` from the ``count`` scores that begin at ``at``.
+
+    0 past S, and everywhere if all is forbidden; so may be one vector after ``out``.
+    Returns the largest score, in float64.
+    """
+    V = len(zeros)
+    least = splat(zeros.dtype.type(-np.inf))
+    tops = least
+    for e in range(0, count, V):
+        tops = larger(load_some(scores, at + e, count - e, least), tops)
+    top = max_of(tops)
+    # what a row of less than whole vectors leaves behind its end, the next replaces
+    for i in range(count // S):
+        for j in range(0, P, V):
+            x = splat(zeros[0])
+            if top > -np.inf:
+                x = load_some(scores, at + i * S + j, S - j, least)
+                x = exp(x - splat(top))
+            store(out, i * P + j, x)
+    return np.float64(top)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def transposed(matrix, S, P, out):
+    """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, nothing past S."""
+    # few rows at a time, which stay near the core
+    for first in range(0, S, 16):
+        for j in range(S):
+            for i in range(first, min(first + 16, S)):
+                put(out, j * P + i, get(matrix, i * P + j))

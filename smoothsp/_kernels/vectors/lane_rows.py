@@ -1,0 +1,92 @@
+"""Rows of arrays into lanes and back.
+
+A row is read and written in whole vectors, and squares of these are turned. Blocks of
+lanes are ``[count, L]`` and followed by room for one square.
+"""
+
+from numba import njit
+
+from smoothsp._kernels.vectors.simd import aligned, load, span, splat, store
+from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def gather(emissions, steps, lengths, rows, N, row, zeros, block):
+    """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
+
+    ``row`` is scratch of one row.
+    """
+    T, S = emissions.shape[1], emissions.shape[2]
+    L = len(zeros)
+    zero = splat(zeros[0])
+    out = aligned(block)
+    for x in range(L):
+        own = lengths[rows[x]] if x < len(rows) else 0
+        source = span(emissions)
+        at = 0
+        if own > 0:
+            b = rows[x]
+            at = (b * T + steps[b, 0]) * S
+            if steps[b, own - 1] - steps[b, 0] != own - 1:
+                for n in range(own):
+                    for s in range(S):
+                        row[n * S + s] = emissions[b, steps[b, n], s]
+                source = span(row)
+                at = 0
+        for k in range(0, N * S, L):
+            some = load_some(source, at + k, own * S - k, zero)
+            store(out, (k + x) * L, some)
+    turn(N * S, zeros, block)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def turn(count, zeros, block):
+    """Turn each square of a block: what was one row becomes one lane, and back."""
+    L = len(zeros)
+    squares = aligned(block)
+    for k in range(0, count, L):
+        transpose(squares, k * L)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
+    """Fill rows of nodes from a turned block, 0 where no position is real.
+
+    But those of ``skip``.
+    """
+    T, S = nodes.shape[1], nodes.shape[2]
+    L = len(zeros)
+    squares = aligned(block)
+    for x in range(len(rows)):
+        b = rows[x]
+        own = lengths[b]
+        if skip[b]:
+            continue
+        if own < T:
+            nodes[b] = 0
+        if own == 0:
+            continue
+        if steps[b, own - 1] - steps[b, 0] == own - 1:
+            at = (b * T + steps[b, 0]) * S
+            _unload(squares, x, own * S, L, span(nodes), at)
+            continue
+        _unload(squares, x, own * S, L, span(row), 0)
+        for n in range(own):
+            for s in range(S):
+                nodes[b, steps[b, n], s] = row[n * S + s]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def scatter_whole(count, rows, skip, zeros, block, array):
+    """Fill ``array[B, count]``, given flat, from a turned block, but rows of skip."""
+    squares = aligned(block)
+    out = span(array)
+    for x in range(len(rows)):
+        if not skip[rows[x]]:
+            _unload(squares, x, count, len(zeros), out, rows[x] * count)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _unload(squares, x, count, L, out, at):
+    for k in range(0, count, L):
+        store_some(out, at + k, count - k, load(squares, (k + x) * L))

@@ -1,0 +1,57 @@
+"""Asking for memory before it is needed."""
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+
+from smoothsp._kernels.vectors.simd import Span
+
+
+@intrinsic
+def prefetch(typing, array, offset):
+    """Bring the line of the cache near that holds the number at ``offset``.
+
+    ``array`` is a span. Beyond its ends nothing happens.
+    """
+    if not isinstance(array, Span):
+        return None
+
+    def code(context, builder, signature, args):
+        span = cgutils.create_struct_proxy(signature.args[0])
+        memory = span(context, builder, value=args[0])
+        i32, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        at = builder.bitcast(builder.gep(memory.data, [args[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        function = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        # to read, into every level of the cache, data
+        builder.call(function, [at, i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
+if config.DISABLE_JIT:
+
+    def prefetch(array, offset):
+        """Nothing to bring near."""
+
+
+# Blocks from the call for their memory to its use.
+AHEAD = 3
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def prefetch_row(k, last, order, waits, indptr, columns, values):
+    """Ask for the sparse row that is solved a little later; which, or -1."""
+    if k + AHEAD >= last:
+        return -1
+    i = order[k + AHEAD]
+    if waits[i] > 0:
+        return -1
+    for e in range(indptr[i], indptr[i + 1], 8):
+        prefetch(columns, e)
+        prefetch(values, e)
+    return i

@@ -1,0 +1,104 @@
+"""The exponential of vectors, and numbers split into exponent and mantissa."""
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic
+
+from smoothsp._kernels.vectors.simd import call
+
+# Of each dtype: bits of the mantissa, bias of the exponent, least argument, ln 2 in two
+# parts, degree of the polynomial.
+CONSTANTS = {
+    types.float32: (23, 127, -87.0, 0.693359375, -2.1219444005469058e-4, 7),
+    types.float64: (52, 1023, -708.0, 0.693145751953125, 1.4286068203094172e-6, 13),
+}
+
+
+@intrinsic
+def exp(typing, x):
+    """``exp(x)`` for x of at most 0, 0 below the smallest normal number; NaN stays.
+
+    ``2^k exp(r)`` with k whole and ``|r| <= ln(2) / 2``: ln 2 in two parts, of which k
+    times the first is exact, and the Taylor polynomial of exp(r). Relative error below
+    1e-7 in float32 and 3e-16 in float64.
+    """
+    size, bias, least, high, low, degree = CONSTANTS[x.dtype]
+
+    def code(context, builder, signature, args):
+        kind = args[0].type
+        ints = ir.VectorType(ir.IntType(x.dtype.bitwidth), kind.count)
+
+        def every(value, kind=kind):
+            return ir.Constant(kind, [value] * kind.count)
+
+        below = builder.fcmp_ordered("<", args[0], every(least))
+        above = builder.fcmp_ordered(">", args[0], every(least))
+        # NaN must reach r but not k, of which the bits are taken
+        k = builder.select(above, args[0], every(least))
+        # in so large a number the last bits of the mantissa count ones: those of k
+        large = every(1.5 * 2**size)
+        shifted = call(builder, "fma", k, every(1 / math.log(2)), large)
+        k = builder.fsub(shifted, large)
+        r = builder.select(below, every(least), args[0])
+        r = call(builder, "fma", k, every(-high), r)
+        r = call(builder, "fma", k, every(-low), r)
+        p = every(1 / math.factorial(degree))
+        for n in range(degree - 1, -1, -1):
+            p = call(builder, "fma", p, r, every(1 / math.factorial(n)))
+        bits = builder.bitcast(shifted, ints)
+        bits = builder.shl(bits, every(size, ints))
+        bits = builder.add(bits, every(bias << size, ints))
+        p = builder.fmul(p, builder.bitcast(bits, kind))
+        return builder.select(below, every(0.0), p)
+
+    return x(x), code
+
+
+def _bits(builder, x, kind):
+    ints = ir.VectorType(ir.IntType(kind.dtype.bitwidth), kind.lanes)
+    return builder.bitcast(x, ints)
+
+
+@intrinsic
+def exponent(typing, x):
+    """The whole k for which ``x = m 2^k`` with m in [1, 2); x normal and positive."""
+    size, bias, *_ = CONSTANTS[x.dtype]
+
+    def code(context, builder, signature, args):
+        bits = _bits(builder, args[0], x)
+        k = builder.lshr(bits, ir.Constant(bits.type, [size] * x.lanes))
+        k = builder.sub(k, ir.Constant(bits.type, [bias] * x.lanes))
+        return builder.sitofp(k, args[0].type)
+
+    return x(x), code
+
+
+@intrinsic
+def mantissa(typing, x):
+    """The m in [1, 2) for which ``x = m 2^k`` with k whole; x normal and positive."""
+    size, bias, *_ = CONSTANTS[x.dtype]
+
+    def code(context, builder, signature, args):
+        bits = _bits(builder, args[0], x)
+        low = ir.Constant(bits.type, [(1 << size) - 1] * x.lanes)
+        one = ir.Constant(bits.type, [bias << size] * x.lanes)
+        bits = builder.or_(builder.and_(bits, low), one)
+        return builder.bitcast(bits, args[0].type)
+
+    return x(x), code
+
+
+if config.DISABLE_JIT:
+    exp = np.exp
+
+    def exponent(x):
+        """The k for which ``x = m 2^k`` with m in [1, 2)."""
+        return (np.frexp(x)[1] - 1).astype(x.dtype)
+
+    def mantissa(x):
+        """The m in [1, 2) for which ``x = m 2^k``."""
+        return 2 * np.frexp(x)[0]

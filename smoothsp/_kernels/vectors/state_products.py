@@ -1,0 +1,212 @@
+"""Products of vectors with one matrix, vectors over states.
+
+Rows of a matrix are P numbers long: S, and zeros up to whole vectors of V. Tiles of
+four keep what is summed in registers. The first half of a sum and the second are added
+up each in order, then to each other, whatever the tile: the bits of a row do not depend
+on the rows that are computed beside it.
+"""
+
+from numba import njit
+
+from smoothsp._kernels.vectors.long_sums import BLOCK, add_at
+from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
+from smoothsp._kernels.vectors.simd_parts import store_some
+
+# Rows that share a pass over the matrix.
+ROWS = 4
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def products(x, o, R, rows, matrix, S, P, zero, V, y):
+    """``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below ``rows``, at most 4.
+
+    x_q is at offset ``o + q R``, y is ``[4, P]``.
+    """
+    if rows > 2:
+        third = o + 2 * R
+        # of three rows the last is computed twice
+        _four(x, o, o + R, third, third + (rows - 3) * R, matrix, S, P, zero, V, y)
+        return
+    for q in range(rows):
+        _one(x, o + q * R, matrix, S, P, zero, V, y, q * P)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _times(v, m0, m1, m2, m3, t0, t1, t2, t3):
+    return fma(v, m0, t0), fma(v, m1, t1), fma(v, m2, t2), fma(v, m3, t3)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _put(y, p, stride, t0, t1, t2, t3):
+    store(y, p, t0)
+    store(y, p + stride, t1)
+    store(y, p + 2 * stride, t2)
+    store(y, p + 3 * stride, t3)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
+    middle = (S + 1) // 2
+    wide = P // (4 * V) * (4 * V)
+    for j in range(0, wide, 4 * V):
+        for half in range(2):
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
+            c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
+            for i in range(half * middle, S if half else middle):
+                e = i * P + j
+                m0, m1 = load(matrix, e), load(matrix, e + V)
+                m2, m3 = load(matrix, e + 2 * V), load(matrix, e + 3 * V)
+                v = splat_at(x, o0 + i)
+                a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+                v = splat_at(x, o1 + i)
+                b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
+                v = splat_at(x, o2 + i)
+                c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
+                v = splat_at(x, o3 + i)
+                d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
+            _put_half(half, y, j, V, a0, a1, a2, a3)
+            _put_half(half, y, P + j, V, b0, b1, b2, b3)
+            _put_half(half, y, 2 * P + j, V, c0, c1, c2, c3)
+            _put_half(half, y, 3 * P + j, V, d0, d1, d2, d3)
+    for j in range(wide, P, V):
+        a0 = b0 = c0 = d0 = a1 = b1 = c1 = d1 = zero
+        for i in range(middle):
+            m = load(matrix, i * P + j)
+            a0, b0 = fma(splat_at(x, o0 + i), m, a0), fma(splat_at(x, o1 + i), m, b0)
+            c0, d0 = fma(splat_at(x, o2 + i), m, c0), fma(splat_at(x, o3 + i), m, d0)
+            k = i + middle
+            if k < S:
+                m = load(matrix, k * P + j)
+                a1, b1 = _pair(x, o0 + k, o1 + k, m, a1, b1)
+                c1, d1 = _pair(x, o2 + k, o3 + k, m, c1, d1)
+        _put(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _pair(x, o, p, m, s, t):
+    return fma(splat_at(x, o), m, s), fma(splat_at(x, p), m, t)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _put_half(half, y, p, V, t0, t1, t2, t3):
+    if half:
+        t0, t1 = load(y, p) + t0, load(y, p + V) + t1
+        t2, t3 = load(y, p + 2 * V) + t2, load(y, p + 3 * V) + t3
+    _put(y, p, V, t0, t1, t2, t3)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _row(matrix, e, V):
+    """Four vectors beside each other."""
+    m0, m1 = load(matrix, e), load(matrix, e + V)
+    return m0, m1, load(matrix, e + 2 * V), load(matrix, e + 3 * V)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _one(x, o, matrix, S, P, zero, V, y, p):
+    middle = (S + 1) // 2
+    wide = P // (4 * V) * (4 * V)
+    for j in range(0, wide, 4 * V):
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
+        for i in range(middle):
+            m0, m1, m2, m3 = _row(matrix, i * P + j, V)
+            v = splat_at(x, o + i)
+            a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+            k = i + middle
+            if k < S:
+                m0, m1, m2, m3 = _row(matrix, k * P + j, V)
+                v = splat_at(x, o + k)
+                b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
+        _put(y, p + j, V, a0 + b0, a1 + b1, a2 + b2, a3 + b3)
+    for j in range(wide, P, V):
+        a = b = zero
+        for i in range(middle):
+            a = fma(splat_at(x, o + i), load(matrix, i * P + j), a)
+            k = i + middle
+            if k < S:
+                b = fma(splat_at(x, o + k), load(matrix, k * P + j), b)
+        store(y, p + j, a + b)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
+    """``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
+
+    x_n and y_n are at offset ``o + n P``, out is ``[S, S]`` at p, N is at least 2.
+    ``total`` and ``lost`` are as large as the matrix, up to whole fours of rows: what
+    is summed over more than BLOCK steps is added up there with compensation.
+    """
+    alone = N - 1 <= BLOCK
+    if not alone:
+        for e in range(0, S * P, V):
+            store(total, e, zero)
+            store(lost, e, zero)
+    for first in range(1, N, BLOCK):
+        last = min(first + BLOCK, N)
+        wide = P // (4 * V) * (4 * V)
+        for j in range(0, wide, 4 * V):
+            for i in range(0, S, 4):
+                _tile(
+                    alone, first, last, o, i, j, x, y, S, P, zero, V, matrix, total,
+                    lost, out, p,
+                )  # fmt: skip
+        for j in range(wide, P, V):
+            for i in range(0, S, 4):
+                a = b = c = d = zero
+                for n in range(first, last):
+                    m = load(y, o + n * P + j)
+                    e = o + n * P - P + i
+                    a, b = _pair(x, e, e + 1, m, a, b)
+                    c, d = _pair(x, e + 2, e + 3, m, c, d)
+                to = (alone, i, S, P, matrix, total, lost, out, p)
+                _column(to, j, a, b, c, d)
+    if not alone:
+        for i in range(S):
+            for j in range(0, P, V):
+                t = load(total, i * P + j) * load(matrix, i * P + j)
+                store_some(out, p + i * S + j, S - j, t)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _tile(
+    alone, first, last, o, i, j, x, y, S, P, zero, V, matrix, total, lost, out, p
+):
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
+    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
+    for n in range(first, last):
+        m0, m1, m2, m3 = _row(y, o + n * P + j, V)
+        e = o + n * P - P + i
+        v = splat_at(x, e)
+        a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+        v = splat_at(x, e + 1)
+        b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
+        v = splat_at(x, e + 2)
+        c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
+        v = splat_at(x, e + 3)
+        d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
+    to = (alone, i, S, P, matrix, total, lost, out, p)
+    _column(to, j, a0, b0, c0, d0)
+    _column(to, j + V, a1, b1, c1, d1)
+    _column(to, j + 2 * V, a2, b2, c2, d2)
+    _column(to, j + 3 * V, a3, b3, c3, d3)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _column(to, j, a, b, c, d):
+    """Four sums, below each other, to where they belong."""
+    alone, i, S, P, matrix, total, lost, out, p = to
+    e = i * P + j
+    if not alone:
+        add_at(e, total, lost, a)
+        add_at(e + P, total, lost, b)
+        add_at(e + 2 * P, total, lost, c)
+        add_at(e + 3 * P, total, lost, d)
+        return
+    p += i * S + j
+    store_some(out, p, S - j, a * load(matrix, e))
+    if i + 1 < S:
+        store_some(out, p + S, S - j, b * load(matrix, e + P))
+    if i + 2 < S:
+        store_some(out, p + 2 * S, S - j, c * load(matrix, e + 2 * P))
+    if i + 3 < S:
+        store_some(out, p + 3 * S, S - j, d * load(matrix, e + 3 * P))

@@ -1,0 +1,1 @@
+"""Coordinate descent on the duals of multiclass and binary SVMs."""

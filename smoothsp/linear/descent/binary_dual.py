@@ -1,0 +1,102 @@
+"""The binary dual as the loop of ``_descent`` takes it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.multiclass import binary_hinge
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import arrays
+from smoothsp.linear.descent.dual_blocks import REST, STILL
+from smoothsp.linear.descent.multiclass_duals import squared_norm
+from smoothsp.linear.descent.sparse_rows import SparseRows
+
+
+class BinaryProblem:
+    """Weights of features, ``w = sum_i s_i a_i x_i`` with ``0 <= a_i <= c_i``.
+
+    Parameters
+    ----------
+    rows
+        The samples.
+    signs, bounds, squares
+        ``(n,)``: 1 or -1, what multiplies the loss, and the squared norm.
+    shrinking
+        Whether coefficients that do not move are passed over for a while.
+    """
+
+    def __init__(
+        self,
+        rows: SparseRows,
+        signs: NDArray[Any],
+        bounds: NDArray[Any],
+        squares: NDArray[np.float64],
+        shrinking: bool,
+    ) -> None:
+        dtype = bounds.dtype
+        long = squares >= np.finfo(dtype).tiny
+        self._rows, self._signs, self._bounds = rows, signs, bounds
+        self._squares = squares.astype(dtype)
+        self.epsilon = float(np.finfo(dtype).eps)
+        self._still = dtype.type(STILL * self.epsilon)
+        self._patience = REST if shrinking else 0
+        self.blocks = np.flatnonzero(long & (bounds > 0))
+        self.scale = float(bounds.sum(dtype=np.float64))
+        self.work = 4 * len(rows.data)
+        self.weights = arrays.zeros(rows.features, dtype)
+        # no weights change the loss of a sample without length
+        self.coefficients = np.where(long, dtype.type(0), bounds)
+        self.waits = np.zeros(len(signs), dtype=np.uint8)
+        self.calm = np.zeros(len(signs), dtype=np.uint8)
+        self.met = np.zeros(1)
+
+    def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
+        """Solve for the coefficients ``order[first:last]``."""
+        binary_hinge.descend(
+            first,
+            last,
+            order,
+            *self._rows.arrays,
+            self._squares,
+            self._signs,
+            self._bounds,
+            self._still,
+            self._patience,
+            self.weights,
+            self.coefficients,
+            self.waits,
+            self.calm,
+            self.met,
+        )
+
+    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+        """Primal, dual, and the part of the gap that each sample has."""
+        n = len(self._signs)
+        half = squared_norm(self.weights) / 2
+        loss, linear, gap = np.empty(n), np.empty(n), np.empty(n)
+        run_rows(
+            binary_hinge.gaps,
+            n,
+            self.work // 2,
+            *self._rows.arrays,
+            self._signs,
+            self._bounds,
+            self.weights,
+            self.coefficients,
+            loss,
+            linear,
+            gap,
+        )
+        return half + float(loss.sum()), float(linear.sum()) - half, gap
+
+    def rebuild(self) -> None:
+        """Weights anew from the coefficients."""
+        binary_hinge.rebuild(
+            0,
+            len(self._signs),
+            *self._rows.arrays,
+            self._signs,
+            self.coefficients,
+            self.weights,
+        )

@@ -1,0 +1,104 @@
+"""The coefficients of a multiclass problem: one block a sample."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear import arrays
+
+# A violation of so many roundings of the margin counts as none.
+STILL = 8
+# How often an unmoved block may double its rest.
+REST = 5
+
+
+class Blocks:
+    """Coefficients that a solver changes, and what bounds them.
+
+    Parameters
+    ----------
+    labels
+        ``(n,)``, from 0 to ``classes - 1``.
+    bounds
+        ``(n,)``: what multiplies the loss of a sample. In its dtype all is computed.
+    squares
+        ``(n,)``: squared norms of the samples.
+    classes
+        How many.
+    costs
+        ``(classes, classes)`` margins, or None for 1.
+    padding
+        The cost of what stands past the last class.
+    shrinking
+        Whether blocks that do not move are passed over for a while.
+    """
+
+    def __init__(
+        self,
+        labels: NDArray[np.intp],
+        bounds: NDArray[Any],
+        squares: NDArray[np.float64],
+        classes: int,
+        costs: NDArray[np.float64] | None,
+        padding: float,
+        shrinking: bool,
+    ) -> None:
+        n, dtype = len(labels), bounds.dtype
+        self.labels, self.bounds, self.classes = labels, bounds, classes
+        self.squares = squares.astype(dtype)
+        self.width = arrays.padded(classes, dtype)
+        self.zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        self.coefficients = arrays.zeros(n * self.width, dtype)
+        self.margins = np.ones((1, classes)) if costs is None else costs
+        flat = np.full((len(self.margins), self.width), padding)
+        flat[:, :classes] = self.margins
+        self.costs = flat.astype(dtype).ravel()
+        self.epsilon = float(np.finfo(dtype).eps)
+        self.still = dtype.type(STILL * self.epsilon * self.margins.max())
+        self.patience = REST if shrinking else 0
+        self.waits = np.zeros(n, dtype=np.uint8)
+        self.calm = np.zeros(n, dtype=np.uint8)
+        # no weights change the loss of a sample without length
+        long = squares >= np.finfo(dtype).tiny
+        self.solvable = np.flatnonzero(long & (bounds > 0))
+        self.constant = np.flatnonzero(~long)
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """Coefficients as ``(n, classes)``; a view."""
+        return self.coefficients.reshape(-1, self.width)[:, : self.classes]
+
+    def own_margins(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Costs of the classes for samples, ``(rows, classes)``, 0 at their own."""
+        y = self.labels[rows]
+        shared = len(self.margins) == 1
+        own = self.margins[np.zeros_like(y) if shared else y].copy()
+        own[np.arange(len(y)), y] = 0
+        return own
+
+    def scale(self, worst_only: bool) -> float:
+        """The objective at weights 0: costs of all classes, or of the worst."""
+        per_class = self.margins.max(1) if worst_only else self.margins.sum(1)
+        if len(per_class) == 1:
+            # the own class is among those of a shared row
+            per_class = per_class - (0 if worst_only else 1)
+            return float(per_class[0] * self.bounds.sum(dtype=np.float64))
+        return float(np.dot(per_class[self.labels], self.bounds.astype(np.float64)))
+
+
+def full_everywhere(blocks: Blocks) -> None:
+    """The Weston-Watkins optimum of samples without length: every bound is reached."""
+    rows = blocks.constant
+    full = -blocks.bounds[rows, None] * (blocks.own_margins(rows) > 0)
+    full[np.arange(len(rows)), blocks.labels[rows]] = -full.sum(1)
+    blocks.table[rows] = full
+
+
+def full_at_costliest(blocks: Blocks) -> None:
+    """The Crammer-Singer optimum of samples without length: all at the worst class."""
+    rows = blocks.constant
+    worst = blocks.own_margins(rows).argmax(1)
+    table = blocks.table
+    table[rows, worst] -= blocks.bounds[rows]
+    table[rows, blocks.labels[rows]] += blocks.bounds[rows]

@@ -1,0 +1,215 @@
+"""Multiclass duals as the loop of ``_descent`` takes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.multiclass import rebuilding, weston_watkins_gram
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import arrays as linear_arrays
+from smoothsp.linear.descent.dual_blocks import Blocks
+from smoothsp.linear.descent.sparse_rows import SparseRows
+
+Kernel = Callable[..., None]
+# Numbers that are squared in float64 at a time.
+_CHUNK = 1 << 16
+
+
+class LinearProblem:
+    """Weights of features, ``w = sum_i x_i a_i'``.
+
+    Parameters
+    ----------
+    blocks
+        The coefficients a.
+    rows
+        The samples.
+    solve, gaps
+        Kernels of one loss: ``descend`` and ``gaps``.
+    stops
+        What the first takes between the number of classes and how long to rest.
+    scale
+        The objective where all weights are 0.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        rows: SparseRows,
+        solve: Kernel,
+        gaps: Kernel,
+        stops: tuple[Any, ...],
+        scale: float,
+    ) -> None:
+        self._state, self._rows, self.scale = blocks, rows, scale
+        self._solve, self._gaps, self._stops = solve, gaps, stops
+        self.blocks, self.epsilon = blocks.solvable, blocks.epsilon
+        self.waits, self.calm = blocks.waits, blocks.calm
+        self.met = np.zeros(1)
+        self.work = 2 * len(rows.data) * blocks.width
+        self.weights = linear_arrays.zeros(
+            rows.features * blocks.width, blocks.bounds.dtype
+        )
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """Weights as ``(features, classes)``; a view."""
+        return self.weights.reshape(-1, self._state.width)[:, : self._state.classes]
+
+    def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
+        """Solve the blocks ``order[first:last]``."""
+        state = self._state
+        self._solve(
+            first,
+            last,
+            order,
+            *self._rows.arrays,
+            state.squares,
+            state.labels,
+            state.bounds,
+            state.costs,
+            state.classes,
+            state.width,
+            *self._stops,
+            state.patience,
+            state.zeros,
+            self.weights,
+            state.coefficients,
+            state.waits,
+            state.calm,
+            self.met,
+        )
+
+    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+        """Primal, dual, and the part of the gap that each block has."""
+        state = self._state
+        return _certificate(
+            len(state.labels),
+            squared_norm(self.weights) / 2,
+            self._gaps,
+            self.work // 2,
+            *self._rows.arrays,
+            state.labels,
+            state.bounds,
+            state.costs,
+            state.classes,
+            state.width,
+            state.zeros,
+            self.weights,
+            state.coefficients,
+        )
+
+    def rebuild(self) -> None:
+        """Weights anew from the coefficients."""
+        state = self._state
+        # a row is 0 where its own class has no coefficient
+        own = state.coefficients[
+            np.arange(len(state.labels)) * state.width + state.labels
+        ]
+        rows = np.flatnonzero(own)
+        rebuilding.rebuild(
+            0,
+            len(rows),
+            rows,
+            *self._rows.arrays,
+            state.width,
+            state.zeros,
+            state.coefficients,
+            self.weights,
+        )
+
+
+class GramProblem:
+    """Scores of the samples, ``z_i = sum_s G(i, s) a_s``, for a Gram matrix G."""
+
+    def __init__(
+        self, blocks: Blocks, gram: NDArray[Any], stops: tuple[Any, ...], scale: float
+    ) -> None:
+        self._state, self._gram, self._stops = blocks, gram, stops
+        self.scale = scale
+        self.blocks, self.epsilon = blocks.solvable, blocks.epsilon
+        self.waits, self.calm = blocks.waits, blocks.calm
+        self.met = np.zeros(1)
+        self.work = len(gram) * len(gram) * blocks.width
+        self._scores = linear_arrays.zeros(
+            len(gram) * blocks.width, blocks.bounds.dtype
+        )
+
+    def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
+        """Solve the blocks ``order[first:last]``."""
+        state = self._state
+        weston_watkins_gram.descend(
+            first,
+            last,
+            order,
+            self._gram,
+            state.squares,
+            state.labels,
+            state.bounds,
+            state.costs,
+            state.classes,
+            state.width,
+            *self._stops,
+            state.patience,
+            state.zeros,
+            self._scores,
+            state.coefficients,
+            state.waits,
+            state.calm,
+            self.met,
+        )
+
+    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+        """Primal, dual, and the part of the gap that each block has."""
+        state = self._state
+        # |w|^2 = sum_i a_i'z_i
+        norm = sum(
+            float(np.dot(a.astype(np.float64), z.astype(np.float64)))
+            for a, z in _chunks(state.coefficients, self._scores)
+        )
+        return _certificate(
+            len(state.labels),
+            norm / 2,
+            weston_watkins_gram.gaps,
+            len(self._scores),
+            state.labels,
+            state.bounds,
+            state.costs,
+            state.classes,
+            state.width,
+            state.zeros,
+            self._scores,
+            state.coefficients,
+        )
+
+    def rebuild(self) -> None:
+        """Scores anew from the coefficients."""
+        shape = len(self._gram), self._state.width
+        np.matmul(
+            self._gram,
+            self._state.coefficients.reshape(shape),
+            out=self._scores.reshape(shape),
+        )
+
+
+def _certificate(
+    n: int, half: float, kernel: Kernel, work: int, *arrays: Any
+) -> tuple[float, float, NDArray[np.float64]]:
+    """Primal, dual and gaps; ``half`` is half the squared norm of the weights."""
+    loss, linear, gap = np.empty(n), np.empty(n), np.empty(n)
+    run_rows(kernel, n, work, *arrays, loss, linear, gap)
+    return half + float(loss.sum()), float(linear.sum()) - half, gap
+
+
+def squared_norm(x: NDArray[Any]) -> float:
+    """Sum of squares, in float64."""
+    if x.dtype == np.float64:
+        return float(np.dot(x, x))
+    return sum(float(np.square(part, dtype=np.float64).sum()) for (part,) in _chunks(x))
+
+
+def _chunks(*arrays: NDArray[Any]) -> Any:
+    for first in range(0, len(arrays[0]), _CHUNK):
+        yield tuple(x[first : first + _CHUNK] for x in arrays)

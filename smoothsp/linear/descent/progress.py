@@ -1,0 +1,60 @@
+"""One line on stderr that tells how a long fit is doing."""
+
+import sys
+import time
+
+from smoothsp.linear.descent.certificates import Certificate
+
+# A shorter fit than this many seconds says nothing unless asked to.
+_PATIENCE = 3.0
+_INTERVAL = 0.2
+
+
+class Progress:
+    """A line that is written over itself.
+
+    Parameters
+    ----------
+    name
+        Of what is fitted.
+    verbose
+        True: show it. False: do not. None: when stderr is a terminal, and only after
+        three seconds.
+    """
+
+    def __init__(self, name: str, verbose: bool | None) -> None:
+        self._name = name
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._wanted = terminal if verbose is None else verbose
+        self._start = time.monotonic()
+        self._next = self._start + (0 if verbose else _PATIENCE)
+        self._certificate = ""
+        self._width = 0
+
+    def tell(self, epoch: int, share: float) -> None:
+        """``share`` of an epoch, counted from 1, is done."""
+        now = time.monotonic()
+        if not self._wanted or now < self._next:
+            return
+        self._next = now + _INTERVAL
+        self._write(f"epoch {epoch}, {share:4.0%}{self._certificate}")
+
+    def certify(self, certificate: Certificate, goal: float) -> None:
+        """Remember what to say about the gap."""
+        self._certificate = (
+            f"; objective {certificate.primal:.6g}, gap {certificate.gap:.2e}, "
+            f"goal {goal:.2e}"
+        )
+
+    def close(self) -> None:
+        """Leave the line, if there is one, and go to the next."""
+        if self._width:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+
+    def _write(self, text: str) -> None:
+        seconds = time.monotonic() - self._start
+        line = f"{self._name}: {text}; {seconds:.1f} s"
+        sys.stderr.write("\r" + line.ljust(self._width))
+        sys.stderr.flush()
+        self._width = len(line)

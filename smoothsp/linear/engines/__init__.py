@@ -1,0 +1,1 @@
+"""What a solver asks a problem: blocks of the dual, objectives, budgets."""

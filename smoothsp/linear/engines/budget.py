@@ -1,0 +1,192 @@
+"""The course of a run: budgets, certificates, progress, Ctrl-C, what is saved of it."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.solvers.solution import Callback, Record, Solution
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop, and whom to tell."""
+
+    tol: float
+    max_passes: int
+    max_seconds: float
+    callback: Callback | None
+    progress: bool
+    name: str
+
+
+def limits(
+    name: str,
+    tol: object,
+    max_passes: object,
+    max_seconds: object,
+    callback: Callback | None,
+    progress: object,
+) -> Limits:
+    """The limits of the solver ``name``, checked."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: expected a callable or None, got {callback!r}")
+    return Limits(
+        tol=checks.at_least_zero("tol", tol),
+        max_passes=checks.count("max_passes", max_passes),
+        max_seconds=engines_settings.seconds_of(max_seconds),
+        callback=callback,
+        progress=checks.flag("progress", progress),
+        name=name,
+    )
+
+
+class Course:
+    """What happened so far."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.passes = 0
+        self.history: list[Record] = []
+        self.over = self.interrupted = False
+        self.status = ""
+        self._before, self._start = 0.0, time.perf_counter()
+        self._certified = False
+        self._bar: Any = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning, earlier runs included."""
+        return self._before + time.perf_counter() - self._start
+
+    def spent(self) -> bool:
+        """Whether a budget is used up."""
+        limits = self.limits
+        return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
+
+    def moves(self) -> None:
+        """The weights are about to change: no certificate holds."""
+        self._certified = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
+        try:
+            if self.limits.progress:
+                from tqdm import tqdm
+
+                self._bar = tqdm(desc=self.limits.name, unit=" passes", leave=True)
+            # a resumed run may have nothing left to do
+            if self.history:
+                self._decide(self.history[-1])
+            yield
+        except KeyboardInterrupt:
+            self.over = self.interrupted = True
+            self.status = (
+                f"interrupted after {self.passes} passes: the weights are those reached"
+            )
+        finally:
+            if self._bar is not None:
+                self._bar.close()
+
+    def show(self, estimate: float = math.nan) -> None:
+        """Move the bar, with the objective, and with the gap where there is one."""
+        if self._bar is None:
+            return
+        last = self.history[-1] if self.history else None
+        parts = []
+        if last is not None and math.isfinite(last.primal):
+            parts.append(f"objective {last.primal:.5g}")
+        if last is not None and math.isfinite(last.gap):
+            parts.append(f"gap {last.gap:.2e}")
+        if not math.isnan(estimate):
+            parts.append(f"estimated {estimate:.2e}")
+        if parts and not parts[-1].startswith("objective"):
+            parts.append(f"goal {self.limits.tol:.2e}")
+        self._bar.set_postfix_str(", ".join(parts), refresh=False)
+        self._bar.update(self.passes - self._bar.n)
+
+    def certify(self, calls: int, primal: float, dual: float, gap: float) -> None:
+        """Record a certificate, tell the callback, and decide whether to go on."""
+        record = Record(self.passes, calls, self.seconds, primal, dual, gap)
+        self.history.append(record)
+        self._certified = True
+        if self.interrupted:
+            return
+        wanted = self.limits.callback is not None and self.limits.callback(record)
+        self._decide(record)
+        if wanted and not self.over:
+            self.over = True
+            self.status = f"stopped by the callback after {self.passes} passes"
+
+    def _decide(self, record: Record) -> None:
+        limits = self.limits
+        if record.gap <= limits.tol:
+            self.over = True
+            self.status = f"the gap is at most tol = {limits.tol:.3g}"
+        elif self.passes >= limits.max_passes:
+            self.over = True
+            self.status = f"max_passes = {limits.max_passes} passes are used up"
+        elif self.seconds >= limits.max_seconds:
+            self.over = True
+            self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
+
+    def solution(
+        self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
+    ) -> Solution:
+        """The outcome."""
+        nan = math.nan
+        last = Record(self.passes, calls, self.seconds, nan, nan, nan)
+        if self._certified:
+            last = self.history[-1]
+        return Solution(
+            w=w,
+            primal=last.primal,
+            dual=last.dual,
+            gap=last.gap,
+            passes=self.passes,
+            oracle_calls=calls,
+            seconds=self.seconds,
+            status=self.status,
+            converged=not self.interrupted and last.gap <= self.limits.tol,
+            history=self.history,
+            state=state,
+        )
+
+    def state(
+        self, settings: str, without_last: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """All that changes, as arrays; perhaps as before the last certificate."""
+        again = int(without_last and self._certified)
+        rows = [
+            (r.passes, r.oracle_calls, r.seconds, r.primal, r.dual, r.gap)
+            for r in self.history[: len(self.history) - again]
+        ]
+        return {
+            "history": np.array(rows, dtype=np.float64).reshape(-1, 6),
+            "passes": np.array(self.passes - again),
+            "seconds": np.array(self.seconds),
+            "settings": np.array(settings),
+        }
+
+    def load(self, state: dict[str, NDArray[Any]], settings: str) -> None:
+        """Go on from a saved state, of the same settings."""
+        found = str(state.get("settings", "no state of this solver"))
+        if found != settings:
+            raise ValueError(
+                f"resume: expected a state of {settings}, got one of {found}"
+            )
+        self.history = [
+            Record(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
+            for row in state["history"]
+        ]
+        self.passes = int(state["passes"])
+        self._before = float(state["seconds"])
+        self._certified = bool(self.history) and self.passes == self.history[-1].passes

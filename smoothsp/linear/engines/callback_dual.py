@@ -1,0 +1,320 @@
+"""Block-coordinate Frank-Wolfe on any max oracle, in plain numpy.
+
+Step for step what ``compiled_dual`` does in compiled loops: given the same random
+numbers, the same iterates. Here ``w_i``, the share of example i in the weights, is a
+dense vector, and what an example has met is a list of outputs.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.linear.stored_outputs import TIE
+from smoothsp.linear.engines.callback_steps import (
+    Slot,
+    Step,
+    gold_slot,
+    highest,
+    load_slots,
+    lowest,
+    save_slots,
+)
+from smoothsp.linear.engines.settings import STEPS, Plan, box
+from smoothsp.linear.problems import CallbackProblem, Corner
+
+Floats = NDArray[np.float64]
+
+
+class CallbackEngine:
+    """A dual point of a problem with an oracle in Python, and steps from there."""
+
+    certifies_quickly = False
+
+    def __init__(self, problem: CallbackProblem, plan: Plan) -> None:
+        self.problem, self.plan = problem, plan
+        self.n = n = len(problem)
+        d = problem.num_weights
+        self._low, self._high = box((plan.lower, plan.upper), d)
+        self.v, self.lag, self.lag_ell = np.zeros(d), np.zeros(d), 0.0
+        self.w_now = np.clip(self.v, self._low, self._high)
+        self.blocks, self.ell = np.zeros((n, d)), np.zeros(n)
+        self.estimates = np.full(n, math.inf)
+        # at weights 0 the oracle's answer costs most; asked for when it is needed
+        self.last_gap = math.inf
+        self.steps = self.hits = self.drops = self.calls = 0
+        self.measured_calls = self.measured = 0
+        self.store = [[gold_slot(d)] for _ in range(n)]
+
+    @property
+    def oracle_calls(self) -> int:
+        """Calls so far, those of certificates included."""
+        return self.calls + self.measured_calls
+
+    @property
+    def dual(self) -> float:
+        """The dual objective."""
+        return self._dual(self.v, self.w_now, float(self.ell.sum()))
+
+    def _dual(self, v: Floats, w: Floats, ell: float) -> float:
+        return ell - self.plan.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
+
+    @property
+    def w(self) -> Floats:
+        """Weights: of the average, if there is one."""
+        return self._mean()[1].copy()
+
+    def _mean(self) -> tuple[Floats, Floats, float]:
+        k, ell = self.steps, float(self.ell.sum())
+        if not self.plan.averaging or k == 0:
+            return self.v, self.w_now, ell
+        share = 2 / (k * (k + 1))
+        v = self.v - share * self.lag
+        return v, np.clip(v, self._low, self._high), ell - share * self.lag_ell
+
+    # steps
+
+    def in_order(self, order: NDArray[np.int64]) -> None:
+        """A step on each of ``order``."""
+        for i in order:
+            self.visit(int(i))
+
+    def by_gap(self, uniforms: Floats, floor: float) -> int:
+        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        for done, u in enumerate(uniforms):
+            sums = np.cumsum(self.estimates)
+            if sums[-1] <= floor:
+                return done
+            i = int(np.searchsorted(sums, u * sums[-1], side="right"))
+            self.visit(min(i, int(np.flatnonzero(self.estimates)[-1])))
+        return len(uniforms)
+
+    def visit(self, i: int) -> None:
+        """One step on example i."""
+        n, plan, store = self.n, self.plan, self.store[i]
+        for slot in store:
+            slot.h = self._violation(slot.corner)
+        own, hit = None, False
+        if plan.cached:
+            own = highest(store)
+            gap = self._towards(i, own.corner).num
+            least = plan.overall / n * self._known_gap()
+            hit = gap > 0 and gap >= max(plan.local * self.estimates[i], least)
+        if not hit:
+            corner = self.problem.worst(i, self.w_now)
+            gap = self._towards(i, corner).num
+            self.calls += 1
+            self.estimates[i] = max(gap, 0.0)
+            keeps = plan.cached or plan.weighed
+            own = self._put(i, corner) if keeps else Slot(corner)
+        assert own is not None
+        self.hits += hit
+        self.steps += 1
+        self._go(i, own)
+
+    def _known_gap(self) -> float:
+        if math.isinf(self.last_gap):
+            zero = np.zeros(self.problem.num_weights)
+            self.last_gap = float(
+                np.mean([self.problem.worst(i, zero).loss for i in range(self.n)])
+            )
+            self.measured_calls += self.n
+        return self.last_gap
+
+    def _violation(self, corner: Corner) -> float:
+        return corner.loss - float(np.dot(self.w_now, corner.psi))
+
+    def _image(self, corner: Corner) -> tuple[Floats, float]:
+        return corner.psi / (self.plan.lam * self.n), corner.loss / self.n
+
+    def _step(self, kind: str, w: Floats, ell: float, largest: float) -> Step:
+        num = ell - self.plan.lam * float(np.dot(w, self.w_now))
+        return Step(kind, w, ell, num, largest)
+
+    def _towards(self, i: int, corner: Corner) -> Step:
+        w, ell = self._image(corner)
+        return self._step("fw", w - self.blocks[i], ell - self.ell[i], 1.0)
+
+    def _put(self, i: int, corner: Corner) -> Slot:
+        store, plan = self.store[i], self.plan
+        new = Slot(corner, 0.0, self._violation(corner))
+        for slot in store:
+            if plan.weighed and slot.h >= new.h - TIE:
+                return slot
+        for slot in store:
+            if slot.holds(corner):
+                return slot
+        free = [s for s in store if not plan.weighed or s.alpha == 0]
+        if len(store) >= plan.most and free:
+            store[store.index(min(free, key=lambda slot: slot.h))] = new
+        else:
+            store.append(new)
+        return new
+
+    def _go(self, i: int, own: Slot) -> None:
+        plan, store, lam = self.plan, self.store[i], self.plan.lam
+        straight = self._towards(i, own.corner)
+        if not plan.weighed:
+            self._move(i, straight, own.corner)
+            return
+        other = lowest([slot for slot in store if slot.alpha > 0])
+        there, loss = self._image(other.corner)
+        here, cost = self._image(own.corner)
+        mass = other.alpha
+        pair = self._step("pairwise", here - there, cost - loss, mass)
+        furthest = mass / (1 - mass) if mass < 1 else 0.0
+        away = self._step("away", self.blocks[i] - there, self.ell[i] - loss, furthest)
+        allowed = {
+            "pairwise": [pair],
+            "away": [straight if straight.num > away.num else away],
+            "safeguarded": [straight, pair],
+            "best": [straight, pair, away],
+        }[STEPS[plan.steps]]
+        chosen = max(allowed, key=lambda step: step.gain(lam))
+        gamma = self._move(i, chosen, own.corner)
+        dropped = gamma > 0 and gamma == chosen.largest
+        if chosen.kind == "fw":
+            for slot in store:
+                slot.alpha *= 1 - gamma
+            own.alpha += gamma
+        elif gamma > 0 and chosen.kind == "pairwise":
+            own.alpha += gamma
+            other.alpha = 0.0 if dropped else mass - gamma
+        elif gamma > 0:
+            for slot in store:
+                slot.alpha *= 1 + gamma
+            other.alpha = 0.0 if dropped else other.alpha - gamma
+        if dropped and chosen.kind != "fw":
+            self.drops += 1
+            self._sum_slots(i)
+        if not plan.cached:
+            self._forget_weightless(i)
+
+    def _move(self, i: int, step: Step, corner: Corner) -> float:
+        gamma = step.size(self.plan.lam)
+        if gamma == 0 or (step.kind == "fw" and step.num <= 0):
+            return 0.0
+        self.v = self.v + gamma * step.w
+        self.blocks[i] += gamma * step.w
+        self.ell[i] += gamma * step.ell
+        if step.kind == "fw" and gamma == 1:
+            self.blocks[i], self.ell[i] = self._image(corner)
+        self.w_now = np.clip(self.v, self._low, self._high)
+        older = self.steps * (self.steps - 1) / 2
+        self.lag = self.lag + older * gamma * step.w
+        self.lag_ell += older * gamma * step.ell
+        return gamma
+
+    def _sum_slots(self, i: int) -> None:
+        total = sum(slot.alpha for slot in self.store[i])
+        self.blocks[i], self.ell[i] = 0, 0
+        for slot in self.store[i]:
+            slot.alpha /= total
+            w, ell = self._image(slot.corner)
+            self.blocks[i] += slot.alpha * w
+            self.ell[i] += slot.alpha * ell
+
+    def _forget_weightless(self, i: int) -> None:
+        store = self.store[i]
+        for k in range(len(store) - 1, -1, -1):
+            if store[k].alpha == 0:
+                store[k] = store[-1]
+                store.pop()
+
+    # certificates
+
+    def measure(self) -> tuple[float, float, float]:
+        """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
+        found = [self.problem.worst(i, self.w_now) for i in range(self.n)]
+        self.measured_calls += self.n
+        self.hinges = np.array([max(self._violation(c), 0.0) for c in found])
+        gaps = [self._towards(i, c).num for i, c in enumerate(found)]
+        self.estimates = np.maximum(gaps, 0.0)
+        self.last_gap = gap = float(self.estimates.sum())
+        self.measured += 1
+        lam = self.plan.lam
+        if self.plan.averaging and self.steps:
+            v, w, ell = self._mean()
+            primal = self.problem.primal(w, lam)
+            self.measured_calls += self.n
+            dual = self._dual(v, w, ell)
+            return primal, dual, primal - dual
+        primal = lam / 2 * float(np.dot(self.w_now, self.w_now))
+        return primal + float(self.hinges.mean()), self.dual, gap
+
+    def rebuild(self) -> None:
+        """Weights anew from the blocks: rounding does not add up."""
+        self.v = self.blocks.sum(0)
+        self.w_now = np.clip(self.v, self._low, self._high)
+
+    # another lambda
+
+    def mix_with_gold(self, rho: float) -> None:
+        """``alpha <- rho alpha``, the rest on the gold outputs; for a smaller lambda.
+
+        ``w_i`` is divided by lambda, so it stays as it is.
+        """
+        self.ell *= rho
+        for store in self.store:
+            for slot in store:
+                slot.alpha *= rho
+            gold = gold_slot(len(self.v))
+            known = [slot for slot in store if slot.holds(gold.corner)]
+            if not known:
+                gold.alpha = 0.0
+                store.append(gold)
+            (known or store[-1:])[0].alpha += 1 - rho
+
+    def scale_weights(self, factor: float) -> None:
+        """``w <- factor w``, with the same dual variables."""
+        self.blocks *= factor
+        self.v = self.v * factor
+        self.w_now = np.clip(self.v, self._low, self._high)
+
+    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+        """Start from the dual variables and weights of a state."""
+        found = np.shape(state["blocks"]) if "blocks" in state else ()
+        if found != self.blocks.shape:
+            raise ValueError(
+                f"state: expected blocks of {self.blocks.shape} as this problem has, "
+                f"got {found}"
+            )
+        self.blocks, self.ell = state["blocks"].copy(), state["ell"].copy()
+        self.v = state["v"].copy()
+        self.w_now = np.clip(self.v, self._low, self._high)
+        if self.plan.weighed and not state["weighed"]:
+            raise ValueError(
+                "start: expected a solution of a solver with the same kind of steps: "
+                "weights of labellings are missing"
+            )
+        if self.plan.cached or self.plan.weighed:
+            self.store = load_slots(state)
+
+    # saving
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that changes, as arrays."""
+        numbers = [self.steps, self.hits, self.drops, self.calls]
+        return {
+            "blocks": self.blocks.copy(),
+            "ell": self.ell.copy(),
+            "estimates": self.estimates.copy(),
+            "v": self.v.copy(),
+            "lag": self.lag.copy(),
+            "lag_ell": np.array(self.lag_ell),
+            "counts": np.array(numbers),
+            "measured": np.array([self.measured_calls, self.measured]),
+            "last_gap": np.array(self.last_gap),
+            "weighed": np.array(self.plan.weighed),
+            **save_slots(self.store),
+        }
+
+    def load(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        self.take_duals(state)
+        self.estimates = state["estimates"].copy()
+        self.lag, self.lag_ell = state["lag"].copy(), float(state["lag_ell"])
+        self.steps, self.hits, self.drops, self.calls = map(int, state["counts"])
+        self.measured_calls, self.measured = map(int, state["measured"])
+        self.last_gap = float(state["last_gap"])

@@ -1,0 +1,121 @@
+"""Passes of SGD and of SVRG in plain numpy, eagerly: twins of the compiled loops.
+
+    w_t = (1 - gamma_t lambda) w_{t-1} - gamma_t g_t ,   m_t = m_{t-1} + rho_t w_t
+    x_t = x_{t-1} - gamma (g_i(x) - g_i(snapshot) + gbar + lambda x + kappa (x - z))
+
+Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+sections 5 and 7.2.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.callback_objective import CallbackSurface
+
+Flat = NDArray[np.float64]
+State = dict[str, NDArray[Any]]
+# From the number of a pass its order, sizes of steps, and weights in the average.
+Plan = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
+
+
+class _Reached(NamedTuple):
+    """After some passes: the iterate, the weighted sum of iterates, of weights."""
+
+    passes: int
+    w: Flat
+    m: Flat
+    total: float
+
+
+class PlainSteps:
+    """Stochastic subgradient steps; see ``linear.sgd``."""
+
+    def __init__(self, surface: CallbackSurface, plan: Plan) -> None:
+        self.surface, self.plan = surface, plan
+        self.begin(surface.room())
+
+    @property
+    def passes(self) -> int:
+        """Passes so far."""
+        return self.reached.passes
+
+    @property
+    def calls(self) -> int:
+        """Oracle calls so far."""
+        return self.passes * self.surface.n
+
+    def begin(self, w: Flat) -> None:
+        """Start from the weights w."""
+        # replaced as one, so that a signal cannot part them
+        self.reached = _Reached(0, w, self.surface.room(), 0.0)
+
+    def advance(self) -> None:
+        """One pass."""
+        surface = self.surface
+        passes, w, m, total = self.reached
+        order, rates, shares = self.plan(passes)
+        for i, rate, share in zip(order, rates, shares, strict=True):
+            value, slope = surface.one(int(i), w, surface.loss.mu)
+            w = (1 - rate * surface.lam) * w - rate * slope
+            if not (np.isfinite(value) and np.isfinite(w).all()):
+                raise FloatingPointError(
+                    f"SGD: the weights overflowed in pass {passes + 1}; choose a"
+                    " smaller rate"
+                )
+            if share > 0:
+                m = m + share * w
+        self.reached = _Reached(passes + 1, w, m, total + float(shares.sum()))
+
+    def weights(self) -> Flat:
+        """Weighted average of the iterates, or the last of them."""
+        _, w, m, total = self.reached
+        return m / total if total > 0 else w.copy()
+
+    def state(self) -> State:
+        """Arrays from which ``load`` goes on."""
+        return {name: np.array(value) for name, value in self.reached._asdict().items()}
+
+    def load(self, state: State) -> None:
+        """Go on from what ``state`` returned."""
+        size, names = self.reached.w.shape, ("w", "m")
+        if any(name not in state or state[name].shape != size for name in names):
+            raise ValueError(
+                f"resume: expected weights w and their sum m of {size}. Was it another"
+                " problem?"
+            )
+        self.reached = _Reached(
+            int(state["passes"]),
+            state["w"].copy(),
+            state["m"].copy(),
+            float(state["total"]),
+        )
+
+
+def plain_epoch(
+    surface: CallbackSurface,
+    begin: Flat,
+    order: NDArray[np.int64],
+    rate: float,
+    mu: float,
+    kappa: float,
+    z: Flat | None,
+) -> Flat:
+    """The mean of the iterates of one epoch from the snapshot ``begin``."""
+    mean = surface.room()
+    _, slopes, _ = surface.gradient(begin, mu, mean, keep=True)
+    # c = kappa z - gbar
+    c = -mean if z is None else kappa * z - mean
+    x, total = begin, surface.room()
+    keep = 1 - rate * (surface.lam + kappa)
+    for i in order:
+        value, slope = surface.one(int(i), x, mu)
+        x = keep * x + rate * c - rate * (slope - slopes[i])
+        if not (np.isfinite(value) and np.isfinite(x).all()):
+            raise FloatingPointError(
+                "the weights overflowed; choose a smaller rate or a larger smoothness"
+            )
+        total += x
+    return np.asarray(total / len(order))

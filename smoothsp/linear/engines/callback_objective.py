@@ -1,0 +1,107 @@
+"""The objective of a problem behind a Python oracle, and its gradient, in numpy."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.problems import CallbackProblem
+
+Flat = NDArray[np.float64]
+
+
+class CallbackSurface:
+    """What ``Surface`` is for chains: weights are as they are, slopes are dense."""
+
+    def __init__(self, problem: CallbackProblem, loss: Loss, lam: float) -> None:
+        if loss.name not in ("hinge", "hinge-l2"):
+            raise ValueError(
+                f"loss: expected 'hinge' or 'hinge-l2' for a CallbackProblem, got"
+                f" {loss.name!r}: it sums over all outputs, for which there is no"
+                " callback"
+            )
+        if loss.name == "hinge-l2" and problem.topk_oracle is None:
+            raise ValueError(
+                "loss: 'hinge-l2' asks for the k worst outputs, and this"
+                " CallbackProblem has no topk_oracle; give it topk_oracle(i, w, k), or"
+                " choose 'hinge'"
+            )
+        self.problem, self.loss, self.lam = problem, loss, lam
+        self.n = len(problem)
+
+    def room(self) -> Flat:
+        """Zeros as large as the weights."""
+        return np.zeros(self.problem.num_weights)
+
+    def plain(self, flat: Flat) -> Flat:
+        """A copy."""
+        return flat.copy()
+
+    def used(self) -> NDArray[np.int64]:
+        """All weights."""
+        return np.arange(self.problem.num_weights)
+
+    def one(self, i: int, w: Flat, mu: float) -> tuple[float, Flat]:
+        """Loss of example i, and its slope."""
+        if self.loss.name == "hinge" or mu == 0:
+            worst = self.problem.worst(i, w)
+            return worst.loss - float(np.dot(w, worst.psi)), -worst.psi
+        found = self.problem.worst_few(i, w, self.loss.k)
+        psi = np.array([corner.psi for corner in found])
+        z = np.array([corner.loss for corner in found]) - psi @ w
+        if not np.isfinite(z).all():
+            return math.nan, psi[0]
+        order = np.argsort(-z, kind="stable")
+        value, u = smoothed_max(z[order], mu)
+        return value, -(u @ psi[order])
+
+    def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
+        """The loss of each example."""
+        return np.array([self.one(i, flat, mu)[0] for i in range(self.n)])
+
+    def gradient(
+        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+    ) -> tuple[float, Flat, Flat]:
+        """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
+        slopes = np.empty((self.n if keep else 0, len(flat)))
+        total = 0.0
+        G[:] = 0
+        for i in range(self.n):
+            value, slope = self.one(i, flat, mu)
+            total += value
+            G += slope
+            if keep:
+                slopes[i] = slope
+        G /= self.n
+        return total / self.n, slopes, np.empty(0)
+
+    def certificate(self, flat: Flat) -> tuple[float, float, float]:
+        """The objective without smoothing; no bound is known."""
+        squares = self.lam / 2 * float(np.dot(flat, flat))
+        return squares + float(self.losses(flat, 0.0).mean()), math.nan, math.nan
+
+    def fits(self, w: Flat) -> Flat:
+        """A copy of weights, checked."""
+        w = np.array(w, dtype=np.float64)
+        if w.shape != (self.problem.num_weights,):
+            raise ValueError(
+                f"start: expected ({self.problem.num_weights},) weights, got {w.shape}"
+            )
+        if not np.isfinite(w).all():
+            raise ValueError("start: expected finite weights")
+        return w
+
+
+def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Flat]:
+    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` on the simplex, z falling, and that u.
+
+    Notes
+    -----
+    ``u`` is the projection of ``z / mu``. Source: Pillutla et al., "A Smoother Way to
+    Train Structured Prediction Models", proposition 3 and algorithm 6.
+    """
+    count, sums = np.arange(1, len(z) + 1), np.cumsum(z)
+    k = int(np.flatnonzero(sums - count * z < mu)[-1])
+    u = np.maximum((z - (sums[k] - mu) / (k + 1)) / mu, 0.0)
+    return float(u @ z + mu / 2 * (1 - u @ u)), u

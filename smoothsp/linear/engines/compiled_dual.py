@@ -1,0 +1,296 @@
+"""Block-coordinate Frank-Wolfe on chains: the state, and calls of compiled loops."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.linear import frank_wolfe as kernels
+from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import memory
+from smoothsp.linear.arrays import zeros
+from smoothsp.linear.engines.settings import Plan, box
+from smoothsp.linear.engines.stored_outputs import StoredLabels
+from smoothsp.linear.engines.word_products import word_products
+from smoothsp.linear.problems import ChainProblem
+
+Floats = NDArray[np.float64]
+_REMEDY = "Fewer sentences, labels or features take less."
+
+
+class ChainEngine:
+    """A dual point of a chain problem, its weights, and steps from there.
+
+    Parameters
+    ----------
+    problem, plan
+        What is solved, and how.
+    """
+
+    certifies_quickly = True
+
+    def __init__(self, problem: ChainProblem, plan: Plan) -> None:
+        self.problem, self.plan = problem, plan
+        s = self._s = problem.sentences
+        self.n = len(problem)
+        pairs = s.S * s.P if problem.transitions else 0
+        rows = len(problem.labels)
+        count = problem.num_rows * s.P
+        copies = 1 + 3 * plan.boxed + plan.averaging
+        memory.require(
+            {
+                f"weights of {problem.num_features:,} features": 8 * copies * count,
+                f"marginals of {rows:,} words": 8 * s.P * rows,
+                f"marginals of label pairs of {self.n:,} sentences": 8 * self.n * pairs,
+            },
+            _REMEDY,
+        )
+        empty = np.zeros(0)
+        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
+        low = high = empty
+        if plan.boxed:
+            lower, upper = box((plan.lower, plan.upper), problem.num_weights)
+            low, high = problem.padded_weights(lower), problem.padded_weights(upper)
+            # bounds above 0 or below are the weights at the start
+            w = np.clip(w, low, high)
+        self._p = kernels.Primal(
+            w=w,
+            v=zeros(count, np.float64) if plan.boxed else w,
+            low=low,
+            high=high,
+            lag=zeros(count if plan.averaging else 0, np.float64),
+            boxed=plan.boxed,
+            averaged=plan.averaging,
+        )
+        mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
+        self._d = kernels.Duals(
+            mu,
+            zeros(self.n * pairs, np.float64),
+            np.zeros(self.n),
+            np.full(self.n, math.inf),
+        )
+        if pairs:
+            self._count_pairs(problem.labels, 1.0)
+        self._x = word_products(problem)
+        self._c = kernels.Costs(np.zeros(4, np.int64), np.zeros(1))
+        keeps = plan.cached or plan.weighed
+        self.store = StoredLabels(problem) if keeps else None
+        self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
+        worst = np.add.reduceat(problem.cost.max(1)[problem.labels], s.offsets[:-1])
+        # the gap at the start, before any is measured
+        self.last_gap = float((worst * s.scales).mean())
+        self.measured_calls = 0
+        self.measured = 0
+
+    def _count_pairs(self, labels: NDArray[np.int32], factor: float) -> None:
+        """``edges += factor`` at the pairs of neighbouring labels."""
+        s, labels = self._s, labels.astype(np.int64)
+        owner = np.repeat(np.arange(self.n), np.diff(s.offsets))
+        inside = np.flatnonzero(owner[1:] == owner[:-1])
+        cells = (owner[inside] * s.S + labels[inside]) * s.P + labels[inside + 1]
+        np.add.at(self._d.edges, cells, factor)
+
+    @property
+    def records(self) -> tuple[Any, Any, Any]:
+        """Data, weights and dual variables as compiled loops take them."""
+        return self._s, self._p, self._d
+
+    # what is known
+
+    @property
+    def estimates(self) -> Floats:
+        """Gaps of the examples at their last oracle calls."""
+        return self._d.estimates
+
+    @property
+    def oracle_calls(self) -> int:
+        """Calls so far, those of certificates included."""
+        return int(self._c.counts[CALLS]) + self.measured_calls
+
+    @property
+    def steps(self) -> int:
+        """Visits so far."""
+        return int(self._c.counts[STEPS])
+
+    @property
+    def hits(self) -> int:
+        """Visits that the cache answered."""
+        return int(self._c.counts[HITS])
+
+    @property
+    def dual(self) -> float:
+        """The dual objective."""
+        p, lam = self._p, self.plan.lam
+        norm = float(np.dot(p.w, p.w))
+        cross = float(np.dot(p.v, p.w)) if p.boxed else norm
+        return float(self._d.ell.sum()) - lam * (cross - norm / 2)
+
+    @property
+    def w(self) -> Floats:
+        """Weights: of the average, if there is one."""
+        return self.problem.plain_weights(self._mean()[1])
+
+    def _mean(self) -> tuple[Floats, Floats, float]:
+        """Unclipped weights, weights and expected cost of what is returned."""
+        p, k = self._p, self.steps
+        ell = float(self._d.ell.sum())
+        if not p.averaged or k == 0:
+            return p.v, p.w, ell
+        share = 2 / (k * (k + 1))
+        v = p.v - share * p.lag
+        w = np.clip(v, p.low, p.high) if p.boxed else v
+        return v, w, ell - share * float(self._c.lag[0])
+
+    # steps
+
+    def in_order(self, order: NDArray[np.int64]) -> None:
+        """A step on each of ``order``."""
+        done = 0
+        while done < len(order):
+            done += kernels.visit_in_order(order[done:], *self._arguments())
+            if done < len(order) and self.store is not None:
+                self.store.double()
+
+    def by_gap(self, uniforms: Floats, floor: float) -> int:
+        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        kernels.fill_tree(self.estimates, self._tree)
+        done = 0
+        while done < len(uniforms) and self._tree[1] > floor:
+            done += kernels.visit_by_gap(
+                uniforms[done:], floor, self._tree, *self._arguments()
+            )
+            if done < len(uniforms) and self._tree[1] > floor and self.store:
+                self.store.double()
+        return done
+
+    def _arguments(self) -> tuple[Any, ...]:
+        plan = self.plan
+        rules = kernels.Rules(
+            plan.lam, plan.steps, plan.cached, plan.local,
+            plan.overall / self.n * self.last_gap, plan.most,
+        )  # fmt: skip
+        store = StoredLabels.none() if self.store is None else self.store.pools
+        return self._s, rules, self._p, self._d, self._x, store, self._c
+
+    def measure(self) -> tuple[float, float, float]:
+        """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
+        lam = self.plan.lam
+        self.hinges = np.empty(self.n)
+        self._measure_at(self._p.w, self._d.estimates, self.hinges)
+        self.last_gap = gap = float(self._d.estimates.sum())
+        self.measured += 1
+        if self._p.averaged and self.steps:
+            v, w, ell = self._mean()
+            hinges = np.empty(self.n)
+            self._measure_at(w, np.empty(self.n), hinges)
+            cross, norm = float(np.dot(v, w)), float(np.dot(w, w))
+            primal = lam / 2 * norm + float(hinges.mean())
+            dual = ell - lam * (cross - norm / 2)
+            return primal, dual, primal - dual
+        primal = lam / 2 * float(np.dot(self._p.w, self._p.w))
+        return primal + float(self.hinges.mean()), self.dual, gap
+
+    def _measure_at(self, w: Floats, gaps: Floats, hinges: Floats) -> None:
+        s = self._s
+        work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
+        run_rows(kernels.measure, self.n, work, s, w, self._d, gaps, hinges)
+        self.measured_calls += self.n
+
+    def rebuild(self) -> None:
+        """Weights anew from the dual variables: rounding does not add up."""
+        p = self._p
+        p.v[:] = 0
+        kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
+        if p.boxed:
+            np.clip(p.v, p.low, p.high, out=p.w)
+
+    # another lambda
+
+    def mix_with_gold(self, rho: float) -> None:
+        """``alpha <- rho alpha``, the rest on the gold labels."""
+        s, d = self._s, self._d
+        cells = np.arange(len(s.labels)), s.labels
+        table = d.mu.reshape(-1, s.P)
+        # this way what is 1 stays 1
+        gold = 1 - rho * (1 - table[cells])
+        d.mu[:] *= rho
+        table[cells] = gold
+        if len(d.edges):
+            d.edges[:] *= rho
+            self._count_pairs(s.labels, 1 - rho)
+        d.ell[:] *= rho
+        if self.store is not None and self.plan.weighed:
+            self.store.mix_with_gold(rho)
+
+    def scale_weights(self, factor: float) -> None:
+        """``w <- factor w``, with the same dual variables."""
+        p = self._p
+        p.v[:] *= factor
+        if p.boxed:
+            np.clip(p.v, p.low, p.high, out=p.w)
+
+    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+        """Start from the dual variables and weights of a state."""
+        self._check(state)
+        s, d = self._s, self._d
+        d.mu.reshape(-1, s.P)[:, : s.S] = state["mu"]
+        if len(d.edges):
+            d.edges.reshape(-1, s.P)[:, : s.S] = state["edges"].reshape(-1, s.S)
+        d.ell[:] = state["ell"]
+        self._p.v[:] = self.problem.padded_weights(state["v"])
+        if self._p.boxed:
+            np.clip(self._p.v, self._p.low, self._p.high, out=self._p.w)
+        if self.store is not None and self.plan.weighed:
+            if "store_alpha" not in state or not state["weighed"]:
+                raise ValueError(
+                    "start: expected a solution of a solver with the same kind of "
+                    "steps: weights of labellings are missing"
+                )
+            self.store.load(state)
+
+    # saving
+
+    def _check(self, state: dict[str, NDArray[Any]]) -> None:
+        want = (len(self._s.labels), self._s.S)
+        found = np.shape(state["mu"]) if "mu" in state else ()
+        if found != want or len(state["ell"]) != self.n:
+            raise ValueError(
+                f"state: expected marginals of {want} as this problem has, got {found}"
+            )
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that changes, as arrays."""
+        s, d, p = self._s, self._d, self._p
+        saved = {
+            "mu": d.mu.reshape(-1, s.P)[:, : s.S].copy(),
+            "edges": d.edges.reshape(-1, s.S, s.P)[:, :, : s.S].copy(),
+            "ell": d.ell.copy(),
+            "estimates": d.estimates.copy(),
+            "v": self.problem.plain_weights(p.v),
+            "counts": self._c.counts.copy(),
+            "lag_ell": self._c.lag.copy(),
+            "last_gap": np.array(self.last_gap),
+            "measured": np.array([self.measured_calls, self.measured]),
+            "weighed": np.array(self.plan.weighed),
+        }
+        if p.averaged:
+            saved["lag"] = self.problem.plain_weights(p.lag)
+        if self.store is not None:
+            saved.update(self.store.state())
+        return saved
+
+    def load(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        keeps = self.store is not None and not self.plan.weighed
+        self.take_duals(state)
+        if keeps and self.store is not None:
+            self.store.load(state)
+        self._d.estimates[:] = state["estimates"]
+        self._c.counts[:] = state["counts"]
+        self._c.lag[:] = state["lag_ell"]
+        self.last_gap = float(state["last_gap"])
+        self.measured_calls, self.measured = (int(x) for x in state["measured"])
+        if self._p.averaged:
+            self._p.lag[:] = self.problem.padded_weights(state["lag"])

@@ -1,0 +1,149 @@
+"""The objective of a problem under one of the losses, and its gradient."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.linear import gradients as kernels
+from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import checks
+from smoothsp.linear.arrays import zeros
+from smoothsp.linear.problems import ChainProblem
+
+Flat = NDArray[np.float64]
+
+KINDS = {
+    "hinge": MAX,
+    "hinge-l2": TOP_K,
+    "hinge-entropy": ENTROPY,
+    "likelihood": ENTROPY,
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One of ``KINDS``; ``mu`` smooths the two in the middle, ``k`` the first of them.
+
+    ``mu = 0`` is the hinge itself.
+    """
+
+    name: str
+    mu: float = 1.0
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        checks.choice("loss", self.name, tuple(KINDS))
+        checks.at_least_zero("mu", self.mu)
+        checks.count("k", self.k)
+
+    def arguments(self, mu: float) -> tuple[int, float, int]:
+        """Kind, mu and number of labellings, as compiled loops take them."""
+        if self.name == "likelihood":
+            return ENTROPY, 1.0, 1
+        kind = KINDS[self.name] if mu > 0 else MAX
+        return kind, float(mu) or 1.0, self.k if kind == TOP_K else 1
+
+
+class Surface:
+    """A problem and a loss.
+
+    Weights are padded: W, then the rest of them, in one array.
+    """
+
+    def __init__(self, problem: ChainProblem, loss: Loss, lam: float) -> None:
+        self.problem, self.loss, self.lam = problem, loss, lam
+        self.n = len(problem)
+        self.size = problem.num_rows * problem.row_width
+        self.border = problem.num_features * problem.row_width
+        s = problem.sentences
+        moved: dict[str, Any] = {
+            name: getattr(s, name) - self.border if getattr(s, name) >= 0 else -1
+            for name in ("moves", "start", "end")
+        }
+        if loss.name == "likelihood":
+            # -inf past the last label stays
+            moved["costs"] = np.minimum(s.costs, 0.0)
+        self.sentences = s._replace(**moved)
+
+    def parts(self, flat: Flat) -> tuple[Flat, Flat]:
+        """W and the rest, as views."""
+        return flat[: self.border], flat[self.border :]
+
+    def room(self) -> Flat:
+        """Zeros as large as the weights."""
+        return zeros(self.size, np.float64)
+
+    def plain(self, flat: Flat) -> Flat:
+        """Weights without padding."""
+        return np.asarray(self.problem.plain_weights(flat))
+
+    def used(self) -> NDArray[np.int64]:
+        """Where the weights are that any feature has."""
+        problem = self.problem
+        occur = np.zeros(problem.num_rows, dtype=bool)
+        occur[problem.indices] = True
+        occur[problem.num_features :] = True
+        rows = np.flatnonzero(occur) * problem.row_width
+        return (rows[:, None] + np.arange(problem.num_labels)).ravel()
+
+    def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
+        """The loss of each sentence."""
+        out = np.empty(self.n)
+        run_rows(
+            kernels.losses,
+            self.n,
+            self.problem.indices.size * self.problem.row_width // 8,
+            self.sentences,
+            *self.parts(flat),
+            *self.loss.arguments(mu),
+            out,
+        )
+        return out
+
+    def gradient(
+        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+    ) -> tuple[float, Flat, Flat]:
+        """Fill G with the mean slope; the mean loss, and the slopes as marginals."""
+        s = self.sentences
+        G[:] = 0
+        nodes = np.empty(len(self.problem.labels) * s.P if keep else 0)
+        edges = np.empty((self.n if keep else 0, s.S * s.P))
+        out = np.empty(self.n)
+        kernels.gradient(
+            s,
+            *self.parts(flat),
+            *self.loss.arguments(mu),
+            keep,
+            *self.parts(G),
+            nodes,
+            edges,
+            out,
+        )
+        G /= self.n
+        return float(out.mean()), nodes, edges
+
+    def certificate(self, flat: Flat) -> tuple[float, float, float]:
+        r"""Objective, a bound below its minimum, and the gap; NaN where none is known.
+
+        The objective is that without smoothing. That of the likelihood is
+        differentiable and lambda-strongly convex, so
+        ``P - min P <= |grad P|^2 / (2 lambda)``.
+        """
+        squares = self.lam / 2 * float(np.dot(flat, flat))
+        if self.loss.name != "likelihood":
+            return float(squares + self.losses(flat, 0.0).mean()), math.nan, math.nan
+        G = self.room()
+        primal = squares + self.gradient(flat, 1.0, G)[0]
+        G += self.lam * flat
+        gap = float(np.dot(G, G)) / (2 * self.lam)
+        return primal, primal - gap, gap
+
+    def fits(self, w: Any) -> Flat:
+        """A padded copy of weights."""
+        if not np.isfinite(w).all():
+            raise ValueError("start: expected finite weights")
+        return np.asarray(self.problem.padded_weights(w))

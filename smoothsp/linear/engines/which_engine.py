@@ -1,0 +1,112 @@
+"""Which engine drives which problem, and starting one from a solution."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.callback_dual import CallbackEngine
+from smoothsp.linear.engines.compiled_dual import ChainEngine
+from smoothsp.linear.engines.settings import Plan
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.solvers.solution import Solution
+
+Floats = NDArray[np.float64]
+
+
+class Engine(Protocol):
+    """A dual point, its weights, and steps from there."""
+
+    n: int
+    measured: int
+    certifies_quickly: bool
+    hinges: Floats
+
+    @property
+    def estimates(self) -> Floats:
+        """Gaps of the examples at their last oracle calls."""
+
+    @property
+    def oracle_calls(self) -> int:
+        """Calls so far, those of certificates included."""
+
+    @property
+    def w(self) -> Floats:
+        """Weights: of the average, if there is one."""
+
+    def in_order(self, order: NDArray[np.int64]) -> None:
+        """A step on each of ``order``."""
+
+    def by_gap(self, uniforms: Floats, floor: float) -> int:
+        """Steps drawn by estimated gaps until these sum to ``floor``."""
+
+    def measure(self) -> tuple[float, float, float]:
+        """Primal, dual and gap, with the exact gap of each example."""
+
+    def rebuild(self) -> None:
+        """Weights anew from the dual variables."""
+
+    def mix_with_gold(self, rho: float) -> None:
+        """``alpha <- rho alpha``, the rest on the gold outputs."""
+
+    def scale_weights(self, factor: float) -> None:
+        """``w <- factor w``, with the same dual variables."""
+
+    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+        """Start from the dual variables and weights of a state."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that changes, as arrays."""
+
+    def load(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+
+
+def engine_for(problem: Any, plan: Plan) -> Engine:
+    """Compiled loops for chains, plain numpy for callbacks."""
+    if isinstance(problem, ChainProblem):
+        return ChainEngine(problem, plan)
+    if isinstance(problem, CallbackProblem):
+        return CallbackEngine(problem, plan)
+    raise TypeError(
+        "problem: expected a ChainProblem, MulticlassProblem or CallbackProblem, got "
+        f"{type(problem).__name__}"
+    )
+
+
+def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:
+    """Take over a solution at another lambda.
+
+    Notes
+    -----
+    Source: Osokin et al., "Minding the Gaps", proposition 1 and section 5.2.
+    """
+    if not isinstance(start, Solution) or "ell" not in start.state:
+        raise TypeError(
+            "start: expected a Solution of a solver with dual variables, got "
+            f"{type(start).__name__}"
+        )
+    engine.take_duals(start.state)
+    rho = lam / float(start.state["lam"])
+    if rho < 1 and keep == "primal":
+        engine.mix_with_gold(rho)
+    elif rho != 1:
+        # a larger lambda would ask for more than all the weight there is
+        engine.scale_weights(1 / rho)
+
+
+def one_pass(
+    engine: Engine, stream: np.random.Generator, sampling: str, enough: float
+) -> None:
+    """One step for each example, or fewer where the gaps that are known vanish.
+
+    ``enough`` is the sum of estimated gaps at which draws by gap end.
+    """
+    n = engine.n
+    if sampling == "uniform":
+        engine.in_order(stream.integers(n, size=n))
+    elif sampling == "permutation" or np.isinf(engine.estimates).any():
+        # a gap that is not known comes before any that is
+        engine.in_order(stream.permutation(n))
+    else:
+        engine.by_gap(stream.random(n), enough)

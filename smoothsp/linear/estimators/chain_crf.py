@@ -1,0 +1,96 @@
+"""A tagger trained as a conditional random field."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.estimators import sequences
+from smoothsp.linear.estimators.tagger import Tagger, solver_of
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.solvers import LBFGS, SGD, SVRG, Solution
+from smoothsp.linear.solvers.solution import Callback
+
+
+class ChainCRF(Tagger):
+    r"""Linear conditional random field over chains.
+
+    .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2 - \tfrac{1}{n} \sum_i
+        \log p_w(y_i \mid x_i), \quad
+        p_w(y \mid x) \propto e^{\langle w, \phi(x, y) \rangle},
+        \quad \lambda = 1 / (C n)
+
+    Parameters
+    ----------
+    C
+        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+    l2
+        lambda itself, positive, instead of C.
+    solver
+        ``"lbfgs"``, ``"svrg"`` or ``"sgd"``.
+    tol
+        The gap at which to stop: ``|gradient|^2 / (2 lambda)``, which is above what is
+        left to gain.
+    max_passes, solver_options, random_state, callback, verbose
+        As in :class:`ChainSVM`.
+
+    Attributes
+    ----------
+    classes_, coef_, transitions_, start_, end_
+        As in :class:`ChainSVM`.
+    primal_, dual_, gap_, n_passes_, status_, history_
+        How the fit ended and went.
+
+    Notes
+    -----
+    Source: Lafferty, McCallum and Pereira, "Conditional Random Fields" (2001).
+
+    Examples
+    --------
+    >>> X = [[["word=a"], ["word=Ada", "caps"]]]
+    >>> tagger = ChainCRF(C=10).fit(X, [["O", "PER"]])
+    >>> tagger.predict([[["word=Bob", "caps"]]])[0].tolist()
+    ['PER']
+    """
+
+    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS, "svrg": SVRG, "sgd": SGD}
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l2: float | None = None,
+        solver: str = "lbfgs",
+        tol: float = 1e-3,
+        max_passes: int = 500,
+        solver_options: dict[str, Any] | None = None,
+        random_state: Any = 0,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.C = C
+        self.l2 = l2
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.solver_options = solver_options
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def _solve(self, problem: ChainProblem) -> Solution:
+        solver = solver_of(self, len(problem), loss="likelihood")
+        found: Solution = solver.solve(problem)
+        return found
+
+    def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
+        """``(positions, classes)`` for each sentence: probabilities of the tags."""
+        problem, sizes = self._read(X, lengths)
+        surface = Surface(problem, Loss("likelihood"), 1.0)
+        flat = problem.padded_weights(self.weights_)
+        _, nodes, _ = surface.gradient(flat, 1.0, surface.room(), keep=True)
+        found = nodes.reshape(len(problem.labels), -1)[:, : problem.num_labels].copy()
+        # they came less the labels, all of which are the first class
+        found[:, 0] += 1
+        return sequences.cut(np.clip(found, 0.0, 1.0), sizes)

@@ -1,0 +1,115 @@
+"""A tagger trained as a structured SVM."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from smoothsp.linear import checks
+from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, Tagger, solver_of
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.solvers import Solution
+from smoothsp.linear.solvers.solution import Callback
+
+
+class ChainSVM(Tagger):
+    r"""Linear structured SVM over chains.
+
+    .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
+        \max_y \Delta(y_i, y) + \langle w, \phi(x_i, y) - \phi(x_i, y_i) \rangle,
+        \qquad \lambda = 1 / (C n)
+
+    Parameters
+    ----------
+    C
+        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+    l2
+        lambda itself, positive, instead of C.
+    solver
+        ``"bcfw"``, which stops at a certified duality gap; ``"sgd"``, the fastest to a
+        good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge.
+    tol
+        The duality gap at which to stop; the other solvers know none, and make
+        ``max_passes``.
+    cost
+        ``(classes, classes)``, from the true tag to the guessed one, in the order of
+        ``classes_``; by default 1 for a wrong tag.
+    normalise_cost
+        Whether the cost of a sentence is divided by its length.
+    max_passes
+        Budget, in passes over the sentences.
+    solver_options
+        Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
+    random_state
+        Seed, generator or None.
+    callback
+        Called with a record at each certificate; a true answer stops.
+    verbose
+        Whether to show a bar with the gap.
+
+    Attributes
+    ----------
+    classes_
+        The tags, sorted.
+    coef_, transitions_, start_, end_
+        Weights ``(classes, features)``, ``(from, to)`` and of the first and last tag.
+    primal_, dual_, gap_, n_passes_, status_, history_
+        How the fit ended and went.
+
+    Notes
+    -----
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", equation 1.
+
+    Examples
+    --------
+    >>> X = [[{"word": "a", "caps": False}, {"word": "Ada", "caps": True}]]
+    >>> tagger = ChainSVM(C=10).fit(X, [["O", "PER"]])
+    >>> tagger.predict([[{"word": "Bob", "caps": True}]])[0].tolist()
+    ['PER']
+    """
+
+    SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l2: float | None = None,
+        solver: str = "bcfw",
+        tol: float = 1e-3,
+        cost: Any = None,
+        normalise_cost: bool = False,
+        max_passes: int = 1000,
+        solver_options: dict[str, Any] | None = None,
+        random_state: Any = 0,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.C = C
+        self.l2 = l2
+        self.solver = solver
+        self.tol = tol
+        self.cost = cost
+        self.normalise_cost = normalise_cost
+        self.max_passes = max_passes
+        self.solver_options = solver_options
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def _problem(
+        self, matrix: Any, labels: Any, lengths: Any, num_labels: int
+    ) -> ChainProblem:
+        shared = checks.flag("normalise_cost", self.normalise_cost)
+        return ChainProblem(
+            matrix,
+            labels,
+            lengths=lengths,
+            num_labels=num_labels,
+            cost=checks.costs(self.cost, num_labels),
+            cost_scale=1 / np.asarray(lengths) if shared else None,
+        )
+
+    def _solve(self, problem: ChainProblem) -> Solution:
+        found: Solution = solver_of(self, len(problem)).solve(problem)
+        return found

@@ -1,0 +1,215 @@
+"""The multiclass SVM of Crammer and Singer."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from smoothsp._kernels.multiclass import crammer_singer
+from smoothsp.linear import checks
+from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.descent.coordinate_descent import Status, descend
+from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest
+from smoothsp.linear.descent.multiclass_duals import LinearProblem
+from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.estimators import classifier
+
+
+class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Multiclass SVM with the Crammer-Singer hinge, solved to a certified optimum.
+
+    .. math:: \min_W \tfrac12 \|W\|_F^2
+        + C \sum_i \max_j (\Delta_{y_i j} - w_{y_i}^\top x_i + w_j^\top x_i)
+
+    with a margin :math:`\Delta` of 1 to every wrong class: only the worst of them
+    costs. Block coordinate descent in the dual: the block of a sample is a projection
+    onto a simplex, in :math:`O(k \log k)` for k classes.
+
+    Parameters
+    ----------
+    C
+        What the losses are multiplied by, > 0. For two classes this is the binary SVM
+        with 2 C.
+    tol
+        Where to stop, >= 0; see ``stopping``.
+    stopping
+        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
+        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+    cost
+        ``(class, class)``: the margin to keep between the class of the row and that of
+        the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
+    class_weight
+        Multiplies C for the samples of a class: a dict, or ``"balanced"``.
+    fit_intercept
+        Whether to add a constant feature; its weights are penalised as all others.
+    intercept_scaling
+        The value of that feature, > 0.
+    shuffle
+        Whether each epoch has a fresh order of the samples.
+    shrinking
+        Whether samples whose block did not move are passed over for up to 31 epochs.
+        The gap is that of all samples in any case, and wakes those that have a part.
+    random_state
+        Seed of the orders.
+    max_epochs
+        Passes over the samples, at most.
+    certify_every
+        Epochs from one duality gap to the next, which costs about half an epoch.
+        ``"auto"``: when the gaps that an epoch met on its way are near the goal.
+    store_dual
+        Whether to set ``dual_coef_`` and ``support_``.
+    callback
+        Called with each :class:`~smoothsp.linear.Certificate`.
+    verbose
+        A line of progress on stderr: always, never, or (None) on a terminal when the
+        fit takes longer than three seconds.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    coef_, intercept_
+        ``(class, feature)`` and ``(class,)``; for two classes one row, the second
+        class minus the first.
+    dual_coef_, support_
+        ``(class, support)`` and ``(support,)``: ``coef_`` is
+        ``dual_coef_ @ X[support_]``.
+    history_
+        The certificates: epoch, seconds, primal, dual and gap.
+    gap_, n_epochs_, status_
+        The last gap, its epoch, and how the fit ended.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, fewer than two classes, and parameters out of range.
+    MemoryError
+        Before anything is allocated, if ``(features + samples) * classes`` numbers
+        exceed the memory that is left.
+
+    Notes
+    -----
+    An epoch costs O(nnz k + n k log k). A KeyboardInterrupt ends a fit, but not without
+    keeping what was reached.
+
+    Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
+    Kernel-based Vector Machines", sections 3 and 6; Keerthi et al., "A Sequential Dual
+    Method for Large Scale Multi-Class Linear SVMs", section 2.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from smoothsp.linear import CrammerSingerSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = CrammerSingerSVC(random_state=0, fit_intercept=True).fit(X, y)
+    >>> model.score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        tol: float = 1e-3,
+        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        cost: Any = None,
+        class_weight: Any = None,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        shuffle: bool = True,
+        shrinking: bool = True,
+        random_state: Any = None,
+        max_epochs: int = 1000,
+        certify_every: int | Literal["auto"] = 1,
+        store_dual: bool = False,
+        callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.C = C
+        self.tol = tol
+        self.stopping = stopping
+        self.cost = cost
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.shuffle = shuffle
+        self.shrinking = shrinking
+        self.random_state = random_state
+        self.max_epochs = max_epochs
+        self.certify_every = certify_every
+        self.store_dual = store_dual
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CrammerSingerSVC":
+        """Solve for the weights of the classes.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
+            same.
+        y
+            ``(samples,)``: labels of any kind that can be sorted.
+        sample_weight
+            ``(samples,)``: multiplies C, >= 0.
+        """
+        plan = classifier.plan_of(self)
+        constant = classifier.constant_feature(self)
+        store_dual = checks.flag("store_dual", self.store_dual)
+        samples = classifier.read_samples(self, X, y, sample_weight)
+        dtype, classes = samples.X.dtype, len(samples.classes)
+        costs = checks.costs(self.cost, classes)
+        rows = sparse_rows(samples.X, constant)
+        classifier.require_memory(
+            classifier.needed_by_linear(samples, rows.features, classes)
+        )
+        squares = rows.squares
+        classifier.squares_in_range(squares, dtype)
+        # finite, so that no product with 0 is NaN, and never the largest violation
+        padding = -float(np.finfo(dtype).max) / 8
+        blocks = Blocks(
+            samples.labels,
+            samples.bounds,
+            squares,
+            classes,
+            costs,
+            padding=padding,
+            shrinking=plan.shrinking,
+        )
+        full_at_costliest(blocks)
+        problem = LinearProblem(
+            blocks,
+            rows,
+            crammer_singer.descend,
+            crammer_singer.gaps,
+            (blocks.still,),
+            blocks.scale(worst_only=True),
+        )
+        history: list[Certificate] = []
+        status = descend(problem, plan, history)
+        classifier.keep_weights(self, problem.table, constant)
+        if store_dual:
+            classifier.keep_dual(self, blocks.table)
+        classifier.keep_outcome(self, samples, status, history)
+        if status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """``X @ coef_.T + intercept_``: ``(samples, classes)``, or ``(samples,)``.
+
+        Of two classes the score is one number, for the second.
+        """
+        return classifier.linear_scores(self, X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the best score, for each sample."""
+        return classifier.best_class(self, self.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

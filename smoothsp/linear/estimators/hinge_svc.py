@@ -1,0 +1,180 @@
+"""The binary SVM."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from smoothsp.linear import checks
+from smoothsp.linear.descent.binary_dual import BinaryProblem
+from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.descent.coordinate_descent import Status, descend
+from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.estimators import classifier
+
+
+class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Binary linear SVM, solved to a certified optimum.
+
+    .. math:: \min_w \tfrac12 \|w\|^2 + C \sum_i \max(0, 1 - s_i w^\top x_i)
+
+    with :math:`s_i` 1 for the second class and -1 for the first. Coordinate descent in
+    the dual. With 2 C it gives the weights of ``WestonWatkinsSVC`` and
+    ``CrammerSingerSVC`` with C, second class minus first.
+
+    Parameters
+    ----------
+    C
+        What the losses are multiplied by, > 0.
+    tol
+        Where to stop, >= 0; see ``stopping``.
+    stopping
+        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
+        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+    class_weight
+        Multiplies C for the samples of a class: a dict, or ``"balanced"``.
+    fit_intercept
+        Whether to add a constant feature; its weight is penalised as all others.
+    intercept_scaling
+        The value of that feature, > 0.
+    shuffle
+        Whether each epoch has a fresh order of the samples.
+    shrinking
+        Whether samples whose coefficient did not move are passed over for up to 31
+        epochs. The gap is that of all samples in any case, and wakes those that have a
+        part.
+    random_state
+        Seed of the orders.
+    max_epochs
+        Passes over the samples, at most.
+    certify_every
+        Epochs from one duality gap to the next, which costs about half an epoch.
+        ``"auto"``: when the gaps that an epoch met on its way are near the goal.
+    store_dual
+        Whether to set ``dual_coef_`` and ``support_``.
+    callback
+        Called with each :class:`~smoothsp.linear.Certificate`.
+    verbose
+        A line of progress on stderr: always, never, or (None) on a terminal when the
+        fit takes longer than three seconds.
+
+    Attributes
+    ----------
+    classes_
+        The two labels, sorted.
+    coef_, intercept_
+        ``(1, feature)`` and ``(1,)``.
+    dual_coef_, support_
+        ``(1, support)`` and ``(support,)``: ``coef_`` is ``dual_coef_ @ X[support_]``.
+    history_
+        The certificates: epoch, seconds, primal, dual and gap.
+    gap_, n_epochs_, status_
+        The last gap, its epoch, and how the fit ended.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, labels that are not of two classes, and parameters out
+        of range.
+
+    Notes
+    -----
+    An epoch costs O(nnz). A KeyboardInterrupt ends a fit, but not without keeping what
+    was reached.
+
+    Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
+    algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from smoothsp.linear import HingeSVC
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> HingeSVC(C=0.1, random_state=0).fit(scale(X), y).score(scale(X), y) > 0.97
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        tol: float = 1e-3,
+        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        class_weight: Any = None,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        shuffle: bool = True,
+        shrinking: bool = True,
+        random_state: Any = None,
+        max_epochs: int = 1000,
+        certify_every: int | Literal["auto"] = 1,
+        store_dual: bool = False,
+        callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.C = C
+        self.tol = tol
+        self.stopping = stopping
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.shuffle = shuffle
+        self.shrinking = shrinking
+        self.random_state = random_state
+        self.max_epochs = max_epochs
+        self.certify_every = certify_every
+        self.store_dual = store_dual
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "HingeSVC":
+        """Solve for the weights.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
+            same.
+        y
+            ``(samples,)``: labels of any kind that can be sorted, of two classes.
+        sample_weight
+            ``(samples,)``: multiplies C, >= 0.
+        """
+        plan = classifier.plan_of(self)
+        constant = classifier.constant_feature(self)
+        store_dual = checks.flag("store_dual", self.store_dual)
+        samples = classifier.read_samples(self, X, y, sample_weight)
+        checks.only_two_classes(samples.classes)
+        rows = sparse_rows(samples.X, constant)
+        squares, dtype = rows.squares, samples.X.dtype
+        classifier.squares_in_range(squares, dtype)
+        signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
+        problem = BinaryProblem(
+            rows, signs, samples.bounds, squares, shrinking=plan.shrinking
+        )
+        history: list[Certificate] = []
+        status = descend(problem, plan, history)
+        classifier.keep_weights(self, problem.weights[:, None], constant)
+        if store_dual:
+            classifier.keep_dual(self, (signs * problem.coefficients)[:, None])
+        classifier.keep_outcome(self, samples, status, history)
+        if status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """``X @ coef_[0] + intercept_``: above 0 for the second class."""
+        return classifier.linear_scores(self, X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the best score, for each sample."""
+        return classifier.best_class(self, self.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags

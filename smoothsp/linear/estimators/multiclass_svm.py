@@ -1,0 +1,152 @@
+"""A classifier trained as a structured SVM of one label."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from smoothsp.linear import checks
+from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, keep_solution, solver_of
+from smoothsp.linear.problems import MulticlassProblem
+from smoothsp.linear.solvers import Solution
+from smoothsp.linear.solvers.solution import Callback
+
+
+class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Linear multiclass SVM with costs of confusion, solved as a structured one.
+
+    .. math:: \min_W \tfrac{\lambda}{2} \|W\|^2 + \tfrac{1}{n} \sum_i
+        \max_j \Delta(y_i, j) + (w_j - w_{y_i})^\top x_i,
+        \qquad \lambda = 1 / (C n)
+
+    Parameters
+    ----------
+    C, l2, solver, tol, max_passes, solver_options, random_state, callback, verbose
+        As in :class:`ChainSVM`.
+    cost
+        ``(classes, classes)``, from the true class to the guessed one, in the order of
+        ``classes_``; by default 1 for a wrong class.
+    fit_intercept
+        Whether there is a feature that is always 1; its weights are regularised too.
+
+    Attributes
+    ----------
+    classes_
+        The classes, sorted.
+    coef_, intercept_
+        Weights ``(classes, features)`` and ``(classes,)``.
+    primal_, dual_, gap_, n_passes_, status_, history_
+        How the fit ended and went.
+
+    Notes
+    -----
+    Any cost can be had here, and any solver of ``smoothsp.linear.solvers``;
+    ``CrammerSingerSVC`` solves this problem for equal costs, and faster.
+
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", equation 1.
+
+    Examples
+    --------
+    >>> X = [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]]
+    >>> MulticlassSVM().fit(X, ["a", "b", "b"]).predict([[3.0, 0.0]]).tolist()
+    ['b']
+    """
+
+    SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l2: float | None = None,
+        solver: str = "bcfw",
+        tol: float = 1e-3,
+        cost: Any = None,
+        fit_intercept: bool = True,
+        max_passes: int = 1000,
+        solver_options: dict[str, Any] | None = None,
+        random_state: Any = 0,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.C = C
+        self.l2 = l2
+        self.solver = solver
+        self.tol = tol
+        self.cost = cost
+        self.fit_intercept = fit_intercept
+        self.max_passes = max_passes
+        self.solver_options = solver_options
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "MulticlassSVM":
+        """Train.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or sparse.
+        y
+            ``(samples,)``: classes.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached. After an error the
+            estimator is what it was before.
+        """
+        before = dict(vars(self))
+        try:
+            self._fit(X, y)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
+        check_classification_targets(y)
+        classes, labels = np.unique(y, return_inverse=True)
+        checks.two_classes(classes)
+        constant = checks.flag("fit_intercept", self.fit_intercept)
+        rows = sparse.csr_matrix(X)
+        if constant:
+            ones = np.ones((rows.shape[0], 1), dtype=rows.dtype)
+            rows = sparse.hstack([rows, ones], format="csr", dtype=rows.dtype)
+        rows.sum_duplicates()
+        cost = checks.costs(self.cost, len(classes))
+        problem = MulticlassProblem(rows, labels, num_labels=len(classes), cost=cost)
+        solution: Solution = solver_of(self, len(problem)).solve(problem)
+        W = solution.w.reshape(-1, len(classes))
+        self.classes_ = classes
+        self.coef_ = (W[:-1] if constant else W).T
+        self.intercept_ = W[-1] if constant else np.zeros(len(classes))
+        keep_solution(self, solution)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Scores ``(samples, classes)``; of two classes how far the second is ahead."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the highest score; ties go to the first."""
+        scores = self.decision_function(X)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+        return np.asarray(self.classes_[places])

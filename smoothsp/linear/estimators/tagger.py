@@ -1,0 +1,219 @@
+"""What the linear taggers share: sequences in, labels out."""
+
+import os
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from smoothsp.linear import checks
+from smoothsp.linear.estimators import sequences, storing
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
+
+# Those of the structural hinge, by the names that estimators have for them.
+HINGE_SOLVERS: dict[str, Any] = {
+    "bcfw": BCFW,
+    "sgd": SGD,
+    "svrg": SVRG,
+    "casimir": CasimirSVRG,
+}
+# Stored with a fitted tagger, besides its weights.
+_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
+
+
+def lam_of(estimator: Any, n: int) -> float:
+    """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
+    if estimator.l2 is not None:
+        return checks.positive("l2", estimator.l2)
+    return 1 / (checks.positive("C", estimator.C) * n)
+
+
+def solver_of(estimator: Any, n: int, **more: Any) -> Any:
+    """The solver that the parameters of an estimator ask for."""
+    checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
+    make = estimator.SOLVERS[estimator.solver]
+    options = dict(estimator.solver_options or {})
+    given = {
+        "lam": lam_of(estimator, n),
+        "tol": checks.at_least_zero("tol", estimator.tol),
+        "max_passes": checks.count("max_passes", estimator.max_passes),
+        "callback": estimator.callback,
+        "progress": checks.flag("verbose", estimator.verbose),
+        **more,
+    }
+    if estimator.solver != "lbfgs":
+        stream = check_random_state(estimator.random_state)
+        given["seed"] = int(stream.randint(2**31 - 1))
+    twice = sorted(given.keys() & options.keys())
+    if twice:
+        raise ValueError(
+            f"solver_options: expected none that are parameters, got {twice}"
+        )
+    return make(**{**given, **options})
+
+
+def keep_solution(estimator: Any, solution: Solution) -> None:
+    """Set what is known about a fit; warn if it fell short of its certificate."""
+    estimator.history_ = solution.history
+    estimator.status_ = solution.status
+    estimator.primal_, estimator.dual_ = solution.primal, solution.dual
+    estimator.gap_, estimator.n_passes_ = solution.gap, solution.passes
+    if solution.gap > estimator.tol:
+        warnings.warn(
+            f"{type(estimator).__name__}: {solution.status}; the gap is"
+            f" {solution.gap:.3g} of an objective of {solution.primal:.3g}. Raise"
+            " max_passes or tol, or scale the features.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+class Tagger(BaseEstimator):  # type: ignore[misc]
+    """A linear chain over sequences."""
+
+    SOLVERS: ClassVar[dict[str, Any]] = {}
+
+    def fit(self, X: Any, y: Any, lengths: Any = None) -> "Tagger":
+        """Train.
+
+        Parameters
+        ----------
+        X
+            A list with, for each sentence, a CSR matrix or an array ``(positions,
+            features)``, or a list of tokens, each a dict of features or a list of their
+            names; or one matrix of all positions, with ``lengths``.
+        y
+            A list of sequences of tags, strings or integers.
+        lengths
+            Lengths of the sentences in a single matrix.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached. After an error the
+            estimator is what it was before.
+
+        Raises
+        ------
+        ValueError
+            On lengths, shapes and numbers that do not fit; the message says which
+            sentence.
+        TypeError
+            On what is no sequence of tags or of features.
+        """
+        before = dict(vars(self))
+        try:
+            self._fit(X, y, lengths)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, lengths: Any) -> None:
+        by_name = lengths is None and sequences.is_named(X)
+        names = sequences.names_of(X) if by_name else None
+        matrix, sizes = sequences.matrix_of(X, lengths, names)
+        flat = sequences.tags_of(y, sizes)
+        classes = np.unique(np.array(flat))
+        checks.two_classes(classes)
+        labels = sequences.numbers_of(flat, sizes, classes)
+        problem = self._problem(matrix, labels, sizes, len(classes))
+        solution = self._solve(problem)
+        self.classes_ = classes
+        self.feature_names_ = None if names is None else list(names)
+        self.n_features_in_ = problem.num_features
+        self.weights_ = solution.w
+        self._split(problem)
+        keep_solution(self, solution)
+
+    def _problem(
+        self, matrix: Any, labels: Any, lengths: Any, num_labels: int
+    ) -> ChainProblem:
+        return ChainProblem(matrix, labels, lengths=lengths, num_labels=num_labels)
+
+    def _solve(self, problem: ChainProblem) -> Solution:
+        raise NotImplementedError
+
+    def _split(self, problem: ChainProblem) -> None:
+        W, A, start, end = problem.split(self.weights_)
+        self.coef_, self.transitions_ = W.T, A
+        self.start_, self.end_ = start, end
+
+    def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
+        """Sentences to be tagged, with the first class as their labels."""
+        check_is_fitted(self)
+        names = None
+        if self.feature_names_ is not None:
+            if lengths is not None or not sequences.is_named(X):
+                raise TypeError(
+                    "X: expected tokens with named features, as in fit, got"
+                    f" {type(X).__name__}"
+                )
+            names = {name: n for n, name in enumerate(self.feature_names_)}
+        elif lengths is None and sequences.is_named(X):
+            raise TypeError("X: expected matrices, as in fit, got named features")
+        matrix, sizes = sequences.matrix_of(X, lengths, names)
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X: expected {self.n_features_in_} features, as in fit, got"
+                f" {matrix.shape[1]}"
+            )
+        zeros = np.zeros(matrix.shape[0], dtype=np.int32)
+        return self._problem(matrix, zeros, sizes, len(self.classes_)), sizes
+
+    def predict(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
+        """The best tags of each sentence; arguments as those of ``fit``."""
+        problem, sizes = self._read(X, lengths)
+        tags = self.classes_[problem.decode(self.weights_)]
+        return sequences.cut(tags, sizes)
+
+    def decision_function(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
+        """``(positions, classes)`` for each sentence: scores but for transitions."""
+        problem, sizes = self._read(X, lengths)
+        W, _, start, end = problem.split(self.weights_)
+        rows = (problem.values, problem.indices, problem.indptr)
+        shape = (len(problem.labels), problem.num_features)
+        scores = sparse.csr_matrix(rows, shape=shape) @ W
+        scores[problem.offsets[:-1]] += start
+        scores[problem.offsets[1:] - 1] += end
+        return sequences.cut(scores, sizes)
+
+    def score(self, X: Any, y: Any, lengths: Any = None) -> float:
+        """Share of tags that are right."""
+        problem, sizes = self._read(X, lengths)
+        flat = sequences.tags_of(y, sizes)
+        labels = sequences.numbers_of(flat, sizes, self.classes_)
+        return float((problem.decode(self.weights_) == labels).mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a fitted tagger to a file of numpy arrays and JSON (``.npz``)."""
+        check_is_fitted(self)
+        arrays = {"weights": self.weights_, "classes": self.classes_}
+        facts = {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "status_": self.status_,
+            "n_features_in_": self.n_features_in_,
+            "feature_names_": self.feature_names_,
+        }
+        storing.save(self, path, arrays, facts)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """A tagger from a file that ``save`` wrote; no code in it is run."""
+        tagger, arrays, facts = storing.load(cls, path)
+        for name in (*_NUMBERS, "status_", "n_features_in_", "feature_names_"):
+            setattr(tagger, name, facts[name])
+        tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
+        tagger.history_ = []
+        one = np.zeros((1, tagger.n_features_in_))
+        classes = len(tagger.classes_)
+        tagger._split(tagger._problem(one, np.zeros(1, np.int32), [1], classes))
+        return tagger

@@ -1,0 +1,313 @@
+"""The multiclass SVM of Weston and Watkins."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from smoothsp._kernels.multiclass import weston_watkins
+from smoothsp.linear import checks
+from smoothsp.linear.arrays import padded
+from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.descent.coordinate_descent import Plan, Status, descend
+from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere
+from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearProblem
+from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.estimators import classifier, gram_matrices
+from smoothsp.linear.estimators.classifier import Samples
+
+_SOLVERS = ("walrus", "greedy")
+_KERNELS = ("linear", "rbf", "precomputed")
+# Where the greedy solver leaves a block, in units of the margin.
+_GREED = {"float64": 1e-6, "float32": 1e-5}
+
+
+class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Multiclass SVM with the Weston-Watkins hinge, solved to a certified optimum.
+
+    .. math:: \min_W \tfrac12 \|W\|_F^2
+        + C \sum_i \sum_{j \ne y_i} \max(0, 1 - w_{y_i}^\top x_i + w_j^\top x_i)
+
+    Every pair of the right and a wrong class has a margin to keep. Block coordinate
+    descent in the dual: the block of a sample is solved exactly, in
+    :math:`O(k \log k)` for k classes.
+
+    Parameters
+    ----------
+    C
+        What the losses are multiplied by, > 0. For two classes this is the binary SVM
+        with 2 C.
+    tol
+        Where to stop, >= 0; see ``stopping``.
+    stopping
+        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
+        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+    solver
+        ``"walrus"``: blocks are solved exactly. ``"greedy"``: by steps along single
+        coordinates, as in the Shark library; a baseline, slower for many classes.
+    kernel
+        ``"linear"``, ``"rbf"``, or ``"precomputed"``: X is then the Gram matrix, and
+        for prediction its rows are samples and its columns the training samples.
+    gamma
+        Of the rbf kernel ``exp(-gamma |x - x'|^2)``: a positive number, ``"scale"``
+        for ``1 / (n_features * X.var())``, or ``"auto"`` for ``1 / n_features``.
+    cost
+        ``(class, class)``: the margin to keep between the class of the row and that of
+        the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
+    class_weight
+        Multiplies C for the samples of a class: a dict, or ``"balanced"``.
+    fit_intercept
+        Whether to add a constant feature; its weights are penalised as all others.
+    intercept_scaling
+        The value of that feature, > 0.
+    shuffle
+        Whether each epoch has a fresh order of the samples.
+    shrinking
+        Whether samples whose block did not move are passed over for up to 31 epochs.
+        The gap is that of all samples in any case, and wakes those that have a part.
+    random_state
+        Seed of the orders.
+    max_epochs
+        Passes over the samples, at most.
+    certify_every
+        Epochs from one duality gap to the next, which costs about half an epoch.
+        ``"auto"``: when the gaps that an epoch met on its way are near the goal.
+    store_dual
+        Whether to set ``dual_coef_`` and ``support_``; with a kernel they are needed.
+    callback
+        Called with each :class:`~smoothsp.linear.Certificate`.
+    verbose
+        A line of progress on stderr: always, never, or (None) on a terminal when the
+        fit takes longer than three seconds.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    coef_, intercept_
+        ``(class, feature)`` and ``(class,)``; for two classes one row, the second
+        class minus the first.
+    dual_coef_, support_
+        ``(class, support)`` and ``(support,)``: for the linear kernel ``coef_`` is
+        ``dual_coef_ @ X[support_]``.
+    history_
+        The certificates: epoch, seconds, primal, dual and gap.
+    gap_, n_epochs_, status_
+        The last gap, its epoch, and how the fit ended.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, fewer than two classes, and parameters out of range.
+    MemoryError
+        Before anything is allocated, if ``(features + samples) * classes`` numbers, or
+        the Gram matrix of a kernel, exceed the memory that is left.
+
+    Notes
+    -----
+    An epoch costs O(nnz k + n k log k), and for a kernel O(n^2 k). Convergence is
+    linear. A KeyboardInterrupt ends a fit, but not without keeping what was reached.
+
+    Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
+    algorithms 1 and 2, theorem 3.6. Samples of zero length, weights, costs, kernels
+    and the intercept are not in the paper.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from smoothsp.linear import WestonWatkinsSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = WestonWatkinsSVC(random_state=0, fit_intercept=True).fit(X, y)
+    >>> model.score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        tol: float = 1e-3,
+        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        solver: Literal["walrus", "greedy"] = "walrus",
+        kernel: Literal["linear", "rbf", "precomputed"] = "linear",
+        gamma: float | Literal["scale", "auto"] = "scale",
+        cost: Any = None,
+        class_weight: Any = None,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        shuffle: bool = True,
+        shrinking: bool = True,
+        random_state: Any = None,
+        max_epochs: int = 1000,
+        certify_every: int | Literal["auto"] = 1,
+        store_dual: bool = False,
+        callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.C = C
+        self.tol = tol
+        self.stopping = stopping
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.cost = cost
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.shuffle = shuffle
+        self.shrinking = shrinking
+        self.random_state = random_state
+        self.max_epochs = max_epochs
+        self.certify_every = certify_every
+        self.store_dual = store_dual
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WestonWatkinsSVC":
+        """Solve for the weights of the classes.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
+            same. With a precomputed kernel ``(samples, samples)``.
+        y
+            ``(samples,)``: labels of any kind that can be sorted.
+        sample_weight
+            ``(samples,)``: multiplies C, >= 0.
+        """
+        checks.choice("solver", self.solver, _SOLVERS)
+        checks.choice("kernel", self.kernel, _KERNELS)
+        plan = classifier.plan_of(self)
+        constant = classifier.constant_feature(self)
+        samples = classifier.read_samples(self, X, y, sample_weight)
+        costs = checks.costs(self.cost, len(samples.classes))
+        history: list[Certificate] = []
+        solve = self._fit_linear if self.kernel == "linear" else self._fit_kernel
+        status = solve(samples, costs, constant, plan, history)
+        classifier.keep_outcome(self, samples, status, history)
+        if status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores ``(samples, classes)``; of two classes ``(samples,)``, for the second.
+
+        The scores of the linear kernel are ``X @ coef_.T + intercept_``.
+        """
+        check_is_fitted(self)
+        if self.kernel == "linear":
+            return classifier.linear_scores(self, X)
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr" if self.kernel == "rbf" else False,
+            dtype=[np.float64, np.float32],
+            reset=False,
+        )
+        if self.kernel == "rbf":
+            similar = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
+        else:
+            similar = X[:, self.support_]
+        return classifier.flat_if_single(similar @ self.dual_coef_.T + self.intercept_)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the best score, for each sample."""
+        return classifier.best_class(self, self.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _stops(self, blocks: Blocks) -> tuple[Any, ...]:
+        dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
+        greed = _GREED[dtype.name] * blocks.margins.max() if greedy else 0.0
+        return blocks.still, dtype.type(greed)
+
+    def _fit_linear(
+        self,
+        samples: Samples,
+        costs: NDArray[np.float64] | None,
+        constant: float,
+        plan: Plan,
+        history: list[Certificate],
+    ) -> Status:
+        rows = sparse_rows(samples.X, constant)
+        classifier.require_memory(
+            classifier.needed_by_linear(samples, rows.features, len(samples.classes))
+        )
+        squares = rows.squares
+        classifier.squares_in_range(squares, samples.X.dtype)
+        blocks = _blocks(samples, squares, costs, plan)
+        problem = LinearProblem(
+            blocks,
+            rows,
+            weston_watkins.descend,
+            weston_watkins.gaps,
+            self._stops(blocks),
+            blocks.scale(worst_only=False),
+        )
+        status = descend(problem, plan, history)
+        classifier.keep_weights(self, problem.table, constant)
+        if checks.flag("store_dual", self.store_dual):
+            classifier.keep_dual(self, blocks.table)
+        return status
+
+    def _fit_kernel(
+        self,
+        samples: Samples,
+        costs: NDArray[np.float64] | None,
+        constant: float,
+        plan: Plan,
+        history: list[Certificate],
+    ) -> Status:
+        n, size = len(samples.labels), samples.X.dtype.itemsize
+        width = padded(len(samples.classes), samples.X.dtype)
+        classifier.require_memory(
+            {
+                f"a kernel matrix of {n:,} x {n:,} samples": n * n * size,
+                f"coefficients and scores of {n:,} samples": 2 * n * width * size,
+            }
+        )
+        if self.kernel == "rbf":
+            self.gamma_ = gram_matrices.rbf_gamma(self.gamma, samples.X)
+            gram = rbf_kernel(samples.X, gamma=self.gamma_)
+        else:
+            gram = gram_matrices.checked(samples.X)
+        gram = np.ascontiguousarray(gram + samples.X.dtype.type(constant**2))
+        squares = gram.diagonal().astype(np.float64)
+        classifier.squares_in_range(squares, samples.X.dtype)
+        blocks = _blocks(samples, squares, costs, plan)
+        scale = blocks.scale(worst_only=False)
+        problem = GramProblem(blocks, gram, self._stops(blocks), scale)
+        status = descend(problem, plan, history)
+        classifier.keep_dual(self, blocks.table)
+        self.intercept_ = constant**2 * self.dual_coef_.sum(axis=1)
+        if self.kernel == "rbf":
+            self.support_vectors_ = samples.X[self.support_]
+        return status
+
+
+def _blocks(
+    samples: Samples,
+    squares: NDArray[np.float64],
+    costs: NDArray[np.float64] | None,
+    plan: Plan,
+) -> Blocks:
+    blocks = Blocks(
+        samples.labels,
+        samples.bounds,
+        squares,
+        len(samples.classes),
+        costs,
+        padding=0.0,
+        shrinking=plan.shrinking,
+    )
+    full_everywhere(blocks)
+    return blocks

@@ -1,0 +1,1 @@
+"""The regularisation path: certified solutions for a range of lambda."""

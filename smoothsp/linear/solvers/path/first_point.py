@@ -1,0 +1,45 @@
+r"""Where the path begins: one dual point for all large lambda.
+
+All weight on the outputs of largest cost, ``y~_i = argmax_y L_i(y)``, gives with
+``psi~ = (1/n) sum_i psi_i(y~_i)`` the weights ``psi~ / lambda``, whose gap is at most
+
+    (||psi~||^2 + (1/n) sum_i theta_i) / lambda,    theta_i = max_y -<psi~, psi_i(y)>.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from smoothsp.linear.solvers.path.pieces import Manner, Walk
+
+# So large that scores are nothing beside costs: whole steps to the worst outputs.
+_VAST = 2.0**100
+# Times weights: costs are nothing beside scores.
+_FAR = 2.0**60
+
+
+def begin(problem: Any, manner: Manner, goal: float) -> tuple[Walk, float]:
+    """A walk whose gap is at most ``goal`` here and above, and lambda^inf.
+
+    If psi~ is 0, so is lambda^inf, and weights 0 are optimal everywhere.
+
+    Notes
+    -----
+    Source: Osokin et al., "Minding the Gaps", section 4 and algorithm 6.
+    """
+    walk = Walk(problem, _VAST, manner)
+    engine, n = walk.engine, walk.n
+    engine.last_gap = 0.0
+    engine.in_order(np.arange(n))
+    psi = _VAST * engine.w
+    norm = float(np.dot(psi, psi))
+    if not norm:
+        walk.scale_weights(1 / _VAST)
+        walk.measure()
+        return walk, 0.0
+    theta = problem.hinges(_FAR * psi) / _FAR
+    walk.others += n
+    infinity = (norm + float(theta.mean())) / goal
+    walk.scale_weights(infinity / _VAST)
+    walk.measure()
+    return walk, infinity

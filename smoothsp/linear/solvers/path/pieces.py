@@ -1,0 +1,179 @@
+"""Walking along the dual of one problem through several lambda."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.linear import frank_wolfe as kernels
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings
+from smoothsp.linear.engines.which_engine import engine_for, one_pass
+from smoothsp.linear.problems import CallbackProblem, ChainProblem
+
+Floats = NDArray[np.float64]
+State = dict[str, NDArray[Any]]
+
+# The sum of stale estimates at which it is worth to look, as a share of the goal.
+_HOPEFUL = 0.8
+# Certificates between two rebuilds of w from the dual variables.
+_REBUILD = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How to take steps: the parameters of BCFW that do not depend on lambda."""
+
+    sampling: str
+    steps: str
+    cache: bool
+    seed: int
+    refresh_every: int
+
+    def __post_init__(self) -> None:
+        checks.choice("sampling", self.sampling, settings.SAMPLINGS)
+        checks.choice("steps", self.steps, settings.STEPS)
+        checks.flag("cache", self.cache)
+        settings.seed_of(self.seed)
+        checks.count("refresh_every", self.refresh_every)
+
+    def plan(self, lam: float) -> settings.Plan:
+        """Of a solver at one lambda."""
+        return settings.Plan(
+            lam=lam,
+            steps=settings.STEPS.index(self.steps),
+            cached=self.cache,
+            local=0.25,
+            overall=0.01,
+            most=50 if self.cache else settings.UNLIMITED,
+            averaging=False,
+            lower=None,
+            upper=None,
+        )
+
+
+class Walk:
+    """A dual point that moves at one lambda, and then from one lambda to the next.
+
+    ``exact`` tells whether the estimates are the gaps themselves.
+    """
+
+    def __init__(
+        self, problem: ChainProblem | CallbackProblem, lam: float, manner: Manner
+    ) -> None:
+        self.problem, self.manner = problem, manner
+        self.engine: Any = engine_for(problem, manner.plan(lam))
+        self.stream = np.random.Generator(np.random.PCG64(manner.seed))
+        self.n = len(problem)
+        self.engine.hinges = np.zeros(self.n)
+        self.fresh, self.exact = 0, False
+        # calls of the oracle that the engine does not count
+        self.others = 0
+        self.primal = self.gap = math.nan
+
+    @property
+    def lam(self) -> float:
+        """Where the dual point stands."""
+        return float(self.engine.plan.lam)
+
+    @property
+    def oracle_calls(self) -> int:
+        """Of this walk so far, certificates included."""
+        return int(self.engine.oracle_calls) + self.others
+
+    def measure(self) -> float:
+        """The exact gap of each example, and their sum."""
+        engine = self.engine
+        if engine.measured % _REBUILD == _REBUILD - 1:
+            engine.rebuild()
+        self.primal, _, self.gap = engine.measure()
+        self.fresh, self.exact = 0, True
+        return self.gap
+
+    def expected_hinges(self) -> Floats:
+        """``delta_i = ell_i - lambda <w_i, w>``, without a call of the oracle."""
+        engine = self.engine
+        if isinstance(self.problem, CallbackProblem):
+            return np.asarray(engine.ell - self.lam * engine.blocks @ engine.w_now)
+        (s, p, d), out = engine.records, np.empty(self.n)
+        work = len(s.indices) * s.P // 8
+        run_rows(kernels.expected_hinges, self.n, work, s, p.w, d, out)
+        return out
+
+    def to_gap(
+        self, goal: float, certified: bool, spent: Callable[[], bool]
+    ) -> float | None:
+        """Steps until the gap is at most ``goal``; None if a budget ends before.
+
+        Uncertified, the sum of the estimates counts as the gap.
+        """
+        floor = _HOPEFUL * goal if certified else goal
+        while True:
+            hope = float(self.engine.estimates.sum())
+            if hope <= goal and (self.exact or not certified):
+                if not self.exact:
+                    self.primal = math.nan
+                self.gap = hope
+                return hope
+            late = self.fresh >= self.manner.refresh_every
+            if certified and not self.exact and (late or hope <= floor):
+                self.measure()
+            elif spent():
+                return None
+            else:
+                one_pass(self.engine, self.stream, self.manner.sampling, floor)
+                self.exact = False
+                self.fresh += 1
+
+    # another lambda
+
+    def mix_with_gold(self, rho: float, delta: Floats) -> None:
+        """To ``rho lambda`` with the same weights; gaps that were exact stay so.
+
+        ``g_i <- g_i + (1 - rho) delta_i``
+        """
+        engine = self.engine
+        engine.mix_with_gold(rho)
+        gaps = engine.estimates + (1 - rho) * delta
+        engine.estimates[:] = np.maximum(gaps, 0)
+        w = engine.w
+        self.primal -= (1 - rho) * self.lam / 2 * float(np.dot(w, w))
+        self.gap = float(engine.estimates.sum())
+        self._arrive(rho, self.gap)
+
+    def scale_weights(self, rho: float) -> None:
+        """To ``rho lambda`` with the same dual variables: ``w <- w / rho``."""
+        self.engine.scale_weights(1 / rho)
+        self.engine.estimates[:] = math.inf
+        self.exact = False
+        self._arrive(rho, 0.0)
+
+    def _arrive(self, rho: float, gap: float) -> None:
+        engine = self.engine
+        engine.plan = dataclasses.replace(engine.plan, lam=rho * self.lam)
+        # a gap of 0 turns the global part of the cache's criterion off
+        engine.last_gap = gap if self.exact else 0.0
+
+    # saving
+
+    def state(self) -> State:
+        """All that changes, as arrays."""
+        return {
+            **self.engine.state(),
+            "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
+            "stream": settings.save_stream(self.stream),
+            "hinges": self.engine.hinges,
+        }
+
+    def load(self, state: State) -> None:
+        """Go on from a saved state."""
+        lam, fresh, exact, others = state["walk"]
+        self.engine.plan = dataclasses.replace(self.engine.plan, lam=float(lam))
+        self.engine.load(state)
+        self.engine.hinges = np.array(state["hinges"])
+        self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
+        self.stream = settings.load_stream(state["stream"])

@@ -1,0 +1,241 @@
+"""One walk down the regularisation path, breakpoint by breakpoint."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smoothsp.linear import checks
+from smoothsp.linear.engines import settings
+from smoothsp.linear.solvers.path.between_points import hinge_of, meeting
+from smoothsp.linear.solvers.path.first_point import begin
+from smoothsp.linear.solvers.path.pieces import Manner, State, Walk
+from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
+
+# Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
+# may change at once.
+_STRIDE, _LONGEST, _CHANGE = 2.0, 2.5, 2.0
+# What the bound between two breakpoints should come to, and what their gaps do, over
+# eps and the goal.
+_AIM, _REACHED = 0.95, 0.95
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The parameters of a path, checked."""
+
+    eps: float
+    kappa: float
+    certified: bool
+    smallest: float
+    manner: Manner
+    max_points: int
+    max_passes: int
+    max_seconds: float | None
+    callback: Callable[[PathPoint], Any] | None
+    progress: bool
+
+    def __post_init__(self) -> None:
+        checks.positive("eps", self.eps)
+        if checks.positive("kappa", self.kappa) >= 1:
+            raise ValueError(f"kappa: expected a number below 1, got {self.kappa}")
+        checks.flag("certified", self.certified)
+        checks.positive("smallest", self.smallest)
+        checks.count("max_points", self.max_points)
+        checks.count("max_passes", self.max_passes)
+        settings.seconds_of(self.max_seconds)
+        checks.flag("progress", self.progress)
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(
+                f"callback: expected a callable or None, got {self.callback!r}"
+            )
+
+    @property
+    def goal(self) -> float:
+        """The gap to reach at a breakpoint."""
+        return self.kappa * self.eps
+
+    def __str__(self) -> str:
+        return (
+            f"eps={self.eps!r} kappa={self.kappa!r} certified={self.certified} "
+            f"{self.manner}"
+        )
+
+
+class PathRun:
+    """The breakpoints so far, and the walk that stands below the last one."""
+
+    def __init__(self, rules: Rules, problem: Any, resume: State | None) -> None:
+        self.rules, self.problem = rules, problem
+        self._start, self._before = time.perf_counter(), 0.0
+        self.points: list[PathPoint] = []
+        self.stride = _STRIDE
+        self.status, self.complete = "", False
+        if resume is None:
+            self.walk, self.infinity = begin(problem, rules.manner, rules.goal)
+            self._reach()
+            if not self.infinity:
+                self.complete = True
+                self.status = "complete: weights 0 are optimal for every lambda"
+        else:
+            self.walk = Walk(problem, 1.0, rules.manner)
+            self._load(resume)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning, earlier runs included."""
+        return self._before + time.perf_counter() - self._start
+
+    def follow(self) -> None:
+        """To the end of the path, or of a budget."""
+        rules, bar = self.rules, None
+        try:
+            if rules.progress:
+                from tqdm import tqdm
+
+                bar = tqdm(desc="path", unit=" breakpoints", initial=len(self.points))
+            while not self.status and not self._spent():
+                gap = self.walk.to_gap(rules.goal, rules.certified, self._spent)
+                if gap is None:
+                    break
+                lam = self.walk.lam
+                self._reach()
+                if bar is not None:
+                    bar.set_postfix_str(
+                        f"lambda {lam:.3g}, gap {gap:.2e}, goal {rules.goal:.2e}",
+                        refresh=False,
+                    )
+                    bar.update()
+        except KeyboardInterrupt:
+            self.status = f"interrupted at lambda = {self.walk.lam:.4g}"
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def _spent(self) -> bool:
+        rules = self.rules
+        if len(self.points) >= rules.max_points:
+            self.status = f"max_points = {rules.max_points} breakpoints are reached"
+        elif self._end() < rules.smallest:
+            self.status = f"lambda is below smallest = {rules.smallest:.3g}"
+        elif self.walk.oracle_calls >= rules.max_passes * self.walk.n:
+            self.status = f"max_passes = {rules.max_passes} passes are used up"
+        elif rules.max_seconds is not None and self.seconds >= rules.max_seconds:
+            self.status = f"max_seconds = {rules.max_seconds:.3g} seconds are used up"
+        return bool(self.status)
+
+    def _reach(self) -> None:
+        """The gap is small enough here: a breakpoint, if all above it is certain."""
+        walk = self.walk
+        lam, w = walk.lam, walk.engine.w
+        known = walk.primal, walk.gap, walk.oracle_calls, self.seconds
+        point = PathPoint(lam, w, *known, begins=lam)
+        if not self.points:
+            point = dataclasses.replace(point, begins=math.inf)
+        elif self.rules.certified:
+            begins, bound = meeting(self.points[-1], point)
+            self._learn(point, bound)
+            if bound > self.rules.eps:
+                walk.scale_weights(self.points[-1].lam * math.exp(-self.stride) / lam)
+                return
+            point = dataclasses.replace(point, begins=begins)
+        self._go_down()
+        self.points.append(point)
+        if self.rules.callback is not None and self.rules.callback(point):
+            self.status = self.status or "stopped by the callback"
+
+    def _learn(self, point: PathPoint, bound: float) -> None:
+        """How far the next breakpoint may be.
+
+        What the bound exceeds the two gaps by is about quadratic in the stride.
+        """
+        before, rules = self.points[-1], self.rules
+        taken = math.log(before.lam / point.lam)
+        excess = max(bound - (before.gap + point.gap) / 2, 1e-9 * rules.eps)
+        wanted = max(_AIM * rules.eps - _REACHED * rules.goal, 0.0)
+        change = min(max(math.sqrt(wanted / excess), 1 / _CHANGE), _CHANGE)
+        if bound > rules.eps:
+            change = min(change, 0.8)
+        self.stride = min(change * taken, _LONGEST)
+
+    def _go_down(self) -> None:
+        """To the next lambda, with the same weights."""
+        walk, rules = self.walk, self.rules
+        if rules.certified:
+            # the gap of an example is its hinge over n less delta_i
+            delta = walk.engine.hinges / walk.n - walk.engine.estimates
+        else:
+            delta = np.maximum(walk.expected_hinges(), 0)
+        total, slack = float(delta.sum()), rules.eps - walk.gap
+        if total <= slack:
+            self.complete = True
+            self.status = "complete: the last weights are good for every smaller lambda"
+            return
+        rho = 1 - slack / total
+        if rules.certified:
+            rho = min(rho, max(math.exp(-self.stride), rules.smallest / walk.lam))
+        walk.mix_with_gold(rho, delta)
+
+    def _end(self) -> float:
+        """Down to where the last weights are good."""
+        if self.complete:
+            return 0.0
+        if not self.rules.certified:
+            return self.walk.lam
+        last = self.points[-1]
+        rho = 1 - (self.rules.eps - last.gap) / (hinge_of(last) - last.gap)
+        return rho * last.lam
+
+    def solution(self) -> PathSolution:
+        """The outcome."""
+        return PathSolution(
+            points=self.points,
+            ends_at=self._end(),
+            eps=self.rules.eps,
+            certified=self.rules.certified,
+            lam_infinity=self.infinity,
+            complete=self.complete,
+            oracle_calls=self.walk.oracle_calls,
+            seconds=self.seconds,
+            status=self.status,
+            state=self._state(),
+        )
+
+    def _state(self) -> State:
+        numbers = [
+            (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
+            for p in self.points
+        ]
+        return {
+            **self.walk.state(),
+            "points": np.array(numbers),
+            "points_w": np.array([p.w for p in self.points]),
+            "infinity": np.array(self.infinity),
+            "complete": np.array(self.complete),
+            "stride": np.array(self.stride),
+            "path_seconds": np.array(self.seconds),
+            "path_rules": np.array(str(self.rules)),
+        }
+
+    def _load(self, state: State) -> None:
+        found = str(state.get("path_rules", "no state of a path"))
+        if found != str(self.rules):
+            raise ValueError(
+                f"resume: expected a state of {self.rules}, got one of {found}"
+            )
+        self.walk.load(state)
+        self.points = [
+            PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
+            for (lam, primal, gap, calls, seconds, begins), w in zip(
+                state["points"].tolist(), state["points_w"], strict=True
+            )
+        ]
+        self.infinity = float(state["infinity"])
+        self.stride = float(state["stride"])
+        self._before = float(state["path_seconds"])
+        if state["complete"]:
+            self.complete, self.status = True, "complete: there is nothing left to do"

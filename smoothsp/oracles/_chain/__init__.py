@@ -1,0 +1,1 @@
+"""Ways of a chain's questions to its kernels."""

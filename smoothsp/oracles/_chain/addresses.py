@@ -1,0 +1,79 @@
+"""Where a chain lies in memory, as compiled calls take it, whole or in pieces."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.registration import is_plain
+
+# One vector of the dtype to compute in, which tells compiled code the dtype.
+VECTORS = {
+    torch.float32: np.zeros(16, np.float32),
+    torch.float64: np.zeros(8, np.float64),
+}
+# Work of a piece in vector operations, over half a millisecond: many hand-overs.
+PIECE = 800_000
+# Pieces have whole groups of the rows that are computed together, over states twice as
+# many as that: fewer would share too little of the preparation.
+STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
+Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
+Parts = tuple[Potentials, Positions]
+
+
+def memory(chain: Parts) -> tuple[Any, ...] | None:
+    """Sizes and addresses; None where ops have to answer.
+
+    That is for tensors which are traced or not contiguous, and for transitions of each
+    step.
+    """
+    (emissions, transitions, start, end), positions = chain
+    plain = (
+        transitions.dim() == 2
+        and is_plain(emissions)
+        and emissions.is_contiguous()
+        and transitions.is_contiguous()
+        and start.is_contiguous()
+        and end.is_contiguous()
+    )
+    if not plain:
+        return None
+    return (
+        *emissions.shape,
+        emissions.data_ptr(),
+        transitions.data_ptr(),
+        start.data_ptr(),
+        end.data_ptr(),
+        *positions.addresses(),
+        VECTORS[emissions.dtype],
+    )
+
+
+def rows_of_piece(B: int, T: int, S: int) -> int:
+    """How many rows threads hand each other at a time; all of them of a small batch.
+
+    It depends on the shape alone: so do sums over rows, whatever the threads.
+    """
+    work = B * T * S * (4 + S // 8)
+    pieces = max(2 * (work // (2 * PIECE)), 1)  # for two threads as much each
+    together = OVER_STATES if S > STATES_OVER_LANES else IN_LANES
+    return -(-B // (pieces * together)) * together
+
+
+def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:
+    """Sizes and addresses of ``rows`` rows from ``first``, at most as many as exist."""
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = where
+    return (
+        min(rows, B - first),
+        T,
+        S,
+        emissions + first * T * S * zeros.itemsize,
+        transitions,
+        start,
+        end,
+        steps and steps + 8 * first * T,
+        lengths and lengths + 8 * first,
+        zeros,
+    )

@@ -1,0 +1,113 @@
+"""Checks of the potentials of a chain."""
+
+import numpy as np
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import faults
+from smoothsp.oracles._chain import on_device
+from smoothsp.oracles._chain.addresses import Parts, Potentials
+from smoothsp.oracles._chain.arrays import kernel_arrays
+from smoothsp.oracles._chain.whole_calls import is_sound
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.registration import is_plain
+
+
+def chain_potentials(
+    emissions: object, transitions: object, start: object | None, end: object | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The four of them, of fitting types and shapes; absent ends are zero."""
+    emissions = checks.potentials("emissions", emissions)
+    if emissions.dim() != 3 or emissions.shape[2] < 1:
+        raise ValueError(
+            "emissions: expected (batch, time, state) with at least one state, got "
+            f"{tuple(emissions.shape)}"
+        )
+    B, T, S = emissions.shape
+    transitions = checks.potentials("transitions", transitions)
+    checks.like("transitions", transitions, "emissions", emissions)
+    if transitions.dim() == 4:
+        edges = (B, max(T - 1, 0), S, S)
+        words = "(batch, time - 1, state, state)"
+        checks.shape("transitions", transitions, edges, words)
+    else:
+        checks.shape("transitions", transitions, (S, S), "(state, state)")
+    ends = []
+    for name, value in (("start", start), ("end", end)):
+        if value is None:
+            ends.append(emissions.new_zeros(S))
+            continue
+        found = checks.potentials(name, value)
+        checks.like(name, found, "emissions", emissions)
+        checks.shape(name, found, (S,), "(state,)")
+        ends.append(found)
+    return emissions, transitions, ends[0], ends[1]
+
+
+def chain_positions(
+    emissions: Tensor, lengths: object | None, mask: object | None
+) -> Positions:
+    """The real positions that lengths or a mask tell; all without either."""
+    B, T, _ = emissions.shape
+    device = emissions.device
+    if lengths is not None and mask is not None:
+        raise ValueError(
+            "lengths, mask: expected at most one of the two, got both; a mask says all "
+            "that lengths say"
+        )
+    if mask is not None:
+        words = "(batch, time)"
+        return Positions.of_mask(checks.bool_mask("mask", mask, (B, T), words, device))
+    if lengths is not None:
+        lengths = checks.row_lengths(lengths, B, T, device)
+    return Positions(B, T, device, lengths=lengths)
+
+
+def chain_values(chain: Parts, name: str = "emissions") -> None:
+    """No NaN and no +inf where a chain is read, and an output for every row.
+
+    ``name`` is what to blame for a fault in the emissions. Costs one read of the
+    potentials. Skipped while ``torch.compile`` traces.
+    """
+    if is_sound(chain):
+        return
+    potentials, positions = chain
+    tensors = (*potentials, positions.steps, positions.lengths)
+    if is_plain(potentials[0]):
+        fault = np.empty(5, np.int64)
+        faults.find_fault(*kernel_arrays(*tensors), fault)
+        found = fault.tolist()
+    elif is_plain(potentials[0], "cuda"):
+        found = on_device.find_fault(*tensors) or [faults.FINE]
+    else:
+        return
+    if found[0] != faults.FINE:
+        raise ValueError(_message(found, potentials, name))
+
+
+def _message(fault: list[int], potentials: Potentials, name: str) -> str:
+    """What is wrong, in words."""
+    emissions, transitions, start, end = potentials
+    code, row, step, i, j = fault
+    if code == faults.INFEASIBLE:
+        return (
+            f"emissions, transitions: row {row} has no feasible output: every path is "
+            f"forbidden (-inf) by step {step}; allow at least one"
+        )
+    if code == faults.EMISSION:
+        where = f"row {row}, step {step}, state {j}"
+        value = emissions[row, step, j]
+    elif code == faults.TRANSITION:
+        name = "transitions"
+        where = f"from state {i} to state {j}"
+        value = transitions[(i, j) if row < 0 else (row, step, i, j)]
+        if row >= 0:
+            where = f"row {row}, step {step}, {where}"
+    elif code == faults.START:
+        name, where, value = "start", f"state {j}", start[j]
+    else:
+        name, where, value = "end", f"state {i}", end[i]
+    return (
+        f"{name}: expected no NaN and no +inf, got {value.item()} at {where}; "
+        "potentials must be finite, or -inf to forbid"
+    )

@@ -1,0 +1,291 @@
+"""The answers to questions about a chain, computed where its tensors are.
+
+Each function is the CUDA kernel of the op ``smoothsp::chain_<its name>``: arguments and
+answers are those of the CPU kernel. The arguments of a chain are those of
+``_chain.arrays``. Nothing moves to the host, and nothing waits for the device, except
+where a docstring says so. Triton is imported at the first question.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._chain.arrays import as_edges
+from smoothsp.oracles._questions.checks import label_out_of_range
+
+
+def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Tensor) -> None:
+    """Call a kernel on a chain, on further inputs and on outputs."""
+    emissions, transitions, *others = chain
+    inputs = (emissions, as_edges(transitions), *others)
+    shared = transitions.dim() == 2
+    kernel(*(x.detach().contiguous() for x in inputs), shared, *rest)
+
+
+def _capturing(near: Tensor) -> bool:
+    """Whether a CUDA graph is being captured, when nothing may be read."""
+    return near.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def find_fault(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> list[int] | None:
+    """The code and the place of what is wrong with a chain's values.
+
+    Code and place are those of ``chain.cpu.faults.find_fault``. Waits for the device to
+    read them, once; while a CUDA graph is captured nothing is checked: None.
+    """
+    if _capturing(emissions):
+        return None
+    from smoothsp._kernels.chain.cuda import faults
+
+    fault = torch.empty(5, dtype=torch.int64, device=emissions.device)
+    chain = (emissions, transitions, start, end, steps, lengths)
+    _run(faults.find_fault, chain, fault)
+    found: list[int] = fault.tolist()
+    return found
+
+
+def log_partition(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Log-partition ``[B]``, in float64, and marginals: nodes, edges, heads, tails.
+
+    One launch, or a few with time in parallel where ``chain.cuda.scan.pays``.
+    """
+    from smoothsp._kernels.chain.cuda import scan
+    from smoothsp._kernels.chain.cuda import sums as cuda_sums
+
+    chain = (emissions, transitions, start, end, steps, lengths)
+    B, T, S = emissions.shape
+    new = emissions.new_empty
+    value = new((B,), dtype=torch.float64)
+    nodes, edges = new((B, T, S)), new((B, *as_edges(transitions).shape[1:]))
+    heads, tails = new((B, S)), new((B, S))
+    parallel = scan.pays(B, T, S)
+    twin = scan if parallel else cuda_sums
+    _run(twin.forward_backward, chain, value, nodes, edges, heads, tails)
+    return value, nodes, edges, heads, tails
+
+
+def log_prob(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, at most 0, and its gradient.
+
+    Waits for the device like ``score``.
+    """
+    from smoothsp._kernels.chain.cuda import given_outputs
+
+    labels = labels.contiguous()
+    chain = (emissions, transitions, start, end, steps, lengths)
+    value, fault = _score(chain, labels[:, None])
+    log_z, *parts = log_partition(*chain)
+    shared = transitions.dim() == 2
+    places = (labels, steps.contiguous(), lengths.contiguous(), shared)
+    given_outputs.residual(*places, *parts)
+    nodes, edges, heads, tails = parts
+    # where the labels are nearly sure, rounding may lift it above its bound
+    value = (value.squeeze(1) - log_z).clamp(max=0).to(emissions.dtype)
+    # read last, so that all work is under way before the host waits
+    _refuse(fault, labels[:, None], emissions.shape[2])
+    return value, nodes, edges, heads, tails
+
+
+def weigh(
+    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
+) -> tuple[Tensor, ...]:
+    """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
+
+    The backward pass of ``log_partition`` and ``log_prob`` in one launch, without a
+    derivative of its own.
+    """
+    from smoothsp._kernels.chain.cuda import weigh as cuda_weigh
+
+    nodes, edges, heads, tails = (x.contiguous() for x in parts)
+    S = heads.shape[1]
+    new = nodes.new_empty
+    moves = new((S, S) if shared else edges.shape)
+    out = (torch.empty_like(nodes), moves, new(S), new(S))
+    given = (weights.to(nodes.dtype).contiguous(), nodes, edges, heads, tails)
+    cuda_weigh.weigh(*given, shared, *out)
+    return out
+
+
+def covariance(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    v_nodes: Tensor,
+    v_edges: Tensor,
+    v_heads: Tensor,
+    v_tails: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Covariance of every part with the sum of weights v over an output's parts."""
+    from smoothsp._kernels.chain.cuda import covariance as cuda_covariance
+
+    chain = (emissions, transitions, start, end, steps, lengths)
+    weights = [x.detach().contiguous() for x in (v_nodes, v_edges, v_heads, v_tails)]
+    nodes, edges, heads, tails = (torch.empty_like(v) for v in weights)
+    _run(cuda_covariance.covariance, chain, *weights, nodes, edges, heads, tails)
+    return nodes, edges, heads, tails
+
+
+def entropy(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    """Entropy ``[B]`` of each row's law, in nats."""
+    from smoothsp._kernels.chain.cuda import samples
+
+    chain = (emissions, transitions, start, end, steps, lengths)
+    value = emissions.new_empty((len(emissions),))
+    _run(samples.entropy, chain, value)
+    return value
+
+
+def score(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    labels: Tensor,
+    trusted: bool = False,
+) -> Tensor:
+    """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``.
+
+    Waits for the device to read one flag: is a label out of range? It is not read when
+    labels are trusted, such as decoded ones, nor while a CUDA graph is captured; the
+    score of such labels then means nothing.
+    """
+    chain = (emissions, transitions, start, end, steps, lengths)
+    value, fault = _score(chain, labels)
+    if not trusted:
+        _refuse(fault, labels, emissions.shape[2])
+    return value
+
+
+def _score(chain: tuple[Tensor, ...], labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores ``[B, K]``, and ``[B]`` the first step with a bad label, or -1."""
+    from smoothsp._kernels.chain.cuda import given_outputs
+
+    B, K, _ = labels.shape
+    value = chain[0].new_empty((B, K), dtype=torch.float64)
+    fault = chain[5].new_empty((B,))
+    _run(given_outputs.score, chain, labels.contiguous(), value, fault)
+    return value, fault
+
+
+def _refuse(fault: Tensor, labels: Tensor, S: int) -> None:
+    """Raise for a label out of range, where ``_score`` found one."""
+    if len(fault) and not _capturing(fault) and bool((fault >= 0).any()):
+        row = int(fault.argmax())
+        step = int(fault[row])
+        found = labels[row, :, step].tolist()
+        label = found[0] if len(found) == 1 else found
+        raise ValueError(label_out_of_range(S, label, row, step))
+
+
+def count(
+    weights: Tensor,
+    labels: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    S: int,
+    shared: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use."""
+    from smoothsp._kernels.chain.cuda import given_outputs
+
+    B, _, T = labels.shape
+    new = weights.new_zeros
+    edges = (1, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
+    emissions = new((B, T, S))
+    sums = [new(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
+    given = (x.detach().contiguous() for x in (weights, labels, steps, lengths))
+    kernel: Callable[..., None] = given_outputs.count
+    kernel(*given, shared, emissions, *sums)
+    transitions, start, end = (x.to(weights.dtype) for x in sums)
+    return emissions, transitions.reshape(S, S) if shared else transitions, start, end
+
+
+def decode(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    """A maximiser of each row, ``[B, T]``, -1 where there is no real position."""
+    from smoothsp._kernels.chain.cuda import best
+
+    chain = (emissions, transitions, start, end, steps, lengths)
+    labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
+    _run(best.viterbi, chain, labels)
+    return labels
+
+
+def decode_topk(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    k: int,
+) -> tuple[Tensor, Tensor]:
+    """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``."""
+    from smoothsp._kernels.chain.cuda import best
+
+    B, T = steps.shape
+    chain = (emissions, transitions, start, end, steps, lengths)
+    labels = steps.new_empty((B, k, T))
+    valid = steps.new_empty((B, k), dtype=torch.bool)
+    _run(best.viterbi_topk, chain, labels, valid)
+    return labels, valid
+
+
+def sample(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    uniforms: Tensor,
+) -> Tensor:
+    """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
+    from smoothsp._kernels.chain.cuda import samples
+
+    chain = (emissions, transitions, start, end, steps, lengths)
+    uniforms = uniforms.contiguous()
+    labels = torch.empty_like(uniforms, dtype=torch.int64)
+    _run(samples.sample, chain, uniforms, labels)
+    return labels

@@ -1,0 +1,1 @@
+"""What questions of all structures share: ops, positions, checks."""

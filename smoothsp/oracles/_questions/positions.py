@@ -1,0 +1,84 @@
+"""Which positions of a batch of sequences are real."""
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import whole_calls
+from smoothsp.oracles._questions.registration import is_plain
+
+
+class Positions:
+    """Real positions of ``batch`` rows of ``time`` steps: all of them unless told.
+
+    Parameters
+    ----------
+    batch, time
+        Sizes.
+    device
+        Of the tensors that are made here.
+    steps, lengths
+        As below, int64 and contiguous; made when asked for if absent.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        time: int,
+        device: torch.device,
+        steps: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> None:
+        self.batch, self.time, self.device = batch, time, device
+        self._steps, self._lengths = steps, lengths
+
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> "Positions":
+        """Those that are True in ``mask``, ``(batch, time)`` bool."""
+        B, T = mask.shape
+        if not is_plain(mask):
+            # True first, in order
+            steps = torch.sort(~mask, dim=1, stable=True).indices
+            return cls(B, T, mask.device, steps, mask.sum(1))
+        steps, lengths = torch.empty((B, T), dtype=torch.int64), torch.empty(B).long()
+        mask = mask.contiguous()
+        addresses = mask.data_ptr(), steps.data_ptr(), lengths.data_ptr()
+        whole_calls.positions(B, T, *addresses)
+        return cls(B, T, mask.device, steps, lengths)
+
+    @property
+    def steps(self) -> Tensor:
+        """``(batch, time)``: of each row, the real positions in order, then others."""
+        if self._steps is None:
+            steps = torch.arange(self.time, device=self.device)
+            self._steps = steps.expand(self.batch, self.time).contiguous()
+        return self._steps
+
+    @property
+    def lengths(self) -> Tensor:
+        """``(batch,)``: how many positions of each row are real."""
+        if self._lengths is None:
+            self._lengths = torch.full((self.batch,), self.time, device=self.device)
+        return self._lengths
+
+    @property
+    def mask(self) -> Tensor:
+        """``(batch, time)``: True where a position is real."""
+        B, T = self.batch, self.time
+        mask = torch.ones(B, T, dtype=torch.bool, device=self.device)
+        if self._steps is None and self._lengths is None:
+            return mask
+        real = torch.arange(T, device=self.device) < self.lengths[:, None]
+        return mask.scatter(1, self.steps, real)
+
+    def addresses(self) -> tuple[int, int]:
+        """Those of steps and lengths, 0 for what was not told."""
+        steps, lengths = self._steps, self._lengths
+        return (
+            0 if steps is None else steps.data_ptr(),
+            0 if lengths is None else lengths.data_ptr(),
+        )
+
+    def select(self, rows: Tensor) -> "Positions":
+        """Those of the given rows."""
+        steps, lengths = self.steps[rows], self.lengths[rows]
+        return Positions(len(lengths), self.time, self.device, steps, lengths)

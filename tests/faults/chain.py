@@ -1,0 +1,253 @@
+"""Deliberate faults in the kernels of chains, and a check of the laws that sees them.
+
+Run as ``python -m tests.faults.chain FOLDER``; see ``breaking``.
+"""
+
+import sys
+from pathlib import Path
+
+import jaxtyping  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import torch
+from torch.testing import assert_close
+
+from tests.faults.runner import report
+from tests.truth.chain_cases import ChainCase
+
+# name: (kernel, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": ("chain/cpu/given_outputs", "", ""),
+    "forward without emissions": (
+        "chain/cpu/sums_by_step",
+        "into[s] *= w",
+        "into[s] *= 1",
+    ),
+    "backward one step off": (
+        "chain/cpu/sums_by_step",
+        "pull[j] = weights[n, j] * beta[j]",
+        "pull[j] = weights[n - 1, j] * beta[j]",
+    ),
+    "edges transposed": (
+        "chain/cpu/sums_by_step",
+        "edges[b, t - 1, i, j] = a * move[i, j] * pull[j]",
+        "edges[b, t - 1, j, i] = a * move[i, j] * pull[j]",
+    ),
+    "log space without end": (
+        "chain/cpu/sums_in_log_space",
+        "beta[s] = end[s]",
+        "beta[s] = 0",
+    ),
+    "lanes without the mask": (
+        "vectors/lane_rows",
+        "row[n * S + s] = emissions[b, steps[b, n], s]",
+        "row[n * S + s] = emissions[b, n, s]",
+    ),
+    "lanes without end": (
+        "chain/cpu/sums_in_lanes",
+        "log_z - scale + last_top",
+        "log_z - scale",
+    ),
+    "lanes that begin too late": (
+        "chain/cpu/sums_in_lanes",
+        "inverse = where_below(here, ends, inverse, zero)",
+        "inverse = where_below(after, ends, inverse, zero)",
+    ),
+    "tile of another column": (
+        "vectors/lanes",
+        "d = fma(v, splat_at(matrix, e + 3), d)",
+        "d = fma(v, splat_at(matrix, e + 2), d)",
+    ),
+    "states without the mask": (
+        "chain/cpu/sums_over_states",
+        "e = (b * T + steps[b, n]) * S",
+        "e = (b * T + n) * S",
+    ),
+    "states without end": (
+        "chain/cpu/sums_over_states",
+        "b = load(tail, j)",
+        "b = load(tail, 0)",
+    ),
+    "half of a product": ("vectors/state_products", "k = i + middle", "k = i"),
+    "edges one step off": (
+        "vectors/state_products",
+        "e = o + n * P - P + i",
+        "e = o + n * P + i",
+    ),
+    "decoding lanes without end": (
+        "chain/cpu/best_in_lanes",
+        "+ end[s]",
+        "+ 0 * end[s]",
+    ),
+    "minimum at the end": (
+        "chain/cpu/best_in_lanes",
+        "if reach > best",
+        "if reach < best",
+    ),
+    "back along another lane": (
+        "chain/cpu/best_in_lanes",
+        "state[x] = int(get(weights, (n * S + j) * L + x))",
+        "state[x] = int(get(weights, (n * S + j) * L))",
+    ),
+    "moves transposed": (
+        "chain/cpu/best_over_states",
+        "moves[i * P + j] = transitions[0, 0, i, j]",
+        "moves[i * P + j] = transitions[0, 0, j, i]",
+    ),
+    "mask skipped": (
+        "chain/cpu/best_over_states",
+        "labels[b, 0, steps[b, n]] = j",
+        "labels[b, 0, n] = j",
+    ),
+    "maximum for the wrong row": (
+        "chain/cpu/best_steps",
+        "o1, o2, o3 = o + R, o + 2 * R, o + 3 * R",
+        "o1, o2, o3 = o + R, o + 2 * R, o + 2 * R",
+    ),
+    "edges from the first state": (
+        "chain/cpu/best_steps",
+        "load_some(edges, e + i * S + j, S - j, low)",
+        "load_some(edges, e + j, S - j, low)",
+    ),
+    "successor forgotten": (
+        "chain/cpu/k_best",
+        "offers[r + i] = reach",
+        "offers[r + i] = -np.inf",
+    ),
+    "successor from the best": (
+        "chain/cpu/k_best",
+        "offers[r + P + i] = before",
+        "offers[r + P + i] = -1",
+    ),
+    "gradient of the wrong move": (
+        "chain/cpu/weigh",
+        "total[i * S + j - low] += weights[b]",
+        "total[j * S + i - low] += weights[b]",
+    ),
+    "labels left out of the gradient": (
+        "chain/cpu/weigh",
+        "emissions[b, t, labels[b, t]] += weights[b]",
+        "emissions[b, t, labels[b, t]] += 0",
+    ),
+    "rows in the wrong order": (
+        "chain/cpu/whole_calls",
+        "first[T - n + 1] += 1",
+        "first[T - n] += 1",
+    ),
+    "cost of the gold label": (
+        "chain/cpu/best_in_lanes",
+        "y = gold[b, t]",
+        "y = 0",
+    ),
+    "violation of half the rows": (
+        "chain/cpu/whole_calls",
+        "sum_ += row_weights[b] * excess[b]",
+        "sum_ += row_weights[b] * excess[0]",
+    ),
+    "cost of the gold label, few rows": (
+        "chain/cpu/best_over_states",
+        "alpha[o + n * P + gold[b, t]] =",
+        "alpha[o + n * P] =",
+    ),
+    "violation of wrong moves": (
+        "chain/cpu/hinge",
+        "transitions[p, q, y, z] -= weight",
+        "transitions[p, q, z, y] -= weight",
+    ),
+    "end subtracted": (
+        "chain/cpu/given_outputs",
+        "= total + end[i]",
+        "= total - end[i]",
+    ),
+    "count of the wrong edge": (
+        "chain/cpu/given_outputs",
+        "transitions[p, q, i, j] += weight",
+        "transitions[p, q, j, i] += weight",
+    ),
+    "second order without past": (
+        "chain/cpu/covariance",
+        "past[n, j] += mean",
+        "past[n, j] += 0 * mean",
+    ),
+    "entropy of the last label only": (
+        "chain/cpu/samples",
+        "chance * (h[i] - log_chance)",
+        "chance * (0 * h[i] - log_chance)",
+    ),
+}
+
+
+def cases() -> list[ChainCase]:
+    """Chains with a hole, left padding and an empty row.
+
+    Few rows and many, few states and many, shared and other transitions: other kernels
+    do these. Some underflow.
+    """
+    generator = torch.Generator().manual_seed(0)
+    few = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    many = torch.cat([few, few.flip(0), few])
+    shared, own = (5, 5), (3, 3, 5, 5)
+    kinds = [(few, shared, 1), (few, own, 1), (many, shared, 1)]
+    kinds += [(few, shared, 1000), (few, own, 1000), (many, shared, 1000)]
+    found = []
+    for mask, edges, scale in kinds:
+        shapes = ((len(mask), 4, 5), edges, (5,), (5,))
+        drawn = [scale * torch.randn(s, generator=generator).double() for s in shapes]
+        found.append(ChainCase(*drawn, mask=mask))
+    # many states, of which the k best are enumerated lazily
+    drawn = [
+        torch.randn(s, generator=generator).double() for s in ((5, 3, 12), (12, 12))
+    ]
+    ends = [torch.randn(12, generator=generator).double() for _ in range(2)]
+    found.append(ChainCase(*drawn, *ends, mask=many[:5, 1:]))
+    return found
+
+
+def check_laws() -> None:
+    """Compare every oracle of every case with enumeration."""
+    from smoothsp.oracles import Chain
+
+    for case in cases():
+        ours, truth = case.leaves(), case.leaves()
+        built = Chain(*ours.potentials().values(), mask=case.mask)
+        value, y = built.decode()
+        values, ys, valid = built.decode_topk(4)
+        total = built.log_partition() + 2 * value + 3 * built.entropy()
+        real = valid[:, 1]
+        rows = built.augment(built.hamming(ys[:, 1])).decode()[0] - values[:, 1]
+        asked = built.select(real).violation(ys[real, 1])
+        assert_close(asked, rows[real].sum())
+        leaves = list(ours.potentials().values())
+        slopes = (
+            torch.autograd.grad(x, leaves, retain_graph=True, allow_unused=True)
+            for x in (asked, rows[real].sum())
+        )
+        for one, other in zip(*slopes, strict=True):
+            assert_close(one, other)
+        with torch.no_grad():
+            assert_close(built.decode()[0], value)
+        for b, row in enumerate(truth):
+            place = row.index(y[b])
+            assert_close(value[b], row.maximum())
+            assert_close(row.scores[place], row.maximum())
+            assert_close(values[b], row.topk(4))
+            places = [row.index(best) for best in ys[b][valid[b]]]
+            assert len(set(places)) == min(4, row.count())
+            assert_close(built.log_partition()[b], row.log_partition())
+            assert_close(built.marginals()[b], row.marginals())
+            assert_close(built.edge_marginals()[b], row.edge_marginals())
+            p = row.probabilities
+            logs = (row.scores - row.log_partition()) * (p > 0)
+            entropy = -(p * logs).sum()
+            assert_close(built.entropy()[b], entropy)
+            expected = row.log_partition() + 2 * row.scores[place] + 3 * entropy
+            expected = expected + 5 * (row.scores[place] - row.log_partition())
+            if expected.requires_grad:
+                expected.backward()
+        (total.sum() + built.log_likelihood(y, 5)).backward()
+        for name, gradient in truth.gradients().items():
+            assert_close(ours.gradients()[name], gradient, rtol=1e-6, atol=1e-6)
+
+
+if __name__ == "__main__":
+    kernels = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in FAULTS.items()}
+    report(kernels, check_laws, Path(sys.argv[1]))

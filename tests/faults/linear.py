@@ -1,0 +1,298 @@
+"""Deliberate faults in compiled loops of chains and in the path, and their laws.
+
+Run as ``python -m tests.faults.linear FOLDER``; see ``breaking``.
+"""
+
+import itertools
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import cvxpy  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import numpy as np
+import scipy.optimize  # noqa: F401
+import sklearn.utils.class_weight  # noqa: F401
+import torch  # noqa: F401
+
+from tests.faults.runner import report
+
+KERNELS, PATH = "_kernels/linear/", "linear/solvers/path/"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (KERNELS + "sparse_scores", "", ""),
+    "half of the features": (
+        KERNELS + "sparse_scores",
+        "store(E, o + j, a + b)",
+        "store(E, o + j, a)",
+    ),
+    "pair of the wrong row": (
+        KERNELS + "sparse_scores",
+        "score += weights[moves + y[o + t - 1] * P + y[o + t]]",
+        "score += weights[moves + y[o + t] * P + y[o + t - 1]]",
+    ),
+    "no end": (
+        KERNELS + "best_of_one",
+        "store(U, last + j, load(U, last + j) + load(weights, end + j))",
+        "store(U, last + j, load(U, last + j))",
+    ),
+    "traced back in the wrong column": (
+        KERNELS + "best_of_one",
+        "j = _place(U, o - P, weights, moves + j, S, P, M[o + j])",
+        "j = _place(U, o - P, weights, moves, S, P, M[o + j])",
+    ),
+    "cost not scaled": (
+        KERNELS + "best_of_one",
+        "store(U, p + j, fma(factor, load(costs, c + j), load(E, p + j)))",
+        "store(U, p + j, load(costs, c + j) + load(E, p + j))",
+    ),
+    "best of few from all": (
+        KERNELS + "smoothed_max",
+        "while k < count and total - k * z[k] < mu:",
+        "while k < count:",
+    ),
+    "strength forgotten": (
+        KERNELS + "smoothed_max",
+        "return h + mu / 2 * (1 - squares)",
+        "return h + (1 - squares) / 2",
+    ),
+    "pairs of the sums transposed": (
+        KERNELS + "sums_of_one",
+        "RT[j * P + i] = R[i * P + j]",
+        "RT[i * P + j] = R[i * P + j]",
+    ),
+    "logarithms without the last score": (
+        KERNELS + "log_sums_of_one",
+        "after = U[t * P + j] / mu + X[t * P + j]",
+        "after = X[t * P + j]",
+    ),
+    "slope without gold": (
+        KERNELS + "slopes",
+        "_count(T, s.labels[o : o + T], -1.0, P, c.D, c.edges)",
+        "_count(T, s.labels[o : o + T], -1.0, P, c.D, 0 * c.edges)",
+    ),
+    "end of the first row": (
+        KERNELS + "slopes",
+        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))",
+        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, j))",
+    ),
+    "average of the step before": (
+        KERNELS + "sgd",
+        "C += shares[n] * r",
+        "C += shares[n] * r / keep",
+    ),
+    "tail not shrunk": (KERNELS + "sgd", "scaled(keep, tail)", "scaled(1.0, tail)"),
+    "snapshot forgotten": (
+        KERNELS + "svrg",
+        "a.edges[e] -= pairs[i, e]",
+        "a.edges[e] -= 0 * pairs[i, e]",
+    ),
+    "mean slope of the step before": (
+        KERNELS + "svrg",
+        "b = keep * b + rate",
+        "b = keep * (b + rate)",
+    ),
+    "squares once": (
+        KERNELS + "norms",
+        "total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)",
+        "total = fma(p, a + splat_at(gram, g + t) * p, total)",
+    ),
+    "feature in another place": (
+        KERNELS + "norms",
+        "used += 1",
+        "used += 0",
+    ),
+    "draws from the left": (
+        KERNELS + "gap_sampling",
+        "rest -= tree[q]",
+        "rest -= 0 * tree[q]",
+    ),
+    "a leaf without its parents": (
+        KERNELS + "gap_sampling",
+        "while q > 1:",
+        "while q > 2:",
+    ),
+    "gap without the expected cost": (
+        KERNELS + "frank_wolfe",
+        "gaps[i] = max(loss - d.ell[i] - slope(s, i, w, k.E, r, count) / n, 0.0)",
+        "gaps[i] = max(loss - slope(s, i, w, k.E, r, count) / n, 0.0)",
+    ),
+    "estimates not kept": (
+        KERNELS + "frank_wolfe",
+        "set_leaf(tree, i, d.estimates[i])",
+        "set_leaf(tree, i, tree[1])",
+    ),
+    "half a step": (
+        KERNELS + "frank_wolfe_steps",
+        "a = gamma / (lam * (len(s.offsets) - 1))",
+        "a = gamma / (2 * lam * (len(s.offsets) - 1))",
+    ),
+    "more weight than there is": (
+        KERNELS + "frank_wolfe_steps",
+        "q.alpha[b + own] += gamma",
+        "q.alpha[b + own] += 2 * gamma",
+    ),
+    "away too far": (
+        KERNELS + "frank_wolfe_steps",
+        "furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0",
+        "furthest = mass",
+    ),
+    "chord of the other end": (
+        PATH + "between_points",
+        "return low + share * (high - low)",
+        "return high + share * (high - low)",
+    ),
+    "a bound for the better weights only": (
+        PATH + "between_points",
+        "return max(objectives) - chord(above, below, lam)",
+        "return min(objectives) - chord(above, below, lam)",
+    ),
+    "steps too far are kept": (
+        PATH + "run",
+        "if bound > self.rules.eps:\n                walk",
+        "if False:\n                walk",
+    ),
+    "complete too early": (
+        PATH + "run",
+        "if total <= slack:",
+        "if total <= 9 * slack:",
+    ),
+    "gaps of another lambda": (
+        PATH + "pieces",
+        "gaps = engine.estimates + (1 - rho) * delta",
+        "gaps = engine.estimates + 0 * delta",
+    ),
+    "estimates for certain": (
+        PATH + "pieces",
+        "if hope <= goal and (self.exact or not certified):",
+        "if hope <= goal:",
+    ),
+}
+
+
+def check_laws() -> None:
+    """Compare losses, slopes and iterates with enumeration, and both engines."""
+    from smoothsp.linear.problems import MulticlassProblem
+    from tests.truth.linear_chain import random_chain
+
+    uneven = np.array([[0, 1, 2], [0.5, 0, 1], [3, 1, 0]])
+    scales = np.linspace(0.3, 2, 5)
+    problem = random_chain(1, n=5, cost=uneven, cost_scale=scales)
+    wide = random_chain(3, n=3, S=9, longest=2)
+    for given in (problem, wide):
+        check_losses(given)
+    check_primal_solvers(problem)
+    # few features: lengths by features; many: by products of words
+    check_dual_solver(problem)
+    check_dual_solver(random_chain(2, n=4, d=2, longest=8, S=2))
+    check_draws()
+    check_path(random_chain(0, n=6, S=3, d=1, longest=2))
+    check_path(MulticlassProblem(np.eye(4), [0, 1, 2, 1]))
+
+
+def check_losses(problem) -> None:
+    from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Surface
+    from tests.truth.chain_losses import Truth
+    from tests.truth.linear_chain import phi
+
+    close = np.testing.assert_allclose
+    for loss, scale in itertools.product(KINDS, (1.0, 1e3)):
+        w = scale * np.random.default_rng(0).normal(size=problem.num_weights)
+        truth = Truth(problem, loss, 0.7, 3)
+        surface = Surface(problem, Loss(loss, 0.7, 3), 0.1)
+        G = surface.room()
+        value, _, _ = surface.gradient(problem.padded_weights(w), 0.7, G)
+        expected, slope = truth.mean(w)
+        close(value, expected, rtol=1e-9)
+        close(problem.plain_weights(G), slope, rtol=1e-7, atol=1e-8)
+    close(problem.hinges(w), [truth_hinge(problem, i, w) for i in range(len(problem))])
+    best = problem.decode(w)
+    for i in range(len(problem)):
+        y = best[problem.offsets[i] : problem.offsets[i + 1]]
+        every = itertools.product(range(problem.num_labels), repeat=len(y))
+        close(phi(problem, i, y) @ w, max(phi(problem, i, z) @ w for z in every))
+
+
+def truth_hinge(problem, i, w):
+    from tests.truth.linear_chain import corners
+
+    psi, loss, _ = corners(problem, i)
+    return (loss - psi @ w).max()
+
+
+def check_primal_solvers(problem) -> None:
+    from smoothsp.linear.solvers import SGD, SVRG
+    from tests.truth.chain_losses import Truth, sgd, svrg_epoch
+
+    begin = np.random.default_rng(1).normal(size=problem.num_weights)
+    start, n = SimpleNamespace(w=begin), len(problem)
+
+    def order(passes, uniform):
+        for number in range(passes):
+            stream = np.random.Generator(np.random.PCG64([0, number]))
+            yield stream.integers(n, size=n) if uniform else stream.permutation(n)
+
+    truth = Truth(problem, "hinge-l2")
+    found = SGD(lam=0.8, loss="hinge-l2", rate=0.3, decay="constant", max_passes=3)
+    _, mean = sgd(truth, 0.8, order(3, False), lambda t: 0.3, lambda t: float(t), begin)
+    np.testing.assert_allclose(found.solve(problem, start=start).w, mean, atol=1e-9)
+    found = SVRG(lam=0.8, rate=0.3, max_passes=2).solve(problem, start=start)
+    w = begin
+    for drawn in order(2, True):
+        w = svrg_epoch(truth, 0.8, drawn, 0.3, w, 1.0)
+    np.testing.assert_allclose(found.w, w, atol=1e-9)
+
+
+def check_dual_solver(problem) -> None:
+    from smoothsp.linear.solvers import BCFW
+    from tests.truth.frank_wolfe import as_callbacks
+
+    for steps in ("fw", "pairwise", "away"):
+        solver = BCFW(lam=0.05, steps=steps, tol=0.0, max_passes=9, refresh_every=3)
+        one, other = (solver.solve(p) for p in (problem, as_callbacks(problem)))
+        np.testing.assert_allclose(one.w, other.w, atol=1e-9)
+        for mine, theirs in zip(one.history, other.history, strict=True):
+            np.testing.assert_allclose(mine.gap, theirs.gap, atol=1e-10)
+            np.testing.assert_allclose(mine.primal - mine.dual, mine.gap, atol=1e-10)
+            np.testing.assert_allclose(problem.primal(one.w, 0.05), one.primal)
+
+
+def check_draws() -> None:
+    from smoothsp._kernels.linear.gap_sampling import draw, fill_tree, set_leaf
+
+    numbers, tree = np.array([1.0, 0.0, 3.0, 2.0, 4.0]), np.zeros(16)
+    fill_tree(numbers, tree)
+    for new in (0.0, 5.0):
+        numbers[2] = new
+        set_leaf(tree, 2, new)
+        sums = np.cumsum(numbers)
+        for u in np.linspace(0.01, 0.99, 12):
+            expected = int(np.searchsorted(sums, u * sums[-1], side="right"))
+            assert draw(tree, u) == expected
+
+
+def check_path(problem) -> None:
+    from smoothsp.linear.solvers import BCFW, RegularisationPath
+    from smoothsp.linear.solvers.path import between_points, run
+
+    run._STRIDE = run._LONGEST = 9.0
+    path = RegularisationPath(eps=0.1, smallest=0.02).solve(problem)
+    end = max(path.ends_at * (1 + 1e-12), path.points[-1].lam / 4)
+    for lam in np.geomspace(path.points[0].lam, end, 12):
+        best = BCFW(lam=lam, steps="pairwise", tol=1e-4, max_passes=400).solve(problem)
+        above = problem.primal(path.evaluate(lam), lam) - best.dual
+        assert above <= 0.1 + best.gap + 1e-9
+    if path.complete:
+        assert problem.hinges(path.points[-1].w).mean() <= 0.1
+    for above, below in itertools.pairwise(path.points):
+        assert between_points.meeting(above, below)[1] <= 0.1
+    for p in path.points:
+        np.testing.assert_allclose(p.primal, problem.primal(p.w, p.lam))
+        exact = BCFW(lam=p.lam, steps="pairwise", tol=1e-4, max_passes=400)
+        assert p.gap <= 0.08 + 1e-12
+        assert p.primal - p.gap <= exact.solve(problem).primal + 1e-12
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, Path(sys.argv[1]))

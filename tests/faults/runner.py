@@ -1,0 +1,76 @@
+"""One line of a copy of the package broken at a time: do its laws notice?
+
+A program calls ``report``, a test reads what it reports by ``verdicts``. Meant to run
+without numba's compiler, which would take longer than the small problems of laws do.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# A file of the package without its ending, a line that occurs in it at least once, and
+# what stands there instead.
+Fault = tuple[str, str, str]
+
+
+def report(
+    faults: Mapping[str, Fault], check_laws: Callable[[], None], folder: Path
+) -> None:
+    """Print a line a fault, its name and "green" or "red"; copies go to the folder."""
+    for number, (name, (file, line, instead)) in enumerate(faults.items()):
+        package = folder / str(number) / "smoothsp"
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "smoothsp", package, ignore=ignored)
+        source = package / f"{file}.py"
+        text = source.read_text()
+        if line not in text:
+            raise RuntimeError(f"{file} has no line {line!r} any more: choose another")
+        source.write_text(text.replace(line, instead) if line else text)
+        colour = "green" if _green(package, check_laws) else "red"
+        sys.stdout.write(f"{name}\t{colour}\n")
+        sys.stdout.flush()
+
+
+def _green(package: Path, check_laws: Callable[[], None]) -> bool:
+    """Check the laws on one copy, in a child that imports that copy first."""
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            sys.path.insert(0, str(package.parent))
+            import smoothsp
+
+            if Path(smoothsp.__file__).parent == package:
+                status = 1
+                check_laws()
+                status = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, waited = os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(waited)
+    if status not in (0, 1):
+        raise RuntimeError(f"{package} could not be imported")
+    return status == 0
+
+
+def verdicts(program: str, folder: Path) -> tuple[dict[str, str], str]:
+    """What the module ``program`` reports, and the end of its errors."""
+    done = subprocess.run(
+        [sys.executable, "-m", program, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    errors = done.stderr[-3000:]
+    assert done.returncode == 0, errors
+    return dict(line.split("\t") for line in done.stdout.splitlines()), errors

@@ -1,0 +1,13 @@
+"""Kernels broken on purpose turn the laws red."""
+
+import pytest
+
+from tests.faults.chain import FAULTS
+from tests.faults.runner import verdicts
+
+
+@pytest.mark.slow
+def test_every_deliberate_fault_turns_the_laws_red(tmp_path):
+    found, errors = verdicts("tests.faults.chain", tmp_path)
+    assert found.pop("none") == "green", errors
+    assert found == {name: "red" for name in FAULTS if name != "none"}

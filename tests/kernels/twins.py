@@ -1,0 +1,270 @@
+"""The Triton kernels and what their numba twins answer, one function a kernel.
+
+Kernels run on a GPU where there is one, else in Triton's interpreter on the CPU.
+"""
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import faults
+from tests.instances.drawn import fill_padding, forbid_some
+from tests.truth.chain_cases import ChainCase
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytest.importorskip("triton")
+
+OPS = torch.ops.smoothsp
+WIDE = torch.float64
+OLD_LABEL = -77
+
+
+def kernels(name: str) -> ModuleType:
+    """Return the module of Triton kernels of one name, imported only here."""
+    return importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
+
+
+@dataclass(frozen=True)
+class Twins:
+    """A chain as ops take it, and answers of both twins to what is asked of it."""
+
+    chain: tuple[Tensor, ...]
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, case: ChainCase, dtype: torch.dtype, generator: torch.Generator):
+        case = case.map(lambda x: x.to(dtype))
+        zero = case.emissions.new_zeros(case.emissions.shape[2])
+        start = zero if case.start is None else case.start
+        end = zero if case.end is None else case.end
+        steps = torch.sort(~case.real, dim=1, stable=True).indices
+        lengths = case.real.sum(1)
+        chain = (case.emissions, case.transitions, start, end, steps, lengths)
+        return cls(tuple(x.contiguous() for x in chain), generator)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return tuple(self.chain[0].shape)
+
+    @property
+    def shared(self) -> bool:
+        return self.chain[1].dim() == 2
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        narrow = self.chain[0].dtype == torch.float32
+        return {"rtol": 2e-5, "atol": 1e-5} if narrow else {"rtol": 1e-9, "atol": 1e-9}
+
+    def run(self, kernel: Callable[..., None], *rest: Tensor, fill: list[Tensor]):
+        """Call a kernel on the chain and more inputs; return the buffers it fills."""
+        emissions, transitions, *others = self.chain
+        edges = transitions[None, None] if self.shared else transitions
+        return self.call(
+            kernel, emissions, edges, *others, self.shared, *rest, fill=fill
+        )
+
+    def call(self, kernel: Callable[..., None], *inputs: object, fill: list[Tensor]):
+        """Call a kernel on inputs, each moved to the device of the kernels."""
+        inputs = [x.to(DEVICE) if isinstance(x, Tensor) else x for x in inputs]
+        buffers = [x.to(DEVICE).contiguous().clone() for x in fill]
+        kernel(*inputs, *buffers)
+        return [x.cpu() for x in buffers]
+
+    def labels(self, K: int) -> Tensor:
+        """Return any labels [B, K, T], out of range where there is no position."""
+        B, T, S = self.sizes
+        steps, lengths = self.chain[4:]
+        real = torch.arange(T) < lengths[:, None]
+        real = torch.zeros(B, T).bool().scatter(1, steps, real)
+        y = torch.randint(0, S, (B, K, T), generator=self.generator)
+        return torch.where(real[:, None], y, -100)
+
+    def randn(self, *shape: int) -> Tensor:
+        dtype = self.chain[0].dtype
+        return torch.randn(shape, generator=self.generator, dtype=WIDE).to(dtype)
+
+    def close(self, found: list[Tensor], expected: list[Tensor]) -> None:
+        torch.testing.assert_close(found, list(expected), **self.tolerance)
+
+    def forward_backward(self) -> None:
+        expected = OPS.chain_log_partition(*self.chain)
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        self.close(self.run(kernels("sums").forward_backward, fill=fill), expected)
+
+    def scan(self) -> None:
+        expected = OPS.chain_log_partition(*self.chain)
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        for chunk in (2, None):
+            kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
+            self.close(self.run(kernel, fill=fill), expected)
+
+    def weigh(self) -> None:
+        _, *parts = OPS.chain_log_partition(*self.chain)
+        weights = self.randn(len(parts[0]))
+        wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
+        moves = wide[1].sum((0, 1)) if self.shared else wide[1]
+        expected = [wide[0], moves, wide[2].sum(0), wide[3].sum(0)]
+        expected = [x.to(weights.dtype) for x in expected]
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        kernel = kernels("weigh").weigh
+        self.close(self.call(kernel, weights, *parts, self.shared, fill=fill), expected)
+
+    def find_fault(self) -> None:
+        for twins in self.spoilt():
+            expected = np.empty(5, np.int64)
+            fill = [torch.full((5,), OLD_LABEL)]
+            (found,) = twins.run(kernels("faults").find_fault, fill=fill)
+            arrays = [x.numpy() for x in twins.chain]
+            arrays[1] = arrays[1].reshape((1, 1) * self.shared + arrays[1].shape)
+            faults.find_fault(*arrays, self.shared, expected)
+            assert found.tolist() == expected.tolist()
+
+    def spoilt(self) -> Iterator["Twins"]:
+        """Yield this chain, some with one wrong score, and one that forbids much."""
+        yield self
+        closed = [x.clone() for x in self.chain]
+        for which, potential in enumerate(self.chain[:4]):
+            shut = torch.rand(potential.shape, generator=self.generator) < 0.4
+            closed[which].masked_fill_(shut, -math.inf)
+            if potential.numel() > 0:
+                chain = [x.clone() for x in self.chain]
+                place = torch.randint(potential.numel(), (), generator=self.generator)
+                chain[which].view(-1)[place] = (math.nan, math.inf)[place % 2]
+                yield Twins(tuple(chain), self.generator)
+        yield Twins(tuple(closed), self.generator)
+
+    def viterbi(self) -> None:
+        B, T, _ = self.sizes
+        fill = [torch.full((B, T), OLD_LABEL)]
+        (found,) = self.run(kernels("best").viterbi, fill=fill)
+        assert torch.equal(found, OPS.chain_decode(*self.chain))
+
+    def viterbi_topk(self) -> None:
+        expected, exist = OPS.chain_topk(*self.chain, 4)
+        labels, valid = self.topk(4)
+        assert torch.equal(valid, exist)
+        # equal to the last bit: the sums run in the same order
+        found = self.scores(labels, valid)
+        assert torch.equal(found, self.scores(expected, exist))
+        assert (labels[~valid] == -1).all()
+        for row, many in zip(labels.tolist(), valid.sum(1).tolist(), strict=True):
+            assert len(set(map(tuple, row[:many]))) == many
+        fewer, _ = self.topk(2)
+        assert torch.equal(fewer, labels[:, :2])
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        B, T, _ = self.sizes
+        fill = [torch.full((B, k, T), OLD_LABEL), torch.ones(B, k).bool()]
+        labels, valid = self.run(kernels("best").viterbi_topk, fill=fill)
+        return labels, valid
+
+    def scores(self, labels: Tensor, valid: Tensor) -> Tensor:
+        existing = torch.where(valid[..., None], labels, labels[:, :1])
+        return OPS.chain_score(*self.chain, existing).masked_fill(~valid, -math.inf)
+
+    def sample(self) -> None:
+        B, T, _ = self.sizes
+        for k in (1, 3):
+            shape = (B, k, T)
+            uniforms = torch.rand(shape, generator=self.generator, dtype=WIDE)
+            fill = [torch.full(shape, OLD_LABEL)]
+            (found,) = self.run(kernels("samples").sample, uniforms, fill=fill)
+            assert torch.equal(found, OPS.chain_sample(*self.chain, uniforms))
+
+    def entropy(self) -> None:
+        expected = OPS.chain_entropy(*self.chain)
+        fill = [torch.full_like(expected, math.nan)]
+        self.close(self.run(kernels("samples").entropy, fill=fill), [expected])
+
+    def score(self) -> None:
+        for k in (1, 3):
+            y = self.labels(k)
+            expected = OPS.chain_score(*self.chain, y)
+            fill = [torch.full_like(expected, math.nan), torch.full((len(y),), -9)]
+            found, fault = self.run(kernels("given_outputs").score, y, fill=fill)
+            assert torch.equal(found, expected)
+            assert (fault == -1).all()
+
+    def count(self) -> None:
+        B, T, S = self.sizes
+        steps, lengths = self.chain[4:]
+        for k in (1, 3):
+            y, weights = self.labels(k), self.randn(B, k)
+            expected = OPS.chain_count(weights, y, steps, lengths, S, self.shared)
+            edges = (1, 1, S, S) if self.shared else (B, max(T - 1, 0), S, S)
+            sums = [torch.zeros(x, dtype=WIDE) for x in (edges, (S,), (S,))]
+            fill = [weights.new_zeros(B, T, S), *sums]
+            kernel, given = kernels("given_outputs").count, (weights, y, steps, lengths)
+            found = self.call(kernel, *given, self.shared, fill=fill)
+            pairs = zip(found, expected, strict=True)
+            self.close([x.to(e.dtype).view_as(e) for x, e in pairs], expected)
+
+    def residual(self) -> None:
+        y = self.labels(1)[:, 0].contiguous()
+        _, *expected = OPS.chain_log_prob(*self.chain, y)
+        _, *fill = OPS.chain_log_partition(*self.chain)
+        given = (y, *self.chain[4:], self.shared)
+        self.close(
+            self.call(kernels("given_outputs").residual, *given, fill=fill), expected
+        )
+
+    def covariance(self) -> None:
+        shapes = [x.shape for x in OPS.chain_log_partition(*self.chain)[1:]]
+        weights = [self.randn(*shape) for shape in shapes]
+        expected = OPS.chain_covariance(*self.chain, *weights)
+        fill = [torch.full_like(x, math.nan) for x in expected]
+        kernel = kernels("covariance").covariance
+        self.close(self.run(kernel, *weights, fill=fill), expected)
+
+
+def ugly_case(B: int, T: int, S: int, per_edge: bool) -> ChainCase:
+    """Ragged rows with holes, the last one full and the first one empty if B > 2."""
+    generator = torch.Generator().manual_seed(B + T + S)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=WIDE)
+
+    mask = torch.rand(B, T, generator=generator) < 0.7
+    mask[-1] = True
+    mask[0] &= B < 3
+    edges = randn(B, T - 1, S, S) if per_edge else randn(S, S)
+    case = ChainCase(randn(B, T, S), edges, randn(S), randn(S), mask=mask)
+    return fill_padding(forbid_some(case, generator), math.nan)
+
+
+# Blocks are powers of two from 16, and from 256 states on (float64: 128) no block of
+# states by states fits into registers.
+UGLY = [
+    (3, 1, 1, False, WIDE),
+    (3, 7, 1, True, torch.float32),
+    (2, 7, 3, False, torch.float32),
+    (2, 7, 5, True, WIDE),
+    (2, 7, 9, False, WIDE),
+    (2, 7, 9, True, torch.float32),
+    (2, 7, 17, False, torch.float32),
+    (2, 1, 17, True, WIDE),
+    (2, 3, 130, False, torch.float32),
+    (2, 3, 130, True, WIDE),
+]
+KERNELS = (
+    "forward_backward",
+    "scan",
+    "weigh",
+    "find_fault",
+    "viterbi",
+    "viterbi_topk",
+    "sample",
+    "entropy",
+    "score",
+    "count",
+    "residual",
+    "covariance",
+)

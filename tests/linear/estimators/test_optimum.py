@@ -1,0 +1,205 @@
+"""What every solver promises: the optimum, and certificates on the way to it."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from smoothsp.linear import CrammerSingerSVC, HingeSVC, WestonWatkinsSVC
+from tests.truth.svm_objectives import (
+    MODELS,
+    MULTICLASS,
+    all_rows,
+    blobs,
+    data_for,
+    optimum,
+    primal,
+)
+
+EXACT = {"stopping": "gap", "tol": 1e-10, "max_epochs": 100_000, "random_state": 0}
+ROUNDING = {np.float64: 1e-12, np.float32: 1e-5}
+
+
+def interrupted_after(model, epochs, X, y, **options):
+    """Fitted for so many epochs, converged or not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model(max_epochs=epochs, store_dual=True, **options).fit(X, y)
+
+
+def dual_rows(model, n):
+    """Coefficients of all samples, ``(n, outputs)``."""
+    table = np.zeros((n, len(model.dual_coef_)))
+    table[model.support_] = model.dual_coef_.T
+    return table
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("C", [0.02, 1.0, 30.0])
+def test_the_optimum_is_that_of_a_general_solver(model, C):
+    X, y = data_for(model)
+    fitted = model(C=C, **EXACT).fit(X, y)
+    expected = optimum(model, X, y, C)
+    assert primal(model, fitted.coef_, X, y, C) == pytest.approx(expected, rel=1e-6)
+    assert fitted.history_[-1].primal == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", MULTICLASS)
+def test_the_optimum_with_costs_is_that_of_a_general_solver(model):
+    X, y = blobs(40, 4, 4)
+    costs = np.random.default_rng(0).integers(0, 4, (4, 4)) / 2
+    np.fill_diagonal(costs, 0)
+    fitted = model(C=0.5, cost=costs, **EXACT).fit(X, y)
+    expected = optimum(model, X, y, 0.5, costs)
+    assert fitted.history_[-1].primal == pytest.approx(expected, rel=1e-6)
+    found = primal(model, fitted.coef_, X, y, 0.5, costs)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("model", MODELS)
+def test_certificates_are_true_at_every_epoch(model, dtype):
+    X, y = data_for(model, dtype=dtype)
+    best = primal(model, model(**EXACT).fit(X.astype(float), y).coef_, X, y, 1.0)
+    tolerance = ROUNDING[dtype] * best
+    for epoch in range(1, 12):
+        fitted = interrupted_after(model, epoch, X, y, random_state=0, tol=0)
+        last = fitted.history_[-1]
+        assert last.epoch == fitted.n_epochs_ == epoch == len(fitted.history_)
+        value = primal(model, all_rows(fitted), X, y, 1.0)
+        assert last.primal == pytest.approx(value, rel=ROUNDING[dtype])
+        assert last.gap >= 0
+        assert abs(last.primal - last.dual - last.gap) <= tolerance
+        assert last.dual - tolerance <= best <= last.primal + tolerance
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_dual_rises_and_converges_linearly(model):
+    X, y = data_for(model, seed=2)
+    run = model(tol=1e-13, stopping="gap", random_state=3, shrinking=False)
+    history = run.set_params(max_epochs=5000).fit(X, y).history_
+    best = history[-1].dual
+    left = np.array([best - one.dual for one in history])
+    assert (np.diff(left) <= 1e-12 * best).all()
+    left = left[left > 1e-9 * best]
+    assert len(left) > 5
+    assert (left[1:] <= 0.995 * left[:-1]).all()
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_an_epoch_raises_the_dual_by_what_theorem_3_6_asks(shuffle):
+    X, y = blobs(30, 3, 4)
+    weakest = (X**2).sum(1).min() / 2
+    before, dual = np.zeros((30, 4)), 0.0
+    others = np.ones((30, 4), dtype=bool)
+    others[np.arange(30), y] = False
+    for epoch in range(1, 15):
+        fitted = interrupted_after(
+            WestonWatkinsSVC, epoch, X, y, C=0.5, tol=0, random_state=1, shuffle=shuffle
+        )
+        table, last = dual_rows(fitted, 30), fitted.history_[-1]
+        moved = ((table - before)[others] ** 2).sum()
+        assert last.dual - dual >= weakest * moved - 1e-10
+        before, dual = table, last.dual
+
+
+@pytest.mark.parametrize("model", MULTICLASS)
+def test_coefficients_are_feasible_and_give_the_weights(model):
+    X, y = blobs(50, 4, 5)
+    C = 0.3
+    fitted = interrupted_after(model, 7, X, y, C=C, tol=0, random_state=0)
+    table = dual_rows(fitted, 50)
+    np.testing.assert_allclose(fitted.dual_coef_ @ X[fitted.support_], fitted.coef_)
+    own = table[np.arange(50), y]
+    b = -table
+    b[np.arange(50), y] = 0
+    assert (b >= 0).all() and {0.0, C} <= set(b.ravel())
+    np.testing.assert_allclose(b.sum(1), own, atol=1e-15)
+    most = b.sum(1) if model is CrammerSingerSVC else b.ravel()
+    assert most.max() <= C * (1 + 1e-15)
+
+
+def test_binary_coefficients_are_feasible_and_give_the_weights():
+    X, y = blobs(50, 4, 2)
+    fitted = interrupted_after(HingeSVC, 7, X, y, C=0.3, tol=0, random_state=0)
+    np.testing.assert_allclose(fitted.dual_coef_ @ X[fitted.support_], fitted.coef_)
+    a = dual_rows(fitted, 50)[:, 0] * np.where(y == 1, 1, -1)
+    assert (a >= 0).all() and a.max() == 0.3
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_resting_blocks_change_neither_optimum_nor_certificate(model):
+    X, y = blobs(200, 3, 2 if model is HingeSVC else 4)
+    tired, awake = (
+        model(**EXACT, shrinking=shrinking).fit(X, y) for shrinking in (True, False)
+    )
+    np.testing.assert_allclose(tired.coef_, awake.coef_, atol=1e-5)
+    assert tired.gap_ <= 1e-10
+    assert tired.n_epochs_ <= 2 * awake.n_epochs_
+
+
+@pytest.mark.parametrize("model", MULTICLASS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_two_classes_are_the_binary_svm_with_twice_the_c(model, intercept):
+    X, y = blobs(40, 4, 2)
+    binary = HingeSVC(C=0.6, fit_intercept=intercept, **EXACT).fit(X, y)
+    pair = model(C=0.3, fit_intercept=intercept, **EXACT).fit(X, y)
+    np.testing.assert_allclose(pair.coef_, binary.coef_, atol=1e-5)
+    np.testing.assert_allclose(pair.intercept_, binary.intercept_, atol=1e-5)
+    assert pair.history_[-1].primal == pytest.approx(binary.history_[-1].primal / 2)
+
+
+def test_the_first_visit_of_a_sample_has_a_closed_form():
+    # samples at right angles do not feel each other
+    k, C = 4, 0.1
+    X = np.diag([0.5, 1.0, 2.0, 3.0])
+    fitted = interrupted_after(WestonWatkinsSVC, 1, X, np.arange(k), C=C)
+    b = np.minimum(C, 1 / (k * np.diag(X) ** 2))
+    expected = -np.ones((k, k)) * b + np.diag(k * b)
+    np.testing.assert_allclose(dual_rows(fitted, k), expected.T, atol=1e-15)
+    assert fitted.gap_ < 1e-12
+
+
+def test_the_scaling_of_weston_and_watkins():
+    # proposition A.29: with half the margin inside the hinge, C is 4 C and w is 2 w
+    X, y = blobs(30, 3, 4)
+    W = WestonWatkinsSVC(C=0.2, **EXACT).fit(X, y).coef_
+    found = primal(WestonWatkinsSVC, W, X, y, 0.2)
+    hinges = primal(WestonWatkinsSVC, 2 * W, X / 2, y, 0.8)
+    assert hinges == pytest.approx(4 * found)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_relative_gap_is_the_share_of_the_first(model):
+    X, y = data_for(model)
+    fitted = model(tol=0.01, random_state=0).fit(X, y)
+    gaps = [one.gap for one in fitted.history_]
+    assert gaps[-1] <= 0.01 * gaps[0]
+    assert all(gap > 0.01 * gaps[0] for gap in gaps[:-1])
+    assert [one.epoch for one in fitted.history_] == list(range(1, len(gaps) + 1))
+    seconds = [one.seconds for one in fitted.history_]
+    assert seconds[0] > 0 and seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("every", [3, "auto"])
+def test_fewer_certificates_are_as_good(every):
+    X, y = blobs(60, 4, 5)
+    fitted = WestonWatkinsSVC(tol=1e-6, random_state=0, certify_every=every).fit(X, y)
+    epochs = [one.epoch for one in fitted.history_]
+    assert fitted.gap_ <= 1e-6 * fitted.history_[0].gap
+    assert len(epochs) < fitted.n_epochs_ == epochs[-1]
+    if every == 3:
+        assert set(np.diff(epochs)[1:]) == {3}
+    often = WestonWatkinsSVC(tol=1e-6, random_state=0).fit(X, y)
+    assert fitted.n_epochs_ <= 2 * often.n_epochs_
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_are_computed_anew_before_they_are_certified(model):
+    X, y = data_for(model, dtype=np.float32)
+    fitted = model(store_dual=True, tol=1e-4, random_state=0).fit(X, y)
+    table = np.zeros((len(y), len(fitted.dual_coef_)))
+    table[fitted.support_] = fitted.dual_coef_.T
+    expected = table.T @ X.astype(np.float64)
+    np.testing.assert_allclose(fitted.coef_, expected, atol=3e-7 * abs(X).sum())

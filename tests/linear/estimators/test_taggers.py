@@ -1,0 +1,300 @@
+"""ChainSVM, ChainCRF and MulticlassSVM: what goes in, what comes out, what is kept."""
+
+import json
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from smoothsp.linear import ChainCRF, ChainSVM, MulticlassSVM
+from smoothsp.linear.problems import ChainProblem, MulticlassProblem
+from tests.truth.chain_losses import Truth
+from tests.truth.linear_chain import labellings, phi
+
+TAGGERS = [ChainSVM, ChainCRF]
+# few of these fits need their optimum
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def corpus(seed=0, sentences=12, features=6):
+    """Arrays and tags that a chain can tell apart, but for some."""
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(rng.integers(1, 6), features)) for _ in range(sentences)]
+    W = rng.normal(size=(features, 3))
+    y = [[("O", "B", "I")[j] for j in (x @ W).argmax(1)] for x in X]
+    y[0] = ["O", "B", "I", "O", "B"][: len(y[0])]
+    return X, y
+
+
+def named(X):
+    return [
+        [{f"f{n}": float(v) for n, v in enumerate(t)} | {"at": "x"} for t in x]
+        for x in X
+    ]
+
+
+@parametrize_with_checks([MulticlassSVM(), MulticlassSVM(fit_intercept=False)])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_forms_of_sequences_are_one(make):
+    X, y = corpus()
+    flat, lengths = np.vstack(X), [len(x) for x in X]
+    tagger = make(C=0.5).fit(X, y)
+    for given, more in (
+        ([sparse.csr_matrix(x) for x in X], {}),
+        ([x.tolist() for x in X], {}),
+        (flat, {"lengths": lengths}),
+        (sparse.csr_array(flat), {"lengths": lengths}),
+    ):
+        other = make(C=0.5).fit(given, y, **more)
+        assert other.weights_.tobytes() == tagger.weights_.tobytes()
+        for one, two in zip(
+            tagger.predict(X), other.predict(given, **more), strict=True
+        ):
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_named_features_are_columns(make):
+    X, y = corpus()
+    tokens = named(X)
+    # names in alphabetical order: at=x first
+    wide = [np.hstack([np.ones((len(x), 1)), x]) for x in X]
+    by_name, by_column = make().fit(tokens, y), make().fit(wide, y)
+    assert by_name.feature_names_ == ["at=x", *(f"f{n}" for n in range(6))]
+    assert by_name.weights_.tobytes() == by_column.weights_.tobytes()
+    unseen = [[{**token, "new": 3, "at": "y"} for token in x] for x in tokens]
+    plain = [np.hstack([np.zeros((len(x), 1)), x]) for x in X]
+    for one, two in zip(by_name.predict(unseen), by_column.predict(plain), strict=True):
+        np.testing.assert_array_equal(one, two)
+    lists = [[["a", "b"], {"b"}], [("a",)]]
+    tagger = make().fit(lists, [["B", "O"], ["B"]])
+    assert [p.tolist() for p in tagger.predict(lists)] == [["B", "O"], ["B"]]
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_predictions_are_the_best_labellings(make):
+    X, y = corpus(1)
+    tagger = make(l2=0.05, tol=0.02).fit(X, y)
+    assert tagger.gap_ <= tagger.tol
+    problem = ChainProblem(
+        np.vstack(X), np.zeros(sum(map(len, X)), int), lengths=list(map(len, X)),
+        num_labels=3,
+    )  # fmt: skip
+    scores = tagger.decision_function(X)
+    for i, found in enumerate(tagger.predict(X)):
+        outputs = labellings(problem, i)
+        of = [phi(problem, i, o) @ tagger.weights_ for o in outputs]
+        best = outputs[int(np.argmax(of))]
+        assert found.tolist() == [tagger.classes_[j] for j in best]
+        moves = sum(tagger.transitions_[a, b] for a, b in pairwise(best))
+        total = sum(row[j] for row, j in zip(scores[i], best, strict=True)) + moves
+        assert total == pytest.approx(max(of))
+    right = [
+        a == b
+        for p, t in zip(tagger.predict(X), y, strict=True)
+        for a, b in zip(p, t, strict=True)
+    ]
+    assert tagger.score(X, y) == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+@pytest.mark.parametrize("solver", ["sgd", "svrg"])
+def test_solvers_of_one_objective_agree(make, solver):
+    X, y = corpus(2)
+    best = make(l2=0.1, tol=1e-6, max_passes=5000).fit(X, y)
+    options = {"rate": 0.05, "evaluate_every": 400}
+    if make is ChainSVM and solver == "svrg":
+        options["mu"] = 0.01
+        options["rate"] = 0.002
+    other = make(l2=0.1, solver=solver, tol=0.0, max_passes=400, solver_options=options)
+    other.fit(X, y)
+    assert best.dual_ - 1e-9 <= other.primal_ <= best.primal_ + 0.02
+
+
+def test_marginals_are_those_of_enumeration():
+    X, y = corpus(3)
+    tagger = ChainCRF().fit(X, y)
+    problem = ChainProblem(
+        np.vstack(X), np.zeros(sum(map(len, X)), int), lengths=list(map(len, X)),
+        num_labels=3,
+    )  # fmt: skip
+    for i, found in enumerate(tagger.predict_marginals(X)):
+        outputs = np.array(labellings(problem, i))
+        scores = np.array([phi(problem, i, o) @ tagger.weights_ for o in outputs])
+        p = np.exp(scores - scores.max())
+        p /= p.sum()
+        truth = [
+            [p[outputs[:, t] == j].sum() for j in range(3)] for t in range(len(X[i]))
+        ]
+        np.testing.assert_allclose(found, truth, atol=1e-12)
+
+
+def test_C_counts_the_sum_and_l2_the_mean():
+    X, y = corpus()
+    one = ChainSVM(C=2.0).fit(X, y)
+    two = ChainSVM(l2=1 / (2.0 * len(X))).fit(X, y)
+    assert one.weights_.tobytes() == two.weights_.tobytes()
+
+
+def test_costs_of_tags_and_of_lengths():
+    X, y = corpus()
+    cost = np.array([[0, 1, 2], [1, 0, 0.5], [4, 1, 0]])
+    tagger = ChainSVM(l2=0.1, cost=cost, normalise_cost=True).fit(X, y)
+    labels = np.searchsorted(tagger.classes_, np.concatenate(y))
+    lengths = np.array(list(map(len, X)))
+    problem = ChainProblem(
+        np.vstack(X), labels, lengths=lengths, cost=cost, cost_scale=1 / lengths
+    )
+    objective = Truth(problem, "hinge").objective(tagger.weights_, 0.1)[0]
+    assert tagger.primal_ == pytest.approx(objective)
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_saved_pickled_and_cloned(make, tmp_path):
+    X, y = corpus()
+    for given, tags in ((X, y), (named(X), [[ord(t) for t in s] for s in y])):
+        tagger = make(C=0.7, random_state=3).fit(given, tags)
+        tagger.save(tmp_path / "tagger.npz")
+        for other in (
+            make.load(tmp_path / "tagger.npz"),
+            pickle.loads(pickle.dumps(tagger)),
+        ):
+            assert other.get_params() == tagger.get_params()
+            assert other.gap_ == tagger.gap_
+            assert other.classes_.dtype == tagger.classes_.dtype
+            for one, two in zip(
+                tagger.predict(given), other.predict(given), strict=True
+            ):
+                np.testing.assert_array_equal(one, two)
+            assert other.score(given, tags) == tagger.score(given, tags)
+            np.testing.assert_array_equal(other.coef_, tagger.coef_)
+    assert [path.name for path in tmp_path.iterdir()] == ["tagger.npz"]
+    assert not hasattr(clone(tagger), "classes_")
+
+
+def test_files_that_are_none(tmp_path):
+    X, y = corpus()
+    path = tmp_path / "tagger.npz"
+    ChainSVM(callback=lambda record: None).fit(X, y).save(path)
+    with pytest.raises(ValueError, match="got one of ChainSVM"):
+        ChainCRF.load(path)
+    np.savez(path, json=np.array([{"kind": "ChainSVM"}], dtype=object))
+    with pytest.raises(ValueError, match="expected a file that ChainSVM"):
+        ChainSVM.load(path)
+    content = json.dumps({"kind": "ChainSVM", "facts": {}}).encode()
+    np.savez(path, json=np.frombuffer(content, dtype=np.uint8))
+    with pytest.raises(ValueError, match="expected a file that"):
+        ChainSVM.load(path)
+    with pytest.raises(FileNotFoundError):
+        ChainSVM.load(tmp_path / "none.npz")
+    with pytest.raises(NotFittedError):
+        ChainSVM().save(path)
+    with pytest.raises(TypeError, match="expected parameters of numbers"):
+        ChainSVM(random_state=np.random.RandomState(0)).fit(X, y).save(path)
+
+
+def interrupt(record):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_ctrl_c_leaves_a_tagger(make):
+    X, y = corpus()
+    tagger = make(callback=interrupt, tol=1e-9).fit(X, y)
+    assert "interrupted" in tagger.status_
+    assert [len(p) for p in tagger.predict(X)] == [len(x) for x in X]
+
+
+def test_a_fit_that_falls_short_warns():
+    X, y = corpus()
+    with pytest.warns(ConvergenceWarning, match="the gap is"):
+        ChainSVM(tol=1e-9, max_passes=1).fit(X, y)
+
+
+X, Y = corpus()
+BAD = [
+    ((X[:-1], Y), ValueError, "as many sequences as X has sentences, 11, got 12"),
+    (([], []), ValueError, "X: expected at least one sentence"),
+    (([X[0], np.zeros((0, 6))], Y[:2]), ValueError, "none in sentence 1"),
+    (([X[0], X[1][:, :4]], Y[:2]), ValueError, r"\(positions, 6\) in sentence 1"),
+    ((X, [Y[0][:-1], *Y[1:]]), ValueError, "tags for sentence 0, one a position"),
+    ((X, [*Y[:-1], "x" * len(Y[-1])]), TypeError, "sequence of tags for sentence 11"),
+    ((X, [["O"] * len(x) for x in X]), ValueError, "at least two classes"),
+    (([*X[:-1], X[-1] * np.nan], Y), ValueError, "NaN or infinity in sentence 11"),
+    ((np.vstack(X), Y), TypeError, "a matrix for each sentence, got ndarray"),
+    ((np.vstack(X), Y, [3]), ValueError, "as many sequences|lengths"),
+    (([["word"]], [["O"]]), TypeError, "the string 'word'"),
+    (([[{"a": None}]], [["O"]]), TypeError, "got None for 'a'"),
+    (([[["a", 3]]], [["O"]]), TypeError, "names of features, got 3"),
+    ((X, [[1.5 for _ in s] for s in Y]), TypeError, "all strings or all integers"),
+]
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+@pytest.mark.parametrize(("arguments", "kind", "message"), BAD)
+def test_bad_input_loses_nothing(make, arguments, kind, message):
+    tagger = make().fit(X, Y)
+    before = {name: id(value) for name, value in vars(tagger).items()}
+    with pytest.raises(kind, match=message):
+        tagger.fit(*arguments)
+    assert {name: id(value) for name, value in vars(tagger).items()} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"C": 0}, "C: expected a positive"),
+        ({"l2": -1}, "l2: expected a positive"),
+        ({"solver": "newton"}, "solver: expected one of"),
+        ({"tol": -1}, "tol: expected a number of at least 0"),
+        ({"solver_options": {"tol": 1}}, r"none that are parameters, got \['tol'\]"),
+    ],
+)
+def test_wrong_parameters(options, message):
+    for make in (*TAGGERS, MulticlassSVM):
+        with pytest.raises(ValueError, match=message):
+            given = ([[0.0], [1.0]], [0, 1]) if make is MulticlassSVM else (X, Y)
+            make(**options).fit(*given)
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_what_was_not_seen_in_fit(make):
+    tagger = make().fit(X, Y)
+    with pytest.raises(
+        ValueError, match=r"seen in fit \(B, I, O\), got 'Z' in sent.* 2"
+    ):
+        tagger.score(X, [*Y[:2], ["Z"] * len(Y[2]), *Y[3:]])
+    with pytest.raises(ValueError, match="expected 6 features, as in fit, got 4"):
+        tagger.predict([x[:, :4] for x in X])
+    with pytest.raises(TypeError, match="expected matrices, as in fit"):
+        tagger.predict(named(X))
+    with pytest.raises(TypeError, match="tokens with named features, as in fit"):
+        make().fit(named(X), Y).predict(X)
+    with pytest.raises(NotFittedError):
+        make().predict(X)
+
+
+def test_multiclass_minimises_its_objective():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(30, 4)), rng.integers(3, size=30)
+    cost = np.array([[0, 1, 5], [1, 0, 1], [0.2, 1, 0]])
+    model = MulticlassSVM(C=0.3, cost=cost, fit_intercept=False, tol=1e-6)
+    model.fit(rows, labels)
+    problem = MulticlassProblem(rows, labels, cost=cost)
+    value = Truth(problem, "hinge").objective(model.coef_.T.ravel(), 1 / 9)[0]
+    assert model.primal_ == pytest.approx(value)
+    assert model.gap_ <= 1e-6
+    before = model.coef_
+    with pytest.raises(ValueError, match="at least two classes"):
+        model.fit(rows[:, :2], np.zeros(30))
+    assert model.coef_ is before
+    assert model.n_features_in_ == 4

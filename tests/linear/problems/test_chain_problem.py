@@ -1,0 +1,205 @@
+"""Problems of chains: hinges and labellings by enumeration, and what is refused."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from smoothsp.linear.problems import ChainProblem, MulticlassProblem
+from tests.truth.linear_chain import (
+    corners,
+    cost,
+    labellings,
+    phi,
+    random_chain,
+    random_rows,
+)
+
+SIZES = [(2, 3), (3, 4), (9, 2), (12, 2), (17, 2), (26, 2), (40, 1)]
+
+
+def costs(rng, S):
+    C = rng.random((S, S))
+    np.fill_diagonal(C, 0)
+    return C
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+@pytest.mark.parametrize("S,longest", SIZES)
+def test_hinges_and_best_labels_are_those_of_the_enumeration(S, longest, boundaries):
+    rng = np.random.default_rng(S)
+    problem = random_chain(
+        S, n=4, S=S, longest=longest, boundaries=boundaries, cost=costs(rng, S),
+        cost_scale=rng.random(4) + 0.1,
+    )  # fmt: skip
+    w = rng.normal(size=problem.num_weights)
+    hinges, labels = problem.hinges(w), problem.decode(w)
+    for i in range(len(problem)):
+        psi, loss, _ = corners(problem, i)
+        np.testing.assert_allclose(hinges[i], (loss - psi @ w).max(), rtol=1e-12)
+        scores = [w @ phi(problem, i, y) for y in labellings(problem, i)]
+        found = labels[problem.offsets[i] : problem.offsets[i + 1]]
+        np.testing.assert_allclose(w @ phi(problem, i, found), max(scores), rtol=1e-12)
+
+
+def test_float32_features_give_float64_scores_of_the_rounded_numbers():
+    rng = np.random.default_rng(0)
+    X = random_rows(rng, 6, 5).astype(np.float32)
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    narrow = ChainProblem(X, labels, lengths=[4, 2])
+    wide = ChainProblem(X.astype(np.float64), labels, lengths=[4, 2])
+    w = rng.normal(size=wide.num_weights)
+    assert narrow.values.dtype == np.float32
+    np.testing.assert_array_equal(narrow.hinges(w), wide.hinges(w))
+
+
+def test_ties_go_to_the_lower_label():
+    problem = ChainProblem(np.ones((5, 1)), [0, 1, 2, 3, 4], lengths=[3, 2])
+    assert not problem.decode(np.zeros(problem.num_weights)).any()
+
+
+def test_at_zero_weights_the_primal_is_the_mean_of_the_largest_costs():
+    problem = random_chain(1, n=5)
+    worst = [max(cost(problem, i, y) for y in labellings(problem, i)) for i in range(5)]
+    zero = np.zeros(problem.num_weights)
+    np.testing.assert_allclose(problem.primal(zero, 0.3), np.mean(worst))
+
+
+def test_classes_are_sentences_of_one_word():
+    rng = np.random.default_rng(3)
+    X, y = random_rows(rng, 7, 4), rng.integers(3, size=7)
+    C = costs(rng, 3)
+    classes = MulticlassProblem(X, y, num_labels=3, cost=C)
+    words = ChainProblem(
+        X, y, lengths=np.ones(7, int), num_labels=3, cost=C, boundaries=False
+    )
+    w = rng.normal(size=classes.num_weights)
+    padded = np.concatenate([w, rng.normal(size=9)])
+    assert classes.num_weights == 12
+    np.testing.assert_array_equal(classes.hinges(w), words.hinges(padded))
+    np.testing.assert_array_equal(classes.decode(w), words.decode(padded))
+    scores = X @ w.reshape(4, 3)
+    truth = (C[y] + scores).max(1) - scores[np.arange(7), y]
+    np.testing.assert_allclose(classes.hinges(w), truth, rtol=1e-12)
+
+
+def test_a_subset_keeps_its_sentences():
+    problem = random_chain(2, n=6, cost_scale=np.arange(1.0, 7))
+    w = np.random.default_rng(0).normal(size=problem.num_weights)
+    for rows in ([4, 1], np.array([False, True, True, False, False, True])):
+        part = problem.subset(rows)
+        np.testing.assert_array_equal(part.hinges(w), problem.hinges(w)[rows])
+    with pytest.raises(ValueError, match="rows: expected at least one sentence"):
+        problem.subset([])
+
+
+def test_weights_are_split_into_views():
+    problem = random_chain(0)
+    w = np.zeros(problem.num_weights)
+    for number, part in enumerate(problem.split(w), 1):
+        part[:] = number
+    sizes = [5 * 3, 3 * 3, 3, 3]
+    np.testing.assert_array_equal(w, np.repeat([1, 2, 3, 4], sizes))
+    np.testing.assert_array_equal(problem.plain_weights(problem.padded_weights(w)), w)
+
+
+def test_sentences_may_be_given_one_by_one():
+    whole = random_chain(5, n=3)
+    X = sparse.csr_matrix((whole.values, whole.indices, whole.indptr))
+    X.resize(len(whole.labels), whole.num_features)
+    cuts = list(zip(whole.offsets[:-1], whole.offsets[1:], strict=True))
+    for form in (sparse.csr_matrix.toarray, sparse.csr_matrix.copy):
+        one_by_one = ChainProblem.from_sentences(
+            [form(X[a:b]) for a, b in cuts],
+            [whole.labels[a:b] for a, b in cuts],
+            num_labels=3,
+        )
+        w = np.random.default_rng(0).normal(size=whole.num_weights)
+        np.testing.assert_array_equal(one_by_one.hinges(w), whole.hinges(w))
+
+
+def unsorted():
+    return sparse.csr_matrix(
+        (np.ones(3), np.array([0, 2, 1]), np.array([0, 1, 3])), shape=(2, 3)
+    )
+
+
+def out_of_range():
+    X = sparse.csr_matrix(np.eye(2))
+    X.indices[1] = 7
+    return X
+
+
+def falling():
+    X = sparse.csr_matrix(np.eye(2))
+    X.indptr[1] = 5
+    return X
+
+
+@pytest.mark.parametrize(
+    "features,message",
+    [
+        (unsorted(), "rise within a row, got 2 before 1 in row 1"),
+        (out_of_range(), "column indices from 0 to 1, got 7 in row 1"),
+        (falling(), "indptr to rise from 0 to the number of entries, 2"),
+        (np.array([[1.0], [np.nan]]), "finite numbers, got nan in row 1, column 0"),
+        (np.ones(2), r"expected \(positions, features\), got shape \(2,\)"),
+        (np.ones((2, 0)), "columns, got 0"),
+    ],
+)
+def test_wrong_features_are_refused(features, message):
+    with pytest.raises(ValueError, match=message):
+        ChainProblem(features, [0, 1], lengths=[2])
+
+
+@pytest.mark.parametrize(
+    "labels,options,message",
+    [
+        ([0, 1, 1], {"lengths": [2, 0, 1]}, "at least one position.*0 in sentence 1"),
+        ([0, 1], {"lengths": [2, 1]}, "one for each of 3 rows of features, got 2"),
+        ([0, 1, 1], {"lengths": [2]}, "cover the 3 rows of features, got 0 to 2"),
+        ([0, 1, 1], {"offsets": [1, 3]}, "cover the 3 rows of features, got 1 to 3"),
+        ([0, 1, 1], {"lengths": []}, "at least one sentence, got none"),
+        ([0, 0, 0], {"lengths": [3]}, "two different labels, got only one"),
+        ([0, 1, 2], {"lengths": [3], "num_labels": 2}, "0 to 1, got 2 at position 2"),
+        ([0, -1, 1], {"lengths": [3]}, "0 to 1, got -1 at position 1"),
+        ([0, 1, 1], {"lengths": [3], "cost": np.ones((3, 3))}, r"\(2, 2\), got \(3"),
+        ([0, 1, 1], {"lengths": [3], "cost": np.ones((2, 2))}, "zeros on the diag"),
+        ([0, 1, 1], {"lengths": [3], "cost": -np.ones((2, 2))}, "at least 0"),
+        ([0, 1, 1], {"lengths": [3], "cost_scale": [0.0]}, "got 0.0 at sentence 0"),
+        ([0, 1, 1], {"lengths": [3], "cost_scale": [1, 1]}, "each of 1 sentences"),
+    ],
+)
+def test_wrong_labels_and_costs_are_refused(labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        ChainProblem(np.eye(3), labels, **options)
+
+
+def test_wrong_kinds_are_refused():
+    with pytest.raises(TypeError, match="labels: expected a flat array of integers"):
+        ChainProblem(np.eye(2), [0.5, 1.0], lengths=[2])
+    with pytest.raises(TypeError, match="expected either offsets or lengths"):
+        ChainProblem(np.eye(2), [0, 1])
+    with pytest.raises(TypeError, match="expected a CSR matrix, got csc"):
+        ChainProblem(sparse.csc_matrix(np.eye(2)), [0, 1], lengths=[2])
+    with pytest.raises(TypeError, match="expected real numbers, got complex"):
+        ChainProblem(1j * np.eye(2), [0, 1], lengths=[2])
+    with pytest.raises(ValueError, match="lam: expected a positive number, got 0"):
+        random_chain().primal(np.zeros(30), 0)
+    with pytest.raises(ValueError, match=r"w: expected \(30,\) weights, got \(4,\)"):
+        random_chain().hinges(np.zeros(4))
+
+
+def test_a_sentence_that_does_not_fit_its_labels_is_named():
+    X = [np.ones((2, 3)), np.ones((3, 3))]
+    with pytest.raises(ValueError, match="3 positions of sentence 1, got 2"):
+        ChainProblem.from_sentences(X, [[0, 1], [0, 1]])
+    with pytest.raises(
+        ValueError, match="as many sentences as label sequences, got 2 and 1"
+    ):
+        ChainProblem.from_sentences(X, [[0, 1]])
+    with pytest.raises(ValueError, match=r"\(positions, 3\) at sentence 1"):
+        ChainProblem.from_sentences([X[0], np.ones((2, 2))], [[0, 1], [0, 1]])
+    with pytest.raises(ValueError, match="at least one sentence, got none"):
+        ChainProblem.from_sentences([], [])
+    with pytest.raises(ValueError, match="0 in sentence 1"):
+        ChainProblem.from_sentences([X[0], np.ones((0, 3))], [[0, 1], []])

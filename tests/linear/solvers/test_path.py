@@ -1,0 +1,321 @@
+"""The regularisation path: proposition 1, its first piece, certificates everywhere."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from smoothsp.linear.problems import ChainProblem, MulticlassProblem
+from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath
+from smoothsp.linear.solvers.path import run
+from smoothsp.linear.solvers.path.between_points import chord, hinge_of, meeting
+from smoothsp.linear.solvers.path.pieces import Manner, Walk
+from tests.truth.frank_wolfe import as_callbacks, columns, optimum
+from tests.truth.linear_chain import random_chain, random_rows
+
+EPS, KAPPA = 0.1, 0.8
+FW = Manner("gap", "fw", False, seed=0, refresh_every=10)
+PAIRWISE = Manner("gap", "pairwise", True, seed=0, refresh_every=10)
+
+
+def random_costs(S):
+    """With one worst label for each."""
+    costs = 0.1 + np.random.default_rng(0).random((S, S))
+    np.fill_diagonal(costs, 0)
+    return costs
+
+
+@pytest.fixture(scope="module")
+def problem():
+    # not separable, so that the hinge stays above eps
+    return random_chain(0, n=9, S=3, d=1, longest=3, cost=random_costs(3))
+
+
+@pytest.fixture(scope="module")
+def separable():
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 4, size=6)
+    labels = rng.integers(3, size=lengths.sum())
+    X = np.eye(3)[labels] + rng.normal(scale=0.1, size=(len(labels), 3))
+    return ChainProblem(X, labels, lengths=lengths, num_labels=3)
+
+
+@pytest.fixture(scope="module")
+def path(problem):
+    return RegularisationPath(eps=EPS, kappa=KAPPA, smallest=1e-3).solve(problem)
+
+
+def truth(problem, lam):
+    """The least value of the objective, from above, and from a point far below tol."""
+    found = BCFW(lam=lam, steps="pairwise", tol=1e-7, max_passes=20_000).solve(problem)
+    assert found.converged
+    return found.dual
+
+
+def excess(problem, path, lam):
+    return problem.primal(path.evaluate(lam), lam) - truth(problem, lam)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize("steps,cache", [("fw", False), ("pairwise", True)])
+def test_weights_are_good_enough_for_every_lambda(problem, kind, steps, cache):
+    given = problem if kind == "compiled" else as_callbacks(problem)
+    found = RegularisationPath(
+        eps=EPS, kappa=KAPPA, smallest=0.05, steps=steps, cache=cache
+    ).solve(given)
+    assert found.ends_at < 0.05 and not found.complete
+    top = 100 * found.points[0].lam
+    lams = np.geomspace(top, found.ends_at * (1 + 1e-12), 40)
+    ends = [p.begins * x for p in found.points[1:] for x in (1 - 1e-12, 1 + 1e-12)]
+    for lam in [*lams, *ends]:
+        assert excess(problem, found, lam) <= EPS + 1e-9
+    # and the bound is used: somewhere the weights are far from the best
+    assert max(excess(problem, found, lam) for lam in lams) > 0.2 * EPS
+
+
+def test_breakpoints_carry_their_certificates(problem, path):
+    assert len(path.points) > 5
+    lams = np.array([p.lam for p in path.points])
+    assert (np.diff(lams) < 0).all() and path.ends_at < lams[-1]
+    for p in path.points:
+        assert 0 <= p.gap <= KAPPA * EPS + 1e-12
+        np.testing.assert_allclose(p.primal, problem.primal(p.w, p.lam), rtol=1e-12)
+    value = optimum(*columns(problem), path.points[-1].lam)[1]
+    last = path.points[-1]
+    assert last.primal - last.gap <= value + 1e-12
+    calls = [p.oracle_calls for p in path.points]
+    assert (np.diff(calls) > 0).all() and path.oracle_calls >= calls[-1]
+
+
+def test_two_breakpoints_prove_what_lies_between(problem, path):
+    for above, below in itertools.pairwise(path.points):
+        assert below.lam <= below.begins <= above.lam
+        for lam in np.geomspace(above.lam, below.lam, 5):
+            bound = chord(above, below, lam)
+            best = BCFW(lam=lam, steps="pairwise", tol=1e-4, max_passes=200)
+            assert bound <= best.solve(problem).primal + 1e-12
+            assert problem.primal(path.evaluate(lam), lam) - bound <= EPS + 1e-12
+        lam, excess = meeting(above, below)
+        assert (lam, excess <= EPS) == (below.begins, True)
+        two = [problem.primal(p.w, lam) for p in (above, below)]
+        # the same, or better from one end to the other
+        if below.lam < lam < above.lam:
+            np.testing.assert_allclose(*two, rtol=1e-10)
+        np.testing.assert_allclose(max(two) - chord(above, below, lam), excess)
+    ends = [chord(path.points[3], path.points[4], path.points[k].lam) for k in (3, 4)]
+    np.testing.assert_allclose(ends, [p.primal - p.gap for p in path.points[3:5]])
+
+
+def test_weights_better_throughout_serve_throughout():
+    def point(lam, w, hinge, gap):
+        w = np.array([w])
+        return PathPoint(lam, w, lam / 2 * w @ w + hinge, gap, 0, 0.0)
+
+    above, worse = point(2.0, 1.0, 1.0, 0.1), point(1.0, 1.5, 1.0, 0.3)
+    # P is 2 and 3.25 at 2, 1.5 and 2.125 at 1
+    assert meeting(above, worse) == (1.0, pytest.approx(0.3))
+    better = point(1.0, 0.5, 1.0, 0.3)
+    assert meeting(above, better) == (2.0, pytest.approx(0.1))
+    lam, bound = meeting(above, point(1.0, 2.0, 0.0, 0.1))
+    # lam / 2 + 1 = 2 lam; the chord goes from 1.9 at 1 to 1.9 at 2
+    assert lam == 1.0 and bound == pytest.approx(0.1)
+
+
+def test_below_the_last_breakpoint_its_weights_go_as_far_as_the_paper_says(path):
+    # rho = (mean hinge - eps) / (mean hinge - gap)
+    last = path.points[-1]
+    hinge = hinge_of(last)
+    assert hinge > EPS
+    rho = (hinge - EPS) / (hinge - last.gap)
+    np.testing.assert_allclose(path.ends_at, rho * last.lam)
+    np.testing.assert_array_equal(path.evaluate(path.ends_at), last.w)
+
+
+def test_a_step_too_far_is_taken_back(problem, monkeypatch):
+    lams = []
+
+    def seen(walk, rho):
+        lams.append(rho)
+        return before(walk, rho)
+
+    before = Walk.scale_weights
+    monkeypatch.setattr(Walk, "scale_weights", seen)
+    monkeypatch.setattr(run, "_STRIDE", 9.0)
+    monkeypatch.setattr(run, "_LONGEST", 9.0)
+    found = RegularisationPath(eps=EPS, kappa=KAPPA, smallest=0.05).solve(problem)
+    assert any(1 < rho < 1e6 for rho in lams)
+    for lam in np.geomspace(2 * found.points[0].lam, 0.05, 40):
+        assert excess(problem, found, lam) <= EPS + 1e-9
+
+
+def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
+    found = RegularisationPath(eps=EPS, kappa=KAPPA).solve(separable)
+    assert found.complete and found.ends_at == 0
+    assert found.status.startswith("complete")
+    hinges = [separable.hinges(p.w).mean() for p in found.points]
+    assert hinges[-1] <= EPS < min(hinges[:-1])
+    for lam in (1e-3, 1e-6, 1e-12):
+        assert separable.primal(found.evaluate(lam), lam) <= EPS + 1e-2 * lam**0.5
+        np.testing.assert_array_equal(found.evaluate(lam), found.points[-1].w)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize("manner", [FW, PAIRWISE])
+def test_the_gap_of_each_example_at_a_smaller_lambda_is_known(problem, kind, manner):
+    given = problem if kind == "compiled" else as_callbacks(problem)
+    walk = Walk(given, 0.3, manner)
+    assert walk.to_gap(0.05, True, lambda: False) <= 0.05
+    w, gaps = walk.engine.w, walk.engine.estimates.copy()
+    delta = walk.expected_hinges()
+    np.testing.assert_allclose(delta, walk.engine.hinges / 9 - gaps, atol=1e-14)
+    walk.mix_with_gold(0.6, delta)
+    told, gap, primal = walk.engine.estimates.copy(), walk.gap, walk.primal
+    np.testing.assert_allclose(told, gaps + 0.4 * delta, atol=1e-15)
+    np.testing.assert_array_equal(walk.engine.w, w)
+    assert walk.lam == pytest.approx(0.18) and walk.exact
+    walk.measure()
+    np.testing.assert_allclose(walk.engine.estimates, told, atol=1e-14)
+    np.testing.assert_allclose(walk.engine.w, w, atol=1e-14)
+    np.testing.assert_allclose([walk.gap, walk.primal], [gap, primal], atol=1e-13)
+    np.testing.assert_allclose(walk.gap, problem.primal(w, 0.18) - walk.engine.dual)
+    # what has been moved is still a dual point of these weights
+    walk.engine.rebuild()
+    np.testing.assert_allclose(walk.engine.w, w, atol=1e-13)
+
+
+def worst_outputs(problem):
+    """psi~, mean cost and lambda^inf times the goal, by enumeration."""
+    psi, loss, owner = columns(problem)
+    worst = [np.flatnonzero(owner == i)[loss[owner == i].argmax()] for i in range(9)]
+    mean = psi[worst].mean(0)
+    theta = [max(-psi[owner == i] @ mean) for i in range(9)]
+    return mean, loss[worst].mean(), mean @ mean + np.mean(theta)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize("steps,cache", [("fw", False), ("pairwise", True)])
+def test_one_dual_point_serves_all_large_lambda(problem, kind, steps, cache):
+    given = problem if kind == "compiled" else as_callbacks(problem)
+    found = RegularisationPath(
+        eps=EPS, kappa=KAPPA, steps=steps, cache=cache, max_points=1
+    ).solve(given)
+    goal = KAPPA * EPS
+    mean, loss, bound = worst_outputs(problem)
+    np.testing.assert_allclose(found.lam_infinity, bound / goal)
+    first = found.points[0]
+    assert first.lam == found.lam_infinity
+    np.testing.assert_allclose(first.w, mean / first.lam, atol=1e-12)
+    psi, cost, owner = columns(problem)
+    for lam in first.lam * np.array([1, 1.5, 10, 1000]):
+        w = found.evaluate(lam)
+        np.testing.assert_allclose(w, mean / lam, atol=1e-12)
+        hinge = np.mean([max(cost[owner == i] - psi[owner == i] @ w) for i in range(9)])
+        # primal less the dual value of the worst outputs
+        gap = lam * w @ w + hinge - loss
+        assert gap <= min(goal, bound / lam) + 1e-12
+
+
+def test_without_certificates_no_pass_is_spent_on_them(problem):
+    # a quarter of the calls of n examples each would be seen
+    path = RegularisationPath(eps=EPS, kappa=0.5, smallest=0.02, certified=False)
+    found = path.solve(problem)
+    assert not found.certified and found.ends_at < 0.02
+    assert int(found.state["measured"][1]) == 1
+    for p in found.points[1:]:
+        assert p.gap <= 0.5 * EPS and np.isnan(p.primal)
+    sure = RegularisationPath(eps=EPS, kappa=0.5, smallest=0.02).solve(problem)
+    assert int(sure.state["measured"][1]) >= len(sure.points)
+    # no guarantee, but no nonsense
+    for lam in np.geomspace(10, 0.02, 15):
+        assert excess(problem, found, lam) <= 2 * EPS
+
+
+@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
+def test_a_resumed_path_is_an_uninterrupted_one(problem, tmp_path, sampling):
+    options = {"eps": EPS, "kappa": KAPPA, "smallest": 0.05, "sampling": sampling}
+    whole = RegularisationPath(**options).solve(problem)
+    part = RegularisationPath(**options, max_points=5).solve(problem)
+    assert len(part.points) == 5 and part.status.startswith("max_points = 5")
+    np.savez(tmp_path / "path.npz", **part.state)
+    with np.load(tmp_path / "path.npz", allow_pickle=False) as state:
+        again = RegularisationPath(**options).solve(problem, resume=dict(state))
+    assert [(p.lam, p.gap) for p in again.points] == [
+        (p.lam, p.gap) for p in whole.points
+    ]
+    np.testing.assert_array_equal(again.points[-1].w, whole.points[-1].w)
+    assert again.oracle_calls == whole.oracle_calls
+    assert again.ends_at == whole.ends_at
+
+
+def test_an_interrupt_keeps_the_breakpoints(problem):
+    def interrupt(point):
+        assert isinstance(point, PathPoint)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        seen.append(point)
+
+    seen = []
+    options = {"eps": EPS, "kappa": KAPPA, "smallest": 0.05}
+    found = RegularisationPath(**options, callback=interrupt).solve(problem)
+    assert len(found.points) == 4 and found.status.startswith("interrupted")
+    assert excess(problem, found, found.ends_at) <= EPS + 1e-9
+    again = RegularisationPath(**options).solve(problem, resume=found.state)
+    whole = RegularisationPath(**options).solve(problem)
+    np.testing.assert_array_equal(again.points[-1].w, whole.points[-1].w)
+
+
+def test_budgets_and_callbacks_stop_with_a_sentence(problem):
+    def status(**options):
+        return RegularisationPath(eps=EPS, **options).solve(problem).status
+
+    assert status(max_passes=1) == "max_passes = 1 passes are used up"
+    assert status(max_seconds=1e-9) == "max_seconds = 1e-09 seconds are used up"
+    assert status(smallest=1e9) == "lambda is below smallest = 1e+09"
+    assert status(callback=lambda point: True) == "stopped by the callback"
+
+
+def test_what_lies_below_the_end_is_refused(problem, path):
+    with pytest.raises(ValueError, match=r"lam: expected at least .* where the path"):
+        path.evaluate(path.ends_at / 2)
+    with pytest.raises(ValueError, match="lam: expected a positive number"):
+        path.evaluate(0)
+
+
+def test_without_features_weights_are_zero():
+    rows = random_rows(np.random.default_rng(0), 4, 3, density=0)
+    problem = MulticlassProblem(rows, [0, 1, 2, 0])
+    found = RegularisationPath().solve(problem)
+    assert found.complete and len(found.points) == 1
+    for lam in (1e-9, 1.0, 1e9):
+        assert not found.evaluate(lam).any()
+
+
+def test_the_bar_shows_lambda_and_the_gap(separable, capsys):
+    RegularisationPath(progress=True).solve(separable)
+    shown = capsys.readouterr().err
+    assert "lambda" in shown and "goal 8.00e-02" in shown
+
+
+@pytest.mark.parametrize(
+    "options,error,message",
+    [
+        ({"eps": 0}, ValueError, "eps: expected a positive number, got 0"),
+        ({"kappa": 1.0}, ValueError, "kappa: expected a number below 1, got 1.0"),
+        ({"smallest": -1}, ValueError, "smallest: expected a positive number"),
+        ({"certified": 1}, TypeError, "certified: expected a bool"),
+        ({"sampling": "x"}, ValueError, "sampling: expected one of"),
+        ({"steps": "x"}, ValueError, "steps: expected one of"),
+        ({"max_points": 0}, ValueError, "max_points: expected at least 1"),
+        ({"max_passes": 0}, ValueError, "max_passes: expected at least 1"),
+        ({"max_seconds": 0}, ValueError, "max_seconds: expected a positive number"),
+        ({"callback": 3}, TypeError, "callback: expected a callable or None"),
+    ],
+)
+def test_wrong_parameters_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        RegularisationPath(**options)
+
+
+def test_a_state_of_another_path_is_refused(problem, path):
+    with pytest.raises(ValueError, match=r"resume: expected a state of eps=0\.2"):
+        RegularisationPath(eps=0.2).solve(problem, resume=path.state)

@@ -1,0 +1,244 @@
+"""What the solvers of the primal share: resuming, seeds, budgets, messages."""
+
+import io
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.problems import MulticlassProblem
+from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
+from tests.truth.linear_chain import random_chain
+
+CHAIN = random_chain(0)
+COSTS = random_chain(1, cost=[[0, 1, 2], [0.5, 0, 1], [3, 1, 0]])
+MULTICLASS = MulticlassProblem(np.eye(3), [0, 1, 2])
+SOLVERS = {
+    "SGD": lambda **options: SGD(lam=0.1, loss="hinge-l2", average_after=2, **options),
+    "SGD last": lambda **options: SGD(lam=0.1, averaging="none", **options),
+    "SVRG": lambda **options: SVRG(lam=0.1, **options),
+    "Casimir": lambda **options: CasimirSVRG(lam=0.1, schedule="adapt", **options),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_resumed_is_uninterrupted(name):
+    problem, make = COSTS, SOLVERS[name]
+    whole = make(max_passes=7, evaluate_every=3).solve(problem)
+    state = make(max_passes=4, evaluate_every=3).solve(problem).state
+    file = io.BytesIO()
+    np.savez(file, **state)
+    file.seek(0)
+    again = make(max_passes=7, evaluate_every=3).solve(
+        problem, resume=dict(np.load(file, allow_pickle=False))
+    )
+    assert whole.w.tobytes() == again.w.tobytes()
+    assert whole.oracle_calls == again.oracle_calls
+    assert [r.primal for r in whole.history] == [r.primal for r in again.history]
+    assert [r.passes for r in whole.history] == [3, 6, 7]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_seed_is_a_run(name):
+    problem, make = CHAIN, SOLVERS[name]
+    one, two, other = (make(max_passes=3, seed=s).solve(problem).w for s in (4, 4, 5))
+    assert one.tobytes() == two.tobytes()
+    assert one.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_ctrl_c_keeps_what_is_reached(name):
+    problem, make = CHAIN, SOLVERS[name]
+
+    def stop(record):
+        if record.passes == 2:
+            raise KeyboardInterrupt
+
+    stopped = make(max_passes=5, evaluate_every=1, callback=stop).solve(problem)
+    assert not stopped.converged
+    assert "interrupted after 2 passes" in stopped.status
+    assert stopped.w.tobytes() == make(max_passes=2).solve(problem).w.tobytes()
+    resumed = make(max_passes=5).solve(problem, resume=stopped.state)
+    assert resumed.w.tobytes() == make(max_passes=5).solve(problem).w.tobytes()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_callbacks_and_budgets_stop(name):
+    problem, make = CHAIN, SOLVERS[name]
+    found = make(callback=lambda record: True, evaluate_every=2).solve(problem)
+    assert (found.passes, found.converged) == (2, False)
+    assert "callback" in found.status
+    assert "max_seconds" in make(max_seconds=1e-9).solve(problem).status
+    warm = make(max_passes=1).solve(problem, start=found)
+    assert warm.w.tobytes() != make(max_passes=1).solve(problem).w.tobytes()
+
+
+def test_lbfgs_stops_as_told():
+    problem = CHAIN
+    assert LBFGS(lam=0.1, tol=0.0, max_passes=5).solve(problem).passes == 5
+    found = LBFGS(lam=0.1, tol=0.0, callback=lambda record: True).solve(problem)
+    assert "callback" in found.status
+
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    found = LBFGS(lam=0.1, callback=interrupt).solve(problem)
+    assert "interrupted" in found.status
+    assert np.isfinite(found.w).all()
+    best = LBFGS(lam=0.1, tol=1e-9).solve(problem)
+    assert best.converged and best.gap <= 1e-9
+    assert LBFGS(lam=0.1, tol=1e-9).solve(problem, start=best).passes == 1
+    assert LBFGS(lam=0.1, tol=0.0).solve(problem).gap < 1e-13
+
+
+def lbfgs(**options):
+    return LBFGS(lam=0.01, loss="hinge-entropy", mu=0.3, memory=3, tol=0.0, **options)
+
+
+def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut():
+    whole = lbfgs(max_passes=40).solve(COSTS)
+    assert len(whole.history) > 20
+    # some line search has more than one step, and is cut
+    taken = np.diff([r.passes for r in whole.history])
+    assert taken.max() > 1
+    for cut in range(1, 20):
+        part = lbfgs(max_passes=cut).solve(COSTS)
+        assert part.passes == cut
+        file = io.BytesIO()
+        np.savez(file, **part.state)
+        file.seek(0)
+        state = dict(np.load(file, allow_pickle=False))
+        again = lbfgs(max_passes=40).solve(COSTS, resume=state)
+        assert whole.w.tobytes() == again.w.tobytes()
+        assert [(r.passes, r.primal, r.gap) for r in whole.history] == [
+            (r.passes, r.primal, r.gap) for r in again.history
+        ]
+    with pytest.raises(ValueError, match="expected a state of LBFGS"):
+        LBFGS(lam=1).solve(COSTS, resume=whole.state)
+    with pytest.raises(ValueError, match="another problem"):
+        lbfgs().solve(MULTICLASS, resume=whole.state)
+    with pytest.raises(ValueError, match="start: expected None"):
+        lbfgs().solve(COSTS, start=whole, resume=whole.state)
+
+
+def test_lbfgs_interrupted_goes_on():
+    def interrupt(record):
+        if len(seen) == 7:
+            raise KeyboardInterrupt
+        seen.append(record)
+
+    seen = []
+    stopped = lbfgs(max_passes=40, callback=interrupt).solve(COSTS)
+    assert "interrupted" in stopped.status and len(stopped.history) == 8
+    assert stopped.primal == pytest.approx(stopped.history[-1].primal)
+    again = lbfgs(max_passes=40).solve(COSTS, resume=stopped.state)
+    whole = lbfgs(max_passes=40).solve(COSTS)
+    assert whole.w.tobytes() == again.w.tobytes()
+    assert len(again.history) == len(whole.history)
+
+
+def test_the_objective_of_lbfgs_falls():
+    primals = [r.primal for r in lbfgs(max_passes=60).solve(COSTS).history[:-1]]
+    assert (np.diff(primals) < 0).all()
+
+
+@pytest.mark.parametrize("lam", [1e-3, 1e-2])
+def test_lbfgs_takes_no_more_passes_than_scipy(lam):
+    problem = random_chain(8, n=40, S=4, d=30, longest=6)
+    surface = Surface(problem, Loss("likelihood"), lam)
+    G, tol = surface.room(), 1e-7
+    seen = []
+
+    def objective(flat):
+        value = surface.gradient(flat, 1.0, G)[0] + lam / 2 * flat @ flat
+        slope = G + lam * flat
+        seen.append(slope @ slope / (2 * lam))
+        return value, slope
+
+    minimize(
+        objective,
+        surface.room(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxcor": 6, "ftol": 0.0, "gtol": 0.0, "maxfun": 500},
+    )
+    theirs = next(k for k, gap in enumerate(seen, start=1) if gap <= tol)
+    ours = LBFGS(lam=lam, tol=tol).solve(problem)
+    assert ours.converged
+    assert ours.passes <= 1.15 * theirs
+
+
+BARS = {
+    "objective alone": (
+        SGD(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
+        "",
+    ),
+    "gap too": (
+        SVRG(lam=0.1, loss="likelihood", max_passes=4, evaluate_every=2, progress=True),
+        "gap",
+    ),
+    "L-BFGS": (LBFGS(lam=0.1, max_passes=4, progress=True), "gap"),
+    "Casimir": (
+        CasimirSVRG(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_the_bar_shows_the_objective_and_a_gap_only_where_one_is_known(name, capsys):
+    solver, gap = BARS[name]
+    found = solver.solve(CHAIN)
+    shown = capsys.readouterr().err
+    assert f"objective {found.history[-1].primal:.5g}" in shown
+    assert "nan" not in shown
+    assert ("gap" in shown) == ("goal" in shown) == bool(gap)
+    if gap:
+        assert f"gap {found.history[-1].gap:.2e}" in shown
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: SGD(lam=0), ValueError, "lam: expected a positive"),
+        (lambda: SGD(lam=1, loss="squared"), ValueError, "loss: expected one of"),
+        (lambda: SGD(lam=1, rate=2), ValueError, "rate: expected at most 1 / lam"),
+        (lambda: SGD(lam=1, decay="fast"), ValueError, "decay: expected one of"),
+        (lambda: SGD(lam=1, averaging="mean"), ValueError, "averaging: expected one"),
+        (lambda: SGD(lam=1, sampling="gap"), ValueError, "sampling: expected one"),
+        (lambda: SGD(lam=1, mu=-1), ValueError, "mu: expected a number of at least 0"),
+        (lambda: SGD(lam=1, k=0), ValueError, "k: expected at least 1"),
+        (lambda: SVRG(lam=1, rate=1), ValueError, "rate: expected less than"),
+        (lambda: CasimirSVRG(lam=1, schedule="x"), ValueError, "schedule: expected"),
+        (lambda: CasimirSVRG(lam=1, warm_start="x"), ValueError, "warm_start: exp"),
+        (lambda: LBFGS(lam=1, loss="hinge"), ValueError, "loss: expected one of"),
+    ],
+)
+def test_wrong_arguments(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_wrong_problems_and_states():
+    problem = CHAIN
+    with pytest.raises(TypeError, match="expected a ChainProblem, Multiclass"):
+        SGD(lam=1).solve(np.eye(3))
+    state = SGD(lam=1, max_passes=1).solve(problem).state
+    with pytest.raises(ValueError, match="expected a state of"):
+        SGD(lam=2, rate=0.1).solve(problem, resume=state)
+    with pytest.raises(ValueError, match="another problem"):
+        SGD(lam=1).solve(MULTICLASS, resume=state)
+    with pytest.raises(ValueError, match=r"less than 1 / \(lam \+ kappa"):
+        CasimirSVRG(lam=1, schedule="adapt", rate=0.6).solve(problem)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [SGD(lam=1e-3, rate=999, decay="constant"), SVRG(lam=1e-3, mu=1e-3, rate=999)],
+)
+def test_weights_that_overflow_are_no_result(solver):
+    problem = random_chain(7, d=3)
+    problem.values *= 1e160
+    with pytest.raises(FloatingPointError, match="overflowed"):
+        solver.solve(problem)

@@ -1,0 +1,272 @@
+"""Solvers of the primal against enumeration and the recurrences of the papers."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.problems import MulticlassProblem
+from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
+from smoothsp.optim.schedules import subgradient_rate
+from tests.truth.chain_losses import Truth, sgd, svrg_epoch
+from tests.truth.linear_chain import random_chain, random_rows
+
+LOSSES = ["hinge", "hinge-l2", "hinge-entropy", "likelihood"]
+SMOOTH = LOSSES[1:]
+UNEVEN = np.array([[0, 1, 2], [0.5, 0, 1], [3, 1, 0]])
+
+
+def multiclass(seed=0, n=7):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    labels[:3] = np.arange(3)
+    return MulticlassProblem(random_rows(rng, n, 4), labels, cost=UNEVEN)
+
+
+PROBLEMS = {
+    "chain": random_chain(0),
+    "costs": random_chain(1, cost=UNEVEN, cost_scale=np.linspace(0.3, 2, 6)),
+    "no boundaries": random_chain(2, boundaries=False),
+    "many labels": random_chain(3, n=3, S=9, longest=2),
+    "multiclass": multiclass(),
+}
+
+
+def random_weights(problem, seed=0, scale=1.0):
+    return scale * np.random.default_rng(seed).normal(size=problem.num_weights)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_losses_and_slopes_are_those_of_enumeration(name, loss, scale):
+    problem = PROBLEMS[name]
+    for mu, k in ((0.01, 2), (1.0, 3), (40.0, 7)):
+        truth = Truth(problem, loss, mu, k)
+        surface = Surface(problem, Loss(loss, mu, k), 0.1)
+        w = random_weights(problem, scale=scale)
+        flat, G = problem.padded_weights(w), surface.room()
+        value, _, _ = surface.gradient(flat, mu, G)
+        expected, slope = truth.mean(w)
+        np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-12 * scale)
+        np.testing.assert_allclose(
+            surface.losses(flat, mu),
+            [truth.one(i, w)[0] for i in range(len(problem))],
+            rtol=1e-10,
+            atol=1e-12 * scale,
+        )
+        # at weights 0 labellings tie, and any of them gives a slope
+        if scale:
+            found = problem.plain_weights(G)
+            np.testing.assert_allclose(found, slope, rtol=1e-8, atol=1e-9)
+        assert not (G.reshape(-1, problem.row_width)[:, problem.num_labels :]).any()
+
+
+def test_sums_out_of_range_are_done_over_in_logarithms():
+    problem = random_chain(4, n=4, longest=6)
+    w = random_weights(problem, 3, 1e3)
+    for mu in (1e-3, 0.1, 1.0):
+        truth = Truth(problem, "hinge-entropy", mu)
+        surface = Surface(problem, Loss("hinge-entropy", mu), 0.1)
+        G = surface.room()
+        value, nodes, _ = surface.gradient(problem.padded_weights(w), mu, G, keep=True)
+        expected, slope = truth.mean(w)
+        assert np.isfinite(nodes).all()
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(problem.plain_weights(G), slope, atol=1e-9)
+
+
+def orders(seed, passes, n, sampling="uniform"):
+    for number in range(passes):
+        stream = np.random.Generator(np.random.PCG64([seed, number]))
+        uniform = sampling == "uniform"
+        yield stream.integers(n, size=n) if uniform else stream.permutation(n)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("decay", ["step", "constant", "inverse-sqrt"])
+@pytest.mark.parametrize("averaging", ["weighted", "uniform", "none"])
+def test_lazy_steps_are_eager_steps(loss, decay, averaging):
+    problem, lam, passes = PROBLEMS["costs"], 0.3, 4
+    n = len(problem)
+    solver = SGD(
+        lam=lam, loss=loss, rate=0.2, decay=decay, period=1.5, averaging=averaging,
+        average_after=1, max_passes=passes, seed=3,
+    )  # fmt: skip
+    found = solver.solve(problem)
+    last, mean = sgd(
+        Truth(problem, loss),
+        lam,
+        orders(3, passes, n, "permutation"),
+        lambda t: 0.2 * subgradient_rate(decay, t, t_0=9),
+        lambda t: (t > n) * (t - n if averaging == "weighted" else 1.0),
+        np.zeros(problem.num_weights),
+    )
+    expected = last if averaging == "none" else mean
+    np.testing.assert_allclose(found.w, expected, atol=1e-11)
+    assert found.primal == pytest.approx(problem_objective(problem, loss, found.w, lam))
+
+
+def problem_objective(problem, loss, w, lam):
+    """Without smoothing."""
+    mu = 1.0 if loss == "likelihood" else 0.0
+    return Truth(problem, loss).objective(w, lam, mu)[0]
+
+
+@pytest.mark.parametrize("lam", [2.0, 0.01])
+def test_pegasos_and_its_weighted_average(lam):
+    problem = PROBLEMS["multiclass"]
+    solver = SGD(lam=lam, decay="pegasos", sampling="uniform", max_passes=5, seed=1)
+    _, mean = sgd(
+        Truth(problem, "hinge"),
+        lam,
+        orders(1, 5, len(problem)),
+        lambda t: 1 / (lam * t),
+        lambda t: t,
+        np.zeros(problem.num_weights),
+    )
+    np.testing.assert_allclose(solver.solve(problem).w, mean, rtol=1e-9, atol=1e-10)
+
+
+def test_scales_that_vanish_are_folded_in():
+    # each step shrinks the weights to a tenth: the scale is folded in every fourth
+    problem, lam = PROBLEMS["chain"], 4.5
+    solver = SGD(
+        lam=lam, rate=0.2, decay="constant", max_passes=20, averaging="uniform"
+    )
+    _, mean = sgd(
+        Truth(problem, "hinge"),
+        lam,
+        orders(0, 20, len(problem), "permutation"),
+        lambda t: 0.2,
+        lambda t: 1.0,
+        np.zeros(problem.num_weights),
+    )
+    np.testing.assert_allclose(solver.solve(problem).w, mean, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("name", ["costs", "no boundaries", "multiclass"])
+def test_svrg_is_the_recurrence(name, loss):
+    problem, lam = PROBLEMS[name], 0.2
+    # not from 0, where labellings tie
+    w = random_weights(problem)
+    found = SVRG(lam=lam, loss=loss, rate=0.1, max_passes=3, seed=5).solve(
+        problem, start=SimpleNamespace(w=w)
+    )
+    for order in orders(5, 3, len(problem)):
+        w = svrg_epoch(Truth(problem, loss), lam, order, 0.1, w, 1.0)
+    np.testing.assert_allclose(found.w, w, atol=1e-11)
+    assert found.oracle_calls == 7 * len(problem)
+
+
+@pytest.mark.parametrize("warm_start", ["prox-center", "extrapolation", "prev-iterate"])
+@pytest.mark.parametrize("schedule", ["const", "adapt"])
+def test_casimir_is_algorithm_4(schedule, warm_start):
+    problem, lam, passes = PROBLEMS["chain"], 0.05, 4
+    n = len(problem)
+    truth = Truth(problem, "hinge-entropy")
+    solver = CasimirSVRG(
+        lam=lam, schedule=schedule, loss="hinge-entropy", smoothness=30.0, rate=0.03,
+        warm_start=warm_start, max_passes=passes, mu=2.0, seed=2,
+    )  # fmt: skip
+    const = schedule == "const"
+    kappa = 30 / n - lam if const else lam
+    rate = 1 / (30 + lam + kappa) if const else 0.03
+    # for constant kappa alpha and beta are too
+    q = lam / (lam + kappa)
+    beta = (1 - math.sqrt(q)) / (1 + math.sqrt(q))
+    w = z = z_before = np.zeros(problem.num_weights)
+    for k, order in enumerate(orders(2, passes, n), start=1):
+        mu = 2.0 if const else 2.0 * (1 - math.sqrt(q) / 2) ** (k / 2)
+        x = {
+            "prox-center": z,
+            "prev-iterate": w,
+            "extrapolation": w + kappa / (kappa + lam) * (z - z_before),
+        }[warm_start]
+        x = svrg_epoch(truth, lam, order, rate, x, mu, kappa, z)
+        w, z, z_before = x, x + beta * (x - w), z
+    np.testing.assert_allclose(solver.solve(problem).w, w, atol=1e-11)
+
+
+def optimum(truth, lam, mu, size):
+    found = minimize(
+        truth.objective, np.zeros(size), args=(lam, mu), jac=True, method="BFGS",
+        options={"gtol": 1e-9, "maxiter": 2000},
+    )  # fmt: skip
+    return found.x, found.fun
+
+
+def hinge_optimum(problem, lam):
+    """From the dual over all labellings, by an outside solver of quadratic programs."""
+    import cvxpy as cp
+
+    truth = Truth(problem, "hinge")
+    w = cp.Variable(problem.num_weights)
+    losses = [cp.max(cost - psi @ w) for psi, cost in truth.corners]
+    value = cp.Problem(
+        cp.Minimize(lam / 2 * cp.sum_squares(w) + sum(losses) / len(losses))
+    ).solve(solver="CLARABEL")
+    return float(value)
+
+
+@pytest.mark.parametrize("schedule", ["const", "adapt"])
+def test_casimir_keeps_below_the_bounds_of_its_corollaries(schedule):
+    problem, lam = random_chain(5, n=4, longest=3), 0.1
+    lowest = hinge_optimum(problem, lam)
+    D = max(math.log(len(cost)) for _, cost in Truth(problem, "hinge").corners)
+    seen = []
+    solver = CasimirSVRG(
+        lam=lam, schedule=schedule, loss="hinge-entropy", mu=0.3, smoothness=60.0,
+        rate=0.01, inner_passes=150, evaluate_every=1, max_passes=12,
+        callback=lambda record: seen.append(record.primal),
+    )  # fmt: skip
+    solver.solve(problem)
+    start = problem.primal(np.zeros(problem.num_weights), lam) - lowest
+    plan = solver.plan(len(problem))
+    bounds = [plan.bound(k, start, 0.0, D) for k in range(1, len(seen) + 1)]
+    assert all(f - lowest <= bound for f, bound in zip(seen, bounds, strict=True))
+    assert all(f >= lowest - 1e-7 for f in seen)
+    # what the smoothing leaves: corollary 17 with no term of the start
+    rest = plan.bound(10**6, start, 0.0, D) if schedule == "const" else 0.05
+    assert seen[-1] - lowest <= rest
+
+
+@pytest.mark.parametrize("loss", SMOOTH[1:])
+@pytest.mark.parametrize("name", ["costs", "multiclass"])
+def test_smooth_solvers_reach_the_optimum(name, loss):
+    problem, lam = PROBLEMS[name], 0.1
+    truth = Truth(problem, loss)
+    w, lowest = optimum(truth, lam, 1.0, problem.num_weights)
+    found = LBFGS(lam=lam, loss=loss, tol=1e-10).solve(problem)
+    assert found.converged
+    assert found.gap <= 1e-10
+    assert found.dual - 1e-9 <= lowest <= found.primal + 1e-9
+    np.testing.assert_allclose(found.w, w, atol=1e-4)
+    slow = SVRG(lam=lam, loss=loss, rate=0.05, max_passes=900).solve(problem)
+    np.testing.assert_allclose(slow.w, w, atol=1e-4)
+
+
+def test_the_gap_of_the_likelihood_is_never_too_small():
+    problem, lam = PROBLEMS["chain"], 0.05
+    _, lowest = optimum(Truth(problem, "likelihood"), lam, 1.0, problem.num_weights)
+    for solver in (
+        SGD(lam=lam, loss="likelihood", evaluate_every=1),
+        SVRG(lam=lam, loss="likelihood", rate=0.1, evaluate_every=1),
+        LBFGS(lam=lam),
+    ):
+        history = solver.solve(problem).history
+        assert len(history) > 3
+        for record in history:
+            assert record.primal - lowest <= record.gap + 1e-9
+            assert record.gap == pytest.approx(record.primal - record.dual, abs=1e-9)
+
+
+def test_sgd_approaches_the_optimum_of_the_hinge():
+    problem, lam = random_chain(6, n=4, longest=3), 0.2
+    found = SGD(lam=lam, decay="pegasos", max_passes=3000, evaluate_every=3000)
+    lowest = hinge_optimum(problem, lam)
+    assert lowest - 1e-7 <= found.solve(problem).primal <= lowest + 2e-3
