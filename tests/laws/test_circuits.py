@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
-from tests.truth.cases import KINDS, draw
+from tests.truth.circuits.cases import KINDS, draw
 from tests.truth.losses import smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -27,6 +27,62 @@ def test_the_decoded_value_is_the_maximum_and_the_output_attains_it(kind, seed):
         scores = case.scores(b)
         assert_close(value[b], scores.max(), **CLOSE)
         assert_close(scores[case.index(b, y[b])], scores.max(), **CLOSE)
+
+
+@every_seed
+@every_kind
+def test_topk_is_the_sorted_enumeration(kind, seed):
+    case = draw(kind, seed)
+    for k in (1, 4, 70):
+        values, ys, valid = case.structure().decode_topk(k)
+        fewer = case.structure().decode_topk(max(k - 1, 1))
+        for short, long in zip(fewer, (values, ys, valid), strict=True):
+            assert_close(short, long[:, : short.shape[1]], rtol=0, atol=0)
+        assert (values[:, 1:] <= values[:, :-1]).all()
+        for b in range(len(case)):
+            scores = case.scores(b)
+            ranked = scores.sort(descending=True).values
+            n = min(k, int((scores > -math.inf).sum()))
+            assert valid[b].tolist() == [i < n for i in range(k)]
+            assert_close(values[b, :n], ranked[:n], **CLOSE)
+            places = [case.index(b, y) for y in ys[b, :n]]
+            assert len(set(places)) == n
+            assert_close(scores[places], values[b, :n], **CLOSE)
+            assert (ys[b, n:] == -1).all()
+            assert (values[b, n:] == -math.inf).all()
+
+
+@every_kind
+def test_gradients_of_the_k_best_mark_their_parts(kind):
+    ours, truth = draw(kind, 3).leaves(), draw(kind, 3).leaves()
+    values, ys, valid = ours.structure().decode_topk(3)
+    values.masked_fill(~valid, 0).sum().backward()
+    for b in range(len(truth)):
+        total = sum(truth.score(b, y) for y in ys[b][valid[b]])
+        if total.requires_grad:
+            total.backward()
+    for name, x in truth.potentials.items():
+        assert_close(ours.potentials[name].grad, x.grad, **CLOSE)
+
+
+@every_kind
+def test_draws_are_outputs_of_the_right_frequency(kind):
+    case = draw(kind, 0, forbid=True)
+    n = 4000
+    draws = case.structure().sample(n, torch.Generator().manual_seed(2))
+    again = case.structure().sample(n, torch.Generator().manual_seed(2))
+    assert_close(draws, again, rtol=0, atol=0)
+    for b in range(len(case)):
+        found, counts = draws[b].unique(dim=0, return_counts=True)
+        places = [case.index(b, y) for y in found]
+        chances = case.scores(b).softmax(0)
+        expected = n * chances
+        seen = torch.zeros_like(expected)
+        seen[places] = counts.double()
+        assert (seen[chances == 0] == 0).all()
+        # four standard deviations of a binomial count, and one
+        slack = 4 * (expected * (1 - chances)).sqrt() + 1
+        assert ((seen - expected).abs() <= slack).all()
 
 
 @every_seed
@@ -174,6 +230,8 @@ def answers(built):
     value, y = built.decode()
     return {
         "value": value,
+        "y": y,
+        "values": built.decode_topk(4)[0],
         "score": built.score(y),
         "log_partition": built.log_partition(),
         "marginals": built.marginals(),
@@ -251,8 +309,9 @@ def test_a_row_without_an_output_is_refused(kind):
 def test_minus_infinity_never_makes_nan(kind, seed):
     case = draw(kind, seed, forbid=True).leaves()
     built = case.structure()
-    for answer in answers(built).values():
-        assert answer.isfinite().all()
+    for name, answer in answers(built).items():
+        assert answer.isfinite().all() or name == "values"
+        assert not answer.isnan().any()
     (built.log_partition() + built.decode()[0] + built.entropy()).sum().backward()
     for x in case.potentials.values():
         assert x.grad.isfinite().all()
@@ -264,6 +323,8 @@ def test_half_the_precision_is_close(kind):
         case = draw(kind, seed)
         precise = answers(case.map(lambda x: x.float().double()).structure())
         for name, x in answers(case.map(lambda x: x.float()).structure()).items():
+            if name == "y":
+                continue
             assert x.dtype == torch.float32
             tolerance = {"rtol": 1e-6, "atol": 2e-5 if name == "marginals" else 1e-4}
             assert_close(x.double(), precise[name], **tolerance)
@@ -289,9 +350,9 @@ def test_scaling_scales_and_restricting_restricts(kind):
     assert_close(found.log_partition(), expected.log_partition(), rtol=0, atol=0)
 
 
-SMOOTHINGS = [None, Entropy(0.3), Entropy(5.0)]
-if hasattr(draw(KINDS[0], 0).structure(), "decode_topk"):
-    SMOOTHINGS += [L2(mu, k) for mu in (0.3, 5.0) for k in (1, 2, 4, "exact")]
+SMOOTHINGS = [None, Entropy(0.3), Entropy(5.0)] + [
+    L2(mu, k) for mu in (0.3, 5.0) for k in (1, 2, 4, "exact")
+]
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS, ids=str)

@@ -13,7 +13,11 @@ from torch import Tensor
 from smoothsp._kernels.circuits import Rows
 from smoothsp._kernels.circuits.cpu import best as best_cpu
 from smoothsp._kernels.circuits.cpu import faults
+from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
+from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
+from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
+from smoothsp._kernels.circuits.cpu.numbers import furthest
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.rooms import room
@@ -21,6 +25,10 @@ from smoothsp.oracles._circuits.topology import Topology
 
 # Steps of the innermost loop that one product of a vector of rows costs.
 SUM_STEPS, MAX_STEPS = 12, 2
+# Steps that one leaf of an output costs to find.
+TRACE_STEPS = 30
+# Lanes of a vector of float64.
+WIDE = 8
 
 
 class Asked:
@@ -55,10 +63,44 @@ def best(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
     """Highest scores ``[B]`` in float64, and the labels ``[B, N]`` of an output."""
     if not _on_cpu(own):
         return _best_by_levels(own, shared, asked)
-    if not _wants_gradient(own, shared):
-        return _best_in_lanes(own, shared, asked)[:2]
-    value, labels, _ = _Best.apply(own, shared, asked)
-    return value, labels
+    values, labels = _chosen(own, shared, asked, None)
+    return values.squeeze(1), labels.squeeze(1)
+
+
+def k_best(own: Tensor, shared: Tensor, asked: Asked, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest scores ``[B, k]`` in float64, labels ``[B, k, N]``; on the CPU.
+
+    -inf and -1 where there are fewer outputs.
+    """
+    found = _chosen(own.cpu(), shared.cpu(), asked, k)
+    return found[0].to(own.device), found[1].to(own.device)
+
+
+def samples(own: Tensor, shared: Tensor, asked: Asked, seeds: Tensor) -> Tensor:
+    """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``; on the CPU."""
+    B, n = seeds.shape
+    arrays = _array(own.cpu().double()), _array(shared.cpu().double())
+    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64)
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 2, np.float64)
+        rows = (first, last, asked.edges, asked.rows, *arrays)
+        samples_cpu.samples(*rows, _array(seeds.cpu()), scratch, labels.numpy())
+
+    work = _work(asked, B, WIDE, SUM_STEPS) + n * B * asked.topology.most * TRACE_STEPS
+    run_rows(piece, B, work, together=WIDE)
+    return labels.to(own.device)
+
+
+def entropy(own: Tensor, shared: Tensor, asked: Asked) -> Tensor:
+    """Entropy ``[B]`` of the outputs in float64; differentiable once."""
+    if _on_cpu(own):
+        value: Tensor = _Entropy.apply(own, shared, asked)
+        return value
+    wanted = _wants_gradient(own, shared)
+    leaves = _leaves(own, shared)
+    value, chances = _sums_by_levels(leaves, asked, wanted)
+    return (value - (chances * _finite(leaves)).sum(1)).clamp(min=0)
 
 
 def _sums(
@@ -108,28 +150,125 @@ class _Sums(torch.autograd.Function):
         return moved[:, :P], moved[:, P:].sum(0), None
 
 
+class _Entropy(torch.autograd.Function):
+    """``log Z - <marginals, scores>``, of which the gradient is ``-Cov scores``."""
+
+    @staticmethod
+    def forward(own: Tensor, shared: Tensor, asked: Asked) -> Tensor:
+        leaves = _finite(_leaves(own, shared))
+        value, means, _ = _tangent(own, shared, asked, leaves, False)
+        return (value - means).clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        own, shared, ctx.asked = inputs
+        ctx.save_for_backward(own, shared)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        own, shared = ctx.saved_tensors
+        leaves = _finite(_leaves(own, shared))
+        moved = (
+            covariance(own, shared, ctx.asked, leaves) * -grad.to(own.dtype)[:, None]
+        )
+        P = own.shape[1]
+        return moved[:, :P], moved[:, P:].sum(0), None
+
+
+def _finite(leaves: Tensor) -> Tensor:
+    """Scores, 0 where they are infinite or stand in the padding of NaN."""
+    return torch.where(leaves.abs() < torch.inf, leaves, 0)
+
+
 def covariance(own: Tensor, shared: Tensor, asked: Asked, along: Tensor) -> Tensor:
-    """How the marginals ``[B, P + Q]`` move along a direction of the leaves."""
+    """How the marginals ``[B, P + Q]`` move along such a direction of the leaves."""
+    found: Tensor = _Covariance.apply(own, shared, asked, along)
+    return found
+
+
+class _Covariance(torch.autograd.Function):
+    """Linear and symmetric in the direction; not differentiable in the scores."""
+
+    @staticmethod
+    def forward(own: Tensor, shared: Tensor, asked: Asked, along: Tensor) -> Tensor:
+        if not _on_cpu(own):
+            return _covariance_by_levels(_leaves(own, shared), asked, along)
+        return _tangent(own, shared, asked, along, True)[2]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        own, shared, ctx.asked, _ = inputs
+        ctx.save_for_backward(own, shared)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if any(ctx.needs_input_grad[:2]):
+            raise NotImplementedError(
+                "circuits: third derivatives of the log-partition are not available; "
+                "detach what needs no gradient, or differentiate twice at most"
+            )
+        own, shared = ctx.saved_tensors
+        return None, None, None, covariance(own, shared, ctx.asked, grad)
+
+
+def _covariance_by_levels(leaves: Tensor, asked: Asked, along: Tensor) -> Tensor:
     with torch.enable_grad():
-        leaves = _leaves(own, shared).detach().double().requires_grad_()
-        value = levels.log_partition(leaves, asked.topology, asked.roots)
-        (slope,) = torch.autograd.grad(value.sum(), leaves, create_graph=True)
-        (moved,) = torch.autograd.grad((slope * along.double()).sum(), leaves)
-    return moved.to(own.dtype)
+        free = leaves.detach().double().requires_grad_()
+        value = levels.log_partition(free, asked.topology, asked.roots)
+        (slope,) = torch.autograd.grad(value.sum(), free, create_graph=True)
+        (moved,) = torch.autograd.grad((slope * along.double()).sum(), free)
+    return moved.to(along.dtype)
 
 
-class _Best(torch.autograd.Function):
+def _tangent(
+    own: Tensor, shared: Tensor, asked: Asked, along: Tensor, outwards: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition and mean of ``along`` ``[B]``, and covariances ``[B, P + Q]``."""
+    B = len(own)
+    arrays = [_array(x.double()) for x in (own, shared, along)]
+    value, means, far = np.empty(B), np.empty(B), np.empty(B, np.bool_)
+    moved = np.empty((B, asked.topology.leaves if outwards else 0))
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 5, np.float64)
+        rows = (first, last, asked.edges, asked.rows, *arrays, scratch)
+        tangent_cpu.tangent(*rows, outwards, value, far, means, moved)
+
+    run_rows(piece, B, 3 * _work(asked, B, WIDE, SUM_STEPS), together=WIDE)
+    found = [torch.from_numpy(x) for x in (value, means, moved)]
+    rows = _truly_far(own.double(), shared.double(), asked, far)
+    if len(rows):
+        some, leaves = asked.select(rows), _leaves(own[rows], shared).detach().double()
+        found[0][rows], chances = _sums_by_levels(leaves, some, False)
+        found[1][rows] = (chances * along[rows]).sum(1)
+        if outwards:
+            found[2][rows] = _covariance_by_levels(leaves, some, along[rows].double())
+    return found[0], found[1], found[2].to(own.dtype)
+
+
+def _chosen(
+    own: Tensor, shared: Tensor, asked: Asked, k: int | None
+) -> tuple[Tensor, Tensor]:
+    """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best."""
+    if not _wants_gradient(own, shared):
+        return _choose(own, shared, asked, k)[:2]
+    values, labels, _ = _Chosen.apply(own, shared, asked, k)
+    return values, labels
+
+
+class _Chosen(torch.autograd.Function):
     """A maximum: its gradient counts the leaves of a maximiser (Danskin)."""
 
     @staticmethod
     def forward(
-        own: Tensor, shared: Tensor, asked: Asked
+        own: Tensor, shared: Tensor, asked: Asked, k: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return _best_in_lanes(own, shared, asked)
+        return _choose(own, shared, asked, k)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        own, shared, _ = inputs
+        own, shared, _, _ = inputs
         _, labels, parts = output
         ctx.mark_non_differentiable(labels, parts)
         ctx.save_for_backward(parts)
@@ -140,14 +279,14 @@ class _Best(torch.autograd.Function):
         (parts,) = ctx.saved_tensors
         P, Q = ctx.sizes
         counted = count(grads[0].to(ctx.dtype), parts, P + Q)
-        return counted[:, :P], counted[:, P:].sum(0), None
+        return counted[:, :P], counted[:, P:].sum(0), None, None
 
 
 def count(weights: Tensor, parts: Tensor, leaves: int) -> Tensor:
-    """``[B, leaves]``: weights ``[B]`` added up over the parts ``[B, U]``, -1 none."""
+    """Weights ``[B, K]`` added up over the leaves of parts ``[B, K, U]``, -1 none."""
     total = weights.new_zeros(len(parts), leaves + 1)
-    spread = weights[:, None].expand(parts.shape)
-    return total.scatter_add(1, parts.long() + 1, spread)[:, 1:]
+    spread = weights[..., None].expand(parts.shape).flatten(1)
+    return total.scatter_add(1, parts.flatten(1).long() + 1, spread)[:, 1:]
 
 
 def _array(tensor: Tensor) -> Any:
@@ -195,18 +334,10 @@ def _redo_far(
     chances: Any,
 ) -> None:
     """Answer again for rows whose scores are too large, unless nothing reads these."""
-    rows = np.flatnonzero(far)
-    some = asked.select(torch.from_numpy(rows))
-    read = np.empty((len(rows), asked.topology.leaves), np.bool_)
-    faults.reading(asked.edges, some.rows.roots, read)
-    leaves = torch.cat([own[rows], shared.expand(len(rows), -1)], 1).detach()
-    large = leaves.masked_fill(~torch.from_numpy(read), 0)
-    large = large.masked_fill(large == -torch.inf, 0).abs().amax(1).double()
-    limit = 2.0**20 if own.dtype == torch.float32 else 2.0**48
-    truly = (large * asked.topology.most > limit).numpy()
-    if not truly.any():
+    rows = _truly_far(own, shared, asked, far)
+    if not len(rows):
         return
-    rows, some = rows[truly], asked.select(torch.from_numpy(rows[truly]))
+    some = asked.select(rows)
     if own.dtype == torch.float32:
         found = _sums_in_lanes(own[rows].double(), shared.double(), some, outwards)
     else:
@@ -214,6 +345,19 @@ def _redo_far(
     value[rows] = found[0].numpy()
     if outwards:
         chances[rows] = found[1].numpy()
+
+
+def _truly_far(own: Tensor, shared: Tensor, asked: Asked, far: Any) -> Tensor:
+    """Of the rows ``far[B]`` those that read what is too large for float exponents."""
+    rows = torch.from_numpy(np.flatnonzero(far))
+    if not len(rows):
+        return rows
+    read = torch.empty((len(rows), asked.topology.leaves), dtype=torch.bool)
+    faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
+    leaves = _leaves(own[rows], shared).detach()
+    size = _finite(leaves).masked_fill(~read, 0).abs().amax(1)
+    reach = size.double() * asked.topology.most
+    return rows[reach > furthest(64 // own.element_size())]
 
 
 def _leaves(own: Tensor, shared: Tensor) -> Tensor:
@@ -230,23 +374,33 @@ def _sums_by_levels(leaves: Tensor, asked: Asked, graph: bool) -> tuple[Tensor, 
     return value.double() if graph else value.detach().double(), chances
 
 
-def _best_in_lanes(
-    own: Tensor, shared: Tensor, asked: Asked
+def _choose(
+    own: Tensor, shared: Tensor, asked: Asked, k: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, labels and parts ``[B, U]``."""
-    B, N = len(own), asked.topology.labels
+    """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]``.
+
+    The k best in float64, so that they are sorted when they are rounded.
+    """
+    B, K, N, U = len(own), k or 1, asked.topology.labels, asked.topology.most
+    if k is not None:
+        own, shared = own.double(), shared.double()
     arrays = _array(own), _array(shared)
-    value, labels = np.empty(B), np.empty((B, N), np.int64)
-    parts = np.empty((B, asked.topology.most), np.int32)
+    values = torch.empty((B, K), dtype=torch.float64)
+    labels = torch.empty((B, K, N), dtype=torch.int64)
+    parts = torch.empty((B, K, U), dtype=torch.int32)
+    out = values.numpy(), labels.numpy(), parts.numpy()
+    if k is None:
+        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 1, arrays[0].dtype)
+        scratch = room(asked.edges, 1 if k is None else 2, arrays[0].dtype)
         rows = (first, last, asked.edges, asked.rows, *arrays, scratch)
-        best_cpu.best(*rows, value, labels, parts)
+        (best_cpu.best if k is None else k_best_cpu.k_best)(*rows, *out)
 
     lanes = 64 // own.element_size()
-    run_rows(piece, B, _work(asked, B, lanes, MAX_STEPS), together=lanes)
-    return tuple(torch.from_numpy(x) for x in (value, labels, parts))  # type: ignore[return-value]
+    work = _work(asked, B, lanes, MAX_STEPS) + K * B * U * TRACE_STEPS
+    run_rows(piece, B, work, together=lanes)
+    return values, labels, parts
 
 
 def _best_by_levels(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import questions
@@ -250,6 +250,44 @@ class CircuitStructure:
         value, labels = questions.best(*self._parts(), self._asked)
         return value.to(self._main.dtype), self._outputs(labels[:, None]).squeeze(1)
 
+    def decode_topk(
+        self, k: int
+    ) -> tuple[
+        Float[Tensor, "batch k"], Int[Tensor, "batch k ..."], Bool[Tensor, "batch k"]
+    ]:
+        """The k highest scores and their outputs, sorted and distinct.
+
+        Returns
+        -------
+        values
+            ``(batch, k)``, best first; -inf where fewer than k outputs exist.
+        ys
+            ``(batch, k, *shape)`` int64, -1 where nothing is labelled.
+        valid
+            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+
+        Notes
+        -----
+        In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
+        """
+        k = checks.positive_int("k", k)
+        values, labels = questions.k_best(*self._parts(), self._asked, k)
+        valid = values > -torch.inf
+        ys = self._outputs(labels)
+        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        return values.to(self._main.dtype), torch.where(some, ys, -1), valid
+
+    def sample(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "batch n ..."]:
+        """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is."""
+        n = checks.positive_int("n", n)
+        own, shared = (x.detach() for x in self._parts())
+        seeds = torch.randint(
+            2**63 - 1, (len(own), n), generator=generator, device=own.device
+        )
+        return self._outputs(questions.samples(own, shared, self._asked, seeds))
+
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
@@ -313,12 +351,7 @@ class CircuitStructure:
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        own, shared = self._parts()
-        total, chances = questions.marginals(own, shared, self._asked)
-        scores = torch.cat([own, shared.expand(len(own), -1)], 1)
-        used = torch.where((scores > -torch.inf) & (scores < torch.inf), scores, 0)
-        expected = (chances.double() * used.double()).sum(1)
-        return (total - expected).clamp(min=0).to(own.dtype)
+        return questions.entropy(*self._parts(), self._asked).to(self._main.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""

@@ -5,10 +5,11 @@ from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def best(first, last, circuit, rows, own, shared, room, value, labels, parts):
     """Fill value[B], labels[B, N] and parts[B, U] of the rows ``order[first:last]``.
 

@@ -1,13 +1,14 @@
 """What is possible, and what is read: bits, 64 rows to a word."""
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
+
+from smoothsp._kernels.compilation import kernel
 
 WORD = 64
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def extremes(values, found):
     """Count into found[2] the values that are -inf, and those that are NaN or +inf."""
     forbidden = wrong = 0
@@ -17,7 +18,7 @@ def extremes(values, found):
     found[0], found[1] = forbidden, wrong
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def possible(circuit, roots, allowed, answer):
     """Fill answer[B]: whether allowed[B, P + Q] leaves can make the root of the row."""
     B, leaves = allowed.shape
@@ -47,7 +48,7 @@ def possible(circuit, roots, allowed, answer):
             answer[begin + lane] = words[roots[begin + lane]] & bit != 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def reading(circuit, roots, answer):
     """Fill answer[B, P + Q]: whether the root of the row may use the leaf at all."""
     B, leaves = answer.shape

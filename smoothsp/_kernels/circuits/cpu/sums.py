@@ -16,11 +16,12 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
     put_number,
 )
+from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def sums(
     first, last, circuit, rows, own, shared, room, outwards, value, far, marginals
 ):

@@ -1,9 +1,9 @@
 """What makes a circuit: products as runs, and what each item needs."""
 
-from numba import njit
+from smoothsp._kernels.compilation import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def compress(left, right, counts, runs):
     """Fill counts[H] and runs[., 5] with the products of left[H, E] and right[H, E].
 
@@ -29,9 +29,14 @@ def compress(left, right, counts, runs):
             else:
                 if count > 0:
                     if found < len(runs):
+                        if count == 1:
+                            step_a = step_b = 0
+                        if step_a == 0:
+                            # what stays is right: the sums know how to keep it
+                            a, step_a, b, step_b = b, step_b, a, step_a
                         runs[found, 0] = count
-                        runs[found, 1], runs[found, 2] = a, step_a if count > 1 else 0
-                        runs[found, 3], runs[found, 4] = b, step_b if count > 1 else 0
+                        runs[found, 1], runs[found, 2] = a, step_a
+                        runs[found, 3], runs[found, 4] = b, step_b
                     found += 1
                 count, a, b = 1, p, q
             last_a, last_b = p, q
@@ -39,7 +44,7 @@ def compress(left, right, counts, runs):
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def measure(leaves, heads, starts, runs, place, since, uses, levels):
     """Fill what each item needs: see ``Edges``; ``levels`` counts definitions above."""
     place[:] = -1

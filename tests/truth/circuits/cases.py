@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-import tests.truth
+import tests.truth.circuits
 
 Potentials = dict[str, Tensor]
 
@@ -116,7 +116,7 @@ class Case:
 
 KINDS = tuple(
     module.name
-    for module in pkgutil.iter_modules(tests.truth.__path__)
+    for module in pkgutil.iter_modules(tests.truth.circuits.__path__)
     if module.name != "cases"
 )
 SPREADS = ("normal", "ties", "large")
@@ -125,7 +125,7 @@ SPREADS = ("normal", "ties", "large")
 def draw(kind: str, seed: int, forbid: bool | None = None) -> Case:
     """A case of a structure: some with ties, large scores, forbidden parts."""
     generator = torch.Generator().manual_seed(seed)
-    case = importlib.import_module(f"tests.truth.{kind}").case(generator)
+    case = importlib.import_module(f"tests.truth.circuits.{kind}").case(generator)
     spread = SPREADS[seed % 3]
 
     def values(x: Tensor) -> Tensor:

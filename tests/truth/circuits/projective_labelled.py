@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from smoothsp.oracles import ProjectiveDependencies
-from tests.truth.cases import Case
-from tests.truth.projective import trees
+from tests.truth.circuits.cases import Case
+from tests.truth.circuits.projective import trees
 
 
 def case(generator):

@@ -1,6 +1,6 @@
 """Projective dependency trees with one word at the root."""
 
-from tests.truth import projective
+from tests.truth.circuits import projective
 
 
 def case(generator):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
-from tests.truth.cases import Case, strings
+from tests.truth.circuits.cases import Case, strings
 
 
 def build(T, S):

@@ -3,7 +3,7 @@
 import torch
 
 from smoothsp.oracles import ProjectiveDependencies
-from tests.truth.cases import Case, strings
+from tests.truth.circuits.cases import Case, strings
 
 
 def is_tree(heads):

@@ -1,0 +1,210 @@
+"""The k best outputs of each row, lazily.
+
+Every output is the best one but for some deviations: items, in the order in which a
+trace visits them, of which another product is taken. The successors of an output
+deviate once more, after its last deviation, or take the next product there: so each
+output has one predecessor, which is no worse. A short list holds the best successors of
+what was found so far. The items on a trace are scanned once a row.
+
+Source: Huang and Chiang, "Better k-best Parsing" (2005), section 4.4, is lazy item by
+item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shortest
+Paths" (1998), section 2.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.circuits.cpu.best import maxima, read
+from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
+from smoothsp._kernels.compilation import kernel
+
+# What is noted of an item, in one line of the cache: the row that noted it, its best
+# product, and the second with its number among the products.
+ROW, BEST_A, BEST_B, NEXT_A, NEXT_B, NUMBER = range(6)
+# How far the second is below the best: the fourth float64 of the line.
+LOSS = 3
+NOTES = 16
+# A candidate, then an output: from which output it deviates, at which step of the
+# trace, to which product of which number.
+FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
+
+
+@kernel
+def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts):
+    """Fill values[B, K], labels[B, K, N] and parts[B, K, U] for ``order[first:last]``.
+
+    Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
+    ``room`` is scratch, ``[2, size]`` of float64.
+    """
+    L = 64 // room.itemsize
+    K = values.shape[1]
+    one = one_of(room)
+    x = room[0]
+    losses = room[1].reshape(-1, NOTES // 2)
+    notes = room[1].view(np.int32).reshape(-1, NOTES)
+    stack = np.empty(circuit.depth + 2, np.int64)
+    found, scores = np.empty((K, 5), np.int32), np.empty(K, np.float64)
+    waiting, offers = np.empty((K, 5), np.int32), np.empty(K, np.float64)
+    chain = np.empty(K, np.int64)
+    for item in range(circuit.items):
+        notes[item, ROW] = -1
+    for begin in range(first, last, L):
+        lanes = rows.order[begin : min(begin + L, last)]
+        low, high = bounds(circuit, rows.roots, lanes)
+        gather(own, shared, lanes, x, L)
+        maxima(x, circuit, low, high, one, L)
+        for lane in range(len(lanes)):
+            row = lanes[lane]
+            at = (rows.roots[row], row, lane, L)
+            offers[0] = x[at[0] * L + lane]
+            waiting[0, FROM] = waiting[0, STEP] = -1
+            count = 1 if offers[0] > -np.inf else 0
+            for k in range(K):
+                parts[row, k] = -1
+                labels[row, k] = -1
+                values[row, k] = -np.inf
+                if count == 0:
+                    continue
+                scores[k] = offers[0]
+                for f in range(5):
+                    found[k, f] = waiting[0, f]
+                count -= 1
+                for c in range(count):
+                    offers[c] = offers[c + 1]
+                    for f in range(5):
+                        waiting[c, f] = waiting[c + 1, f]
+                count = _follow(
+                    x, at, circuit, k, K, found, scores, chain, stack, notes, losses,
+                    waiting, offers, count, parts[row, k],
+                )  # fmt: skip
+                score = read(own[row], shared, circuit, parts[row, k], labels[row, k])
+                # other sums than those of the trace: sorted to the last bit anyway
+                values[row, k] = min(score, values[row, k - 1]) if k else score
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _follow(
+    x, at, circuit, k, K, found, scores, chain, stack, notes, losses, waiting, offers,
+    count, parts,
+):  # fmt: skip
+    """Trace output k: its parts, and its successors among the candidates.
+
+    Returns how many candidates there are.
+    """
+    root, row, lane, L = at
+    leaves = circuit.own + circuit.shared
+    steps, o = 0, k
+    while o > 0:
+        chain[steps] = o
+        steps += 1
+        o = found[o, FROM]
+    most = K - k - 1
+    last = found[k, STEP]
+    stack[0] = root
+    top, used, step = 1, 0, -1
+    while top > 0:
+        top -= 1
+        item = stack[top]
+        if item <= leaves:
+            if item > 0:
+                parts[used] = item - 1
+                used += 1
+            continue
+        step += 1
+        if steps > 0 and found[chain[steps - 1], STEP] == step:
+            steps -= 1
+            o = chain[steps]
+            a, b = np.intp(found[o, TO_A]), np.intp(found[o, TO_B])
+            if o == k and most > 0:
+                # another product there, in the place of this one
+                loss = x[item * L + lane] - (x[a * L + lane] + x[b * L + lane])
+                number = found[k, TO_NUMBER]
+                p, q, number, more = _after(x, lane, L, item, circuit, loss, number)
+                if number >= 0:
+                    offer = (found[k, FROM], step, p, q, number)
+                    score = scores[k] + loss - more
+                    count = _insert(offer, score, waiting, offers, count, most)
+        else:
+            if notes[item, ROW] != row:
+                _note(x, lane, L, row, item, circuit, notes, losses)
+            a, b = np.intp(notes[item, BEST_A]), np.intp(notes[item, BEST_B])
+            number = notes[item, NUMBER]
+            if step > last and number >= 0 and most > 0:
+                score = scores[k] - losses[item, LOSS]
+                if count < most or score > offers[count - 1]:
+                    p, q = notes[item, NEXT_A], notes[item, NEXT_B]
+                    offer = (k, step, np.intp(p), np.intp(q), np.intp(number))
+                    count = _insert(offer, score, waiting, offers, count, most)
+        stack[top], stack[top + 1] = b, a
+        top += 2
+    return count
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _note(x, lane, L, row, item, circuit, notes, losses):
+    """Note the best product of an item, and the second; the first of equal ones."""
+    runs, starts = circuit.runs, circuit.starts
+    h = circuit.place[item]
+    most = more = -np.inf
+    best_a = best_b = next_a = next_b = 0
+    best_number = next_number = -1
+    number = 0
+    for r in range(starts[h], starts[h + 1]):
+        a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+        for _ in range(runs[r, 0]):
+            v = x[a * L + lane] + x[b * L + lane]
+            if v > more:
+                if v > most:
+                    more, next_number = most, best_number
+                    next_a, next_b = best_a, best_b
+                    most, best_number, best_a, best_b = v, number, a, b
+                else:
+                    more, next_number, next_a, next_b = v, number, a, b
+            number += 1
+            a += runs[r, 2]
+            b += runs[r, 4]
+    notes[item, ROW] = row
+    notes[item, BEST_A], notes[item, BEST_B] = best_a, best_b
+    notes[item, NEXT_A], notes[item, NEXT_B] = next_a, next_b
+    notes[item, NUMBER] = next_number
+    losses[item, LOSS] = most - more
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _after(x, lane, L, item, circuit, loss, number):
+    """The product that follows one in order of loss, then number; -1 if none does."""
+    runs, starts = circuit.runs, circuit.starts
+    h = circuit.place[item]
+    whole = x[item * L + lane]
+    best_a = best_b = np.intp(0)
+    best, best_number = np.inf, np.intp(-1)
+    n = np.intp(0)
+    for r in range(starts[h], starts[h + 1]):
+        a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+        for _ in range(runs[r, 0]):
+            v = whole - (x[a * L + lane] + x[b * L + lane])
+            if v < best and (v > loss or (v == loss and n > number)):
+                best, best_number, best_a, best_b = v, n, a, b
+            n += 1
+            a += runs[r, 2]
+            b += runs[r, 4]
+    return best_a, best_b, best_number, best
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _insert(offer, score, waiting, offers, count, most):
+    """A candidate into the list, sorted, after its equals; at most so many are kept."""
+    if count == most:
+        if score <= offers[count - 1]:
+            return count
+        count -= 1
+    c = count
+    while c > 0 and offers[c - 1] < score:
+        offers[c] = offers[c - 1]
+        for f in range(5):
+            waiting[c, f] = waiting[c - 1, f]
+        c -= 1
+    offers[c] = score
+    waiting[c, FROM], waiting[c, STEP], waiting[c, TO_A] = offer[0], offer[1], offer[2]
+    waiting[c, TO_B], waiting[c, TO_NUMBER] = offer[3], offer[4]
+    return count + 1

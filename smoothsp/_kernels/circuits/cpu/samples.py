@@ -1,0 +1,88 @@
+"""Independent draws of outputs, each with its own stream of random numbers."""
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
+from smoothsp._kernels.circuits.cpu.numbers import enter
+from smoothsp._kernels.circuits.cpu.sums import inside
+from smoothsp._kernels.compilation import kernel
+
+
+@kernel
+def samples(first, last, circuit, rows, own, shared, seeds, room, labels):
+    """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
+
+    -1 where nothing is labelled. ``room`` is scratch, ``[2, size]`` of float64.
+    """
+    L = 64 // room.itemsize
+    one = one_of(room)
+    m, e = room[0], room[1]
+    leaves = circuit.own + circuit.shared
+    stack = np.empty(circuit.depth + 2, np.int64)
+    for begin in range(first, last, L):
+        lanes = rows.order[begin : min(begin + L, last)]
+        low, high = bounds(circuit, rows.roots, lanes)
+        gather(own, shared, lanes, m, L)
+        enter(m, e, 1 + leaves, one, L)
+        inside(m, e, circuit, low, high, one, L)
+        for lane in range(len(lanes)):
+            row = lanes[lane]
+            for i in range(labels.shape[1]):
+                said = labels[row, i]
+                said[:] = -1
+                state = np.uint64(seeds[row, i])
+                top = 1 if m[rows.roots[row] * L + lane] > 0 else 0
+                stack[0] = rows.roots[row]
+                while top > 0:
+                    top -= 1
+                    item = stack[top]
+                    if item > leaves:
+                        state += np.uint64(0x9E3779B97F4A7C15)
+                        chance = _uniform(state)
+                        a, b = _draw(m, e, lane, L, item, circuit, chance)
+                        stack[top], stack[top + 1] = b, a
+                        top += 2
+                    elif circuit.positions[item] >= 0:
+                        said[circuit.positions[item]] = circuit.values[item]
+
+
+@register_jitable
+def _uniform(state):
+    """A number in [0, 1) from the state of a generator that adds a constant a step.
+
+    Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"
+    (2014), figure 17.
+    """
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _draw(m, e, lane, L, item, circuit, chance):
+    """A product of an item, by its share of the item's sum."""
+    runs, starts = circuit.runs, circuit.starts
+    h = circuit.place[item]
+    first = starts[h]
+    a, b = np.intp(runs[first, 1]), np.intp(runs[first, 3])
+    if starts[h + 1] - first == 1 and runs[first, 0] == 1:
+        return a, b
+    left = chance * m[item * L + lane]
+    top = e[item * L + lane]
+    best_a = best_b = np.intp(0)
+    for r in range(first, starts[h + 1]):
+        a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+        for _ in range(runs[r, 0]):
+            p, q = a * L + lane, b * L + lane
+            share = m[p] * m[q]
+            if share > 0:
+                # rounding may leave a crumb: then the last that is possible
+                best_a, best_b = a, b
+                left -= share * 2.0 ** (e[p] + e[q] - top)
+                if left < 0:
+                    return a, b
+            a += runs[r, 2]
+            b += runs[r, 4]
+    return best_a, best_b

@@ -1,0 +1,123 @@
+"""How sums over all outputs move along a direction of the leaves: second derivatives.
+
+Along a direction d, the mean of an item moves with the covariance of its parts: one
+sweep inwards and one outwards give ``Cov(parts, d)``, which is the Hessian of the
+log-partition times d.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of, scatter
+from smoothsp._kernels.circuits.cpu.numbers import (
+    LN2,
+    constant,
+    enter,
+    faintest,
+    furthest,
+    power2,
+)
+from smoothsp._kernels.circuits.cpu.sums import inside
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
+from smoothsp._kernels.vectors.simd_compare import differ
+
+
+@kernel
+def tangent(
+    first, last, circuit, rows, own, shared, along, room, outwards, value, far, means,
+    moved,
+):  # fmt: skip
+    """Fill value[B], far[B] as ``sums`` does, and means[B]: of ``along`` over outputs.
+
+    Then, if ``outwards``, moved[B, P + Q]: how the marginals move along[B, P + Q], 0 of
+    each. ``room`` is scratch, ``[5, size]`` of float64.
+    """
+    L = 64 // room.itemsize
+    one = one_of(room)
+    m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
+    leaves = 1 + circuit.own + circuit.shared
+    none = np.empty(0)
+    for begin in range(first, last, L):
+        lanes = rows.order[begin : min(begin + L, last)]
+        low, high = bounds(circuit, rows.roots, lanes)
+        gather(own, shared, lanes, m, L)
+        gather(along, none, lanes, d, L)
+        store(span(mu), 0, enter(m, e, leaves, one, L))
+        for lane in range(len(lanes)):
+            row = lanes[lane]
+            most = max(circuit.uses[rows.roots[row]], 1)
+            far[row] = mu[lane] * most > furthest(L)
+        inside(m, e, circuit, low, high, one, L)
+        _means(m, e, d, circuit, low, high, one, L)
+        if outwards:
+            mu[: circuit.items * L] = 0
+            to[: circuit.items * L] = 0
+        for lane in range(len(lanes)):
+            row = lanes[lane]
+            at = rows.roots[row] * L + lane
+            value[row] = math.log(m[at]) + e[at] * LN2 if m[at] > 0 else -np.inf
+            means[row] = d[at]
+            if outwards and m[at] > 0:
+                mu[at] = 1
+        if outwards:
+            _moves(m, e, d, mu, to, circuit, low, high, one, L)
+            scatter(to, lanes, L, moved)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _means(m, e, d, circuit, low, high, one, L):
+    """The mean direction of each item: over its products, by their shares of it."""
+    m, e, d = span(m), span(e), span(d)
+    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+    zero = one - one
+    for h in range(low, high):
+        out = np.intp(heads[h]) * L
+        total, top, mean = load(m, out), load(e, out), zero
+        share = where_below(zero, total, one / larger(total, one), zero)
+        for r in range(starts[h], starts[h + 1]):
+            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            for _ in range(runs[r, 0]):
+                k = load(e, a) + load(e, b) - top
+                q = load(m, a) * load(m, b) * share * power2(k)
+                mean = fma(q, load(d, a) + load(d, b), mean)
+                a += step_a
+                b += step_b
+        store(d, out, mean)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _moves(m, e, d, mu, to, circuit, low, high, one, L):
+    """Marginals, and how they move: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
+
+    q is a product's share of its item, d' the direction along it, d the item's mean.
+    """
+    m, e, d, mu, to = span(m), span(e), span(d), span(mu), span(to)
+    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+    zero = one - one
+    faint = constant(one, faintest(L))
+    for h in range(high - 1, low - 1, -1):
+        out = np.intp(heads[h]) * L
+        g, move = load(mu, out), load(to, out)
+        if not differ(g, zero):
+            continue
+        total, top, mean = load(m, out), load(e, out), load(d, out)
+        share = where_below(faint, g, one / larger(total, one), zero)
+        for r in range(starts[h], starts[h + 1]):
+            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            for _ in range(runs[r, 0]):
+                k = load(e, a) + load(e, b) - top
+                q = load(m, a) * load(m, b) * share * power2(k)
+                p = q * g
+                v = fma(q, move, p * (load(d, a) + load(d, b) - mean))
+                # an item may be both factors: read after the write
+                store(mu, a, load(mu, a) + p)
+                store(to, a, load(to, a) + v)
+                store(mu, b, load(mu, b) + p)
+                store(to, b, load(to, b) + v)
+                a += step_a
+                b += step_b
