@@ -1,6 +1,8 @@
 """Values and gradients that closures compute, alone and averaged over a data set."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,24 +26,83 @@ def evaluate(optimizer: str, closure: Closure, params: Sequence[Tensor]) -> Any:
     return loss
 
 
+def _no_gradient(optimizer: str, params: Sequence[Tensor]) -> RuntimeError:
+    return RuntimeError(
+        f"{optimizer}: expected a closure that calls backward() on its loss, got one "
+        f"that leaves none of {len(params)} parameters a gradient; call loss.backward()"
+        " before returning the loss, and zero_grad() only before it"
+    )
+
+
+def require_gradient(optimizer: str, params: Sequence[Tensor], loss: Any) -> None:
+    """Refuse a step without a gradient, unless its loss has none of the parameters."""
+    if any(p.grad is not None for p in params):
+        return
+    attached = isinstance(loss, Tensor) and loss.grad_fn is not None
+    if not attached or reaches(loss, params):
+        raise _no_gradient(optimizer, params)
+
+
+def warn_if_different(optimizer: str, before: Any, loss: Any) -> None:
+    """Warn of a closure with two values at the same parameters."""
+    values = []
+    for value in (before, loss):
+        if isinstance(value, Tensor) and value.numel() != 1:
+            return
+        if not isinstance(value, Tensor | int | float):
+            return
+        values.append(float(value))
+    first, second = values
+    if abs(first - second) > 1e-3 * (abs(first) + abs(second)) + 1e-6:
+        warnings.warn(
+            f"{optimizer}: expected a closure with one value at one place, got "
+            f"{first:g} and {second:g} at the snapshot; random numbers of NumPy, of "
+            "Python and of generators of your own are not replayed: draw them before "
+            "the step, not in its closure",
+            stacklevel=2,
+        )
+
+
+def reaches(loss: Any, params: Sequence[Tensor]) -> bool:
+    """Whether a loss was computed from one of the parameters."""
+    if not isinstance(loss, Tensor) or loss.grad_fn is None:
+        return False
+    wanted = {id(p) for p in params}
+    open_, seen = [loss.grad_fn], {loss.grad_fn}
+    while open_:
+        node = open_.pop()
+        if id(getattr(node, "variable", None)) in wanted:
+            return True
+        following = {found for found, _ in node.next_functions if found is not None}
+        open_ += following - seen
+        seen |= following
+    return False
+
+
 def full_gradient(
     optimizer: str,
     closure: Closure,
     params: Sequence[Tensor],
     batches: Iterable[Any] | None,
     size: Size,
+    around: Callable[[bool], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[float, list[Tensor | None], float, int]:
     """Mean loss and gradient over all examples of all processes.
 
-    Returns the loss, the gradient of each parameter or None where no batch gave one,
-    and how many examples and batches this process went over.
+    Each evaluation is inside of ``around(is it the first one?)``. Returns the loss, the
+    gradient of each parameter or None where no batch gave one, and how many examples
+    and batches this process went over.
     """
     device = params[0].device
     sums: list[Tensor | None] = [None] * len(params)
     loss = torch.zeros((), dtype=torch.float64, device=device)
     examples, terms = 0.0, 0
     for call, weight in _terms(closure, batches, size):
-        loss += weight * _loss(optimizer, evaluate(optimizer, call, params)).to(device)
+        with around(not terms):
+            value = evaluate(optimizer, call, params)
+        loss += weight * _loss(optimizer, value).to(device)
+        if all(p.grad is None for p in params) and reaches(value, params):
+            raise _no_gradient(optimizer, params)
         examples, terms = examples + weight, terms + 1
         for place, p in enumerate(params):
             if p.grad is None:
@@ -58,10 +119,11 @@ def full_gradient(
     total = _total(optimizer, examples, device)
     _ranks.sum_over_ranks(loss)
     here = [found is not None for found in sums]
+    anywhere = _ranks.present_anywhere(here, device)
+    if not any(anywhere):
+        raise _no_gradient(optimizer, params)
     means: list[Tensor | None] = []
-    for p, found, seen in zip(
-        params, sums, _ranks.present_anywhere(here, device), strict=True
-    ):
+    for p, found, seen in zip(params, sums, anywhere, strict=True):
         if seen and found is None:
             wide = torch.promote_types(p.dtype, torch.float32)
             found = torch.zeros_like(p, dtype=wide)

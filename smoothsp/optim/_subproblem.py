@@ -11,7 +11,13 @@ from torch.optim import Optimizer
 
 from smoothsp.optim import _ranks
 from smoothsp.optim._batches import Size, draw
-from smoothsp.optim._evaluation import Closure, evaluate, full_gradient, norm
+from smoothsp.optim._evaluation import (
+    Closure,
+    evaluate,
+    full_gradient,
+    norm,
+    require_gradient,
+)
 from smoothsp.optim.linearised import Linearised
 from smoothsp.optim.svrg import SVRG
 
@@ -89,6 +95,7 @@ class Subproblem:
 
         def averaged() -> float:
             loss = evaluate(self.name, lambda: self.closure(batch), self.variables)
+            require_gradient(self.name, self.variables, loss)
             _ranks.average_gradients(self.variables)
             if not isinstance(inner, SVRG):
                 self.calls["iterate"] = self.calls.get("iterate", 0) + examples

@@ -107,6 +107,11 @@ class Linearised(nn.Module):
         self.exact = False
         self._reverse_only = False
 
+    @property
+    def network(self) -> nn.Module:
+        """The module itself."""
+        return self._model[0]
+
     @torch.no_grad()
     def restart(self, start: list[Tensor] | None = None) -> None:
         """Set ``u = u_0``, the point without displacement; zero if None."""
@@ -126,7 +131,7 @@ class Linearised(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs of the module, to first order in ``u - u_0``."""
-        model = self._model[0]
+        model = self.network
         if not self.exact:
             return self._linear(model, args, kwargs)
         with torch.no_grad():

@@ -26,7 +26,7 @@ from torch.optim.optimizer import ParamsT
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._bound_mu import BoundMu, starting_mu
-from smoothsp.optim._evaluation import Closure, full_loss, norm
+from smoothsp.optim._evaluation import Closure, full_loss, norm, reaches
 from smoothsp.optim._subproblem import Subproblem, centred_groups, numbered
 from smoothsp.optim.casimir import CasimirSVRG
 from smoothsp.optim.linearised import Linearised
@@ -239,12 +239,11 @@ class ProxLinear(BoundMu):
         objective = closure if objective is None else objective
         k, mu = self.progress["outer"] + 1, self.mu
         before, terms = self._objective(objective, batches, size)
-        saved = [p.clone() for p in linear.origin]
 
         subproblem = Subproblem(
             self._name,
             centred_groups(linear, self.param_groups),
-            closure,
+            self._of_the_model(closure),
             batches,
             size,
             self.generator,
@@ -255,6 +254,9 @@ class ProxLinear(BoundMu):
             self.oracle_calls[kind] += examples
 
         displacement = linear.displacement()
+        # running statistics go with a candidate that is taken back
+        moving = [*linear.origin, *linear.network.buffers()]
+        saved = [(one, one.clone()) for one in moving]
         accepted = False
         try:
             for p, moved in zip(linear.origin, displacement, strict=True):
@@ -264,8 +266,8 @@ class ProxLinear(BoundMu):
             accepted = candidate <= before or self.accept == "always"
         finally:
             if not accepted:
-                for p, old in zip(linear.origin, saved, strict=True):
-                    p.copy_(old)
+                for one, old in saved:
+                    one.copy_(old)
         self.progress.update(
             outer=k,
             objective=candidate if accepted else before,
@@ -278,6 +280,23 @@ class ProxLinear(BoundMu):
         )
         self._pass_mu_on()
         return float(self.progress["objective"])
+
+    def _of_the_model(self, closure: Closure) -> Closure:
+        """The closure, unless its loss is that of the network itself."""
+        linear = self.model
+
+        def checked(batch: Any) -> Any:
+            loss = closure(batch)
+            if all(u.grad is None for u in linear.variables):
+                if reaches(loss, linear.origin):
+                    raise RuntimeError(
+                        f"closure: {self._name} expected the loss of optimizer.model, "
+                        "got that of the network itself, which trains nothing; call "
+                        "optimizer.model where it calls the network"
+                    )
+            return loss
+
+        return checked
 
     def _solver(
         self, subproblem: Subproblem, smoothness: float | None, terms: int

@@ -11,7 +11,8 @@ for one mini-batch B after the other. It ends at the mean of its iterates.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,15 @@ from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, draw, num_examples, require_repeatable
-from smoothsp.optim._evaluation import Closure, RandomState, evaluate, full_gradient
+from smoothsp.optim._evaluation import (
+    Closure,
+    RandomState,
+    evaluate,
+    full_gradient,
+    require_gradient,
+    warn_if_different,
+)
+from smoothsp.optim._inspection import Buffers, gradients_of_the_loss
 from smoothsp.optim._resumable import Resumable
 
 
@@ -111,6 +120,9 @@ class SVRG(Resumable):
         generator: torch.Generator | None = None,
     ) -> None:
         self.averaging = averaging
+        self._buffers = Buffers()
+        # what a trainer that calls step(closure) cannot say; see smoothsp.lightning
+        self._of_batch: dict[str, Any] = {}
         super().__init__(
             params,
             {"lr": lr, "weight_decay": weight_decay},
@@ -159,7 +171,7 @@ class SVRG(Resumable):
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
         loss, gradients, examples, _ = full_gradient(
-            self._name, closure, params, batches, size
+            self._name, closure, params, batches, size, self._aside
         )
         self.oracle_calls["full"] += examples
         if not math.isfinite(loss):
@@ -184,7 +196,11 @@ class SVRG(Resumable):
 
     @torch.no_grad()
     def step(
-        self, closure: Callable[[], Any] | None = None, num_examples: float = 1
+        self,
+        closure: Callable[[], Any] | None = None,
+        num_examples: float | None = None,
+        *,
+        at_snapshot: Callable[[], Any] | None = None,
     ) -> Any:
         """Make one step on a mini-batch.
 
@@ -193,7 +209,11 @@ class SVRG(Resumable):
         closure
             Called twice, at the snapshot and at the parameters.
         num_examples
-            Examples behind the closure, for ``oracle_calls``.
+            Examples behind the closure, for ``oracle_calls``. None: 1.
+        at_snapshot
+            Called at the snapshot instead: a closure of the same loss, without what
+            should happen once, as counting and logging do. Its gradients are averaged
+            over the processes here, whatever computes them.
 
         Returns
         -------
@@ -210,6 +230,9 @@ class SVRG(Resumable):
                 f"{self._name}: expected snapshot(closure, batches) before the first "
                 "step of an epoch, to take the full gradient"
             )
+        at_snapshot = at_snapshot or self._of_batch.get("at_snapshot")
+        if num_examples is None:
+            num_examples = self._of_batch.get("num_examples", 1)
         params = [p for group in self.param_groups for p in group["params"]]
         active = [p for group in self.param_groups for p in self._active(group)]
         kept = [self.state[p] for p in active]
@@ -218,13 +241,19 @@ class SVRG(Resumable):
         random = RandomState(active)
         try:
             _copy(active, [one["snapshot"] for one in kept])
-            evaluate(self._name, closure, params)
+            with self._aside(look=False):
+                before = self._evaluate(at_snapshot or closure, params)
+            if at_snapshot is not None:
+                _ranks.average_gradients(params)
             _add_gradients(v, active, -1)
         finally:
             _copy(active, here)
         random.restore()
-        loss = evaluate(self._name, closure, params)
+        loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
+        if not self.progress["step"]:
+            # the parameters are still those of the snapshot
+            warn_if_different(self._name, before, loss)
         self.oracle_calls["snapshot"] += num_examples
         self.oracle_calls["iterate"] += num_examples
         self.progress["step"] += 1
@@ -232,6 +261,20 @@ class SVRG(Resumable):
         for group in self.param_groups:
             self._move(group, directions)
         return loss
+
+    def _evaluate(self, closure: Callable[[], Any], params: list[Tensor]) -> Any:
+        looked_at = not self.progress["step"]
+        with gradients_of_the_loss(self._name) if looked_at else nullcontext():
+            loss = evaluate(self._name, closure, params)
+        require_gradient(self._name, params, loss)
+        return loss
+
+    @contextmanager
+    def _aside(self, look: bool) -> Iterator[None]:
+        """Evaluate where the parameters will not be: leave no trace in the modules."""
+        scaler = gradients_of_the_loss(self._name) if look else nullcontext()
+        with scaler, self._buffers.held(look):
+            yield
 
     def _move(self, group: dict[str, Any], directions: dict[Tensor, Tensor]) -> None:
         params = self._active(group)
@@ -241,10 +284,14 @@ class SVRG(Resumable):
         if group["weight_decay"]:
             torch._foreach_add_(v, params, alpha=group["weight_decay"])
         self._pull(v, params)
-        torch._foreach_add_(params, v, alpha=-group["lr"])
+        torch._foreach_add_(params, v, alpha=-self._rate(group))
         if self.averaging:
             averages = [self.state[p]["average"] for p in params]
             torch._foreach_lerp_(averages, params, 1 / self.progress["step"])
+
+    def _rate(self, group: dict[str, Any]) -> float:
+        """Step size of a group."""
+        return float(group["lr"])
 
     def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
         """Add the gradient of further regularisers: none."""

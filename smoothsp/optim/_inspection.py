@@ -1,0 +1,154 @@
+"""What a closure does besides computing: changes buffers, scales losses, reads mu.
+
+None of it shows in its loss and its gradients, so it is looked at while it happens, in
+one evaluation of each epoch.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
+
+
+class Buffers:
+    """Buffers that a closure changes, such as the running statistics of BatchNorm.
+
+    ``held()`` evaluates as if it had not: statistics come from the iterates alone.
+    """
+
+    def __init__(self) -> None:
+        self._changing: list[tuple[nn.Module, str]] | None = None
+
+    def __reduce__(self) -> tuple[type["Buffers"], tuple[()]]:
+        # modules are looked for anew where they are unpickled or copied
+        return Buffers, ()
+
+    @contextmanager
+    def held(self, look: bool) -> Iterator[None]:
+        """Put the buffers back afterwards; ``look``: find out which ones change."""
+        kept: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
+
+        def keep(module: nn.Module, _: Any) -> None:
+            for name, buffer in module.named_buffers(recurse=False):
+                if (module, name) not in kept and not is_lazy(buffer):
+                    kept[module, name] = buffer, buffer.detach().clone()
+
+        with ExitStack() as stack:
+            if look or self._changing is None:
+                self._changing = None
+                # compiled code has no hooks, and warns of them
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+                stack.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", ".*global hooks on modules")
+                stack.callback(register_module_forward_pre_hook(keep).remove)
+            else:
+                for module, name in self._changing:
+                    buffer = getattr(module, name)
+                    kept[module, name] = buffer, buffer.detach().clone()
+            try:
+                yield
+            finally:
+                changed = [
+                    place
+                    for place, (buffer, copy) in kept.items()
+                    if _restore(*place, buffer, copy)
+                ]
+        if self._changing is None:
+            self._changing = changed
+
+
+@torch.no_grad()
+def _restore(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool:
+    """Whether there was something to restore."""
+    replaced = getattr(module, name) is not buffer
+    if replaced:
+        setattr(module, name, buffer)
+    # native kernels change statistics without a new version of the tensor
+    same = torch.equal(buffer, copy)
+    if not same:
+        buffer.copy_(copy)
+    return replaced or not same
+
+
+@contextmanager
+def gradients_of_the_loss(optimizer: str) -> Iterator[None]:
+    """Refuse gradients that a ``GradScaler`` scaled and the closure did not unscale."""
+    scaling: dict[int, GradScaler] = {}
+    originals: list[tuple[type, str, Callable[..., Any]]] = []
+
+    def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if name == "scale" and scaler.is_enabled():
+                scaling[id(scaler)] = scaler
+            elif name == "unscale_":
+                scaling.pop(id(scaler), None)
+            return original(scaler, *args, **kwargs)
+
+        return call
+
+    # torch has no hook for it
+    for kind in (GradScaler, *_subclasses(GradScaler)):
+        for name in ("scale", "unscale_"):
+            if name in vars(kind):
+                originals.append((kind, name, vars(kind)[name]))
+    for kind, name, original in originals:
+        setattr(kind, name, watched(name, original))
+    try:
+        yield
+    finally:
+        for kind, name, original in originals:
+            setattr(kind, name, original)
+    for scaler in scaling.values():
+        raise RuntimeError(
+            f"{optimizer}: expected a closure that leaves gradients of the loss, got "
+            f"gradients that a GradScaler scaled by {scaler.get_scale():g}; call "
+            "loss.backward() without it (bfloat16 needs no scaler), or after backward()"
+            " scaler.unscale_(optimizer) and scaler.update()"
+        )
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    one: type
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+@contextmanager
+def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
+    """Refuse a closure that never asks the smoothing for its ``mu``.
+
+    The smoothing is of a class that tells, until it has told.
+    """
+    kind = type(smoothing)
+
+    class Telling(kind):  # type: ignore[misc, valid-type]
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            if name == "mu":
+                object.__setattr__(self, "__class__", kind)
+            return value
+
+    try:
+        object.__setattr__(smoothing, "__class__", Telling)
+    except TypeError:
+        # of a class that cannot be told apart
+        yield
+        return
+    try:
+        yield
+        unread = type(smoothing) is Telling
+    finally:
+        object.__setattr__(smoothing, "__class__", kind)
+    if unread:
+        raise ValueError(
+            f"smoothing: {optimizer} expected the object that the loss is smoothed by, "
+            f"as StructuralHinge(...).smoothing, got {smoothing} whose mu the closure "
+            "never reads"
+        )
