@@ -1,10 +1,12 @@
 """The strength of the smoothing, and the object of the loss that follows it."""
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from torch.optim.optimizer import StateDict
 
 from smoothsp.optim import _checks
+from smoothsp.optim._inspection import mu_is_read
 from smoothsp.optim._resumable import Resumable
 
 
@@ -58,6 +60,10 @@ class BoundMu(Resumable):
     def _pass_mu_on(self) -> None:
         if self.smoothing is not None and self.mu:
             self.smoothing.mu = self.mu
+
+    def _watch(self) -> AbstractContextManager[None]:
+        """Whether a closure follows the mu that it is given."""
+        return mu_is_read(self._name, self.smoothing if self.mu else None)
 
     def _mu_changed(self) -> None:
         self._pass_mu_on()

@@ -19,12 +19,14 @@ def choose(
     kappa: float | None,
     mu: float,
     decreasing: bool,
-) -> CasimirSchedule:
-    """One of the four schedules, with the kappa given or by its rule."""
+) -> tuple[CasimirSchedule, int | None]:
+    """One of the four schedules, and the number of batches if kappa depends on it."""
     decay = strong_convexity(groups)
     if kappa is None and decreasing and decay:
         kappa = decay
-    elif kappa is None:
+    if kappa is not None:
+        num_batches = None
+    else:
         smoothness = [group["smoothness"] for group in groups]
         if num_batches is None or None in smoothness:
             raise ValueError(
@@ -33,17 +35,50 @@ def choose(
             )
         _checks.count("num_batches", num_batches)
         kappa = svrg_kappa(max(smoothness), num_batches, decay)
-    return CasimirSchedule(decay, kappa, mu, decreasing)
+    return CasimirSchedule(decay, kappa, mu, decreasing), num_batches
 
 
 def check_group(group: dict[str, Any]) -> None:
     """Refuse a group whose step size nothing determines."""
     if group["smoothness"] is not None:
         _checks.positive("smoothness", group["smoothness"])
-    elif group["derived_lr"]:
+    elif group["derived_lr"] is not None:
         raise ValueError(
             "lr: expected a step size, or smoothness to derive it from; got neither"
         )
+
+
+def require_same_convexity(groups: Groups, weight_decay: float) -> None:
+    """Refuse another strong convexity than the sequences were chosen for."""
+    found = strong_convexity(groups)
+    if found != weight_decay:
+        raise ValueError(
+            f"weight_decay: expected {weight_decay:g} as the smallest one of all "
+            "groups, from which the sequences of CasimirSVRG follow, got "
+            f"{found:g}; build a new CasimirSVRG, which goes on from these parameters"
+        )
+
+
+def require_as_many(num_batches: int | None, terms: int, steps: int) -> None:
+    """Refuse a number of batches that neither a snapshot nor an epoch's steps had.
+
+    Both are asked, as snapshots may be taken in larger batches. Batches of varying size
+    vary in number; kappa feels no tenth of it.
+    """
+    if num_batches is None or not terms or not steps:
+        return
+    if all(10 * abs(seen - num_batches) > num_batches for seen in (terms, steps)):
+        raise ValueError(
+            f"num_batches: expected {terms}, as the snapshot had, for the rule that "
+            f"gives kappa, got {num_batches}; give that number, or kappa instead"
+        )
+
+
+def rate(group: dict[str, Any]) -> float:
+    """Step size: the derived one, times what ``lr`` has been multiplied by."""
+    if group["derived_lr"] is None:
+        return float(group["lr"])
+    return float(group["lr"] / group["first_lr"] * group["derived_lr"])
 
 
 def follow(
@@ -58,6 +93,11 @@ def follow(
     # the smoothness of a smoothed loss is inverse to mu
     rougher = schedule.mu_at(1) / mu if mu else 1.0
     for group in groups:
-        if group["derived_lr"]:
-            smoothness = group["smoothness"] * rougher
-            group["lr"] = 1 / (smoothness + group["weight_decay"] + kappa)
+        if group["derived_lr"] is None:
+            continue
+        smoothness = group["smoothness"] * rougher
+        group["derived_lr"] = 1 / (smoothness + group["weight_decay"] + kappa)
+        # schedulers set lr relative to where they found it, so it has to stay there
+        if "initial_lr" not in group:
+            group["lr"] = rate(group) if group["first_lr"] else group["derived_lr"]
+            group["first_lr"] = group["derived_lr"]

@@ -47,11 +47,12 @@ def warn_if_different(optimizer: str, before: Any, loss: Any) -> None:
     """Warn of a closure with two values at the same parameters."""
     values = []
     for value in (before, loss):
-        if isinstance(value, Tensor) and value.numel() != 1:
+        if isinstance(value, Tensor) and value.numel() == 1:
+            values.append(float(value.detach()))
+        elif isinstance(value, int | float):
+            values.append(float(value))
+        else:
             return
-        if not isinstance(value, Tensor | int | float):
-            return
-        values.append(float(value))
     first, second = values
     if abs(first - second) > 1e-3 * (abs(first) + abs(second)) + 1e-6:
         warnings.warn(

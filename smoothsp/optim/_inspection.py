@@ -122,10 +122,13 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 @contextmanager
 def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
-    """Refuse a closure that never asks the smoothing for its ``mu``.
+    """Refuse a closure that never asks the smoothing, if there is one, for its ``mu``.
 
     The smoothing is of a class that tells, until it has told.
     """
+    if smoothing is None:
+        yield
+        return
     kind = type(smoothing)
 
     class Telling(kind):  # type: ignore[misc, valid-type]

@@ -49,15 +49,17 @@ class CasimirSVRG(BoundMu, SVRG):
         ``smoothness``.
     lr
         Step size. None: ``1 / (smoothness + weight_decay + kappa)``, kept up to date as
-        kappa grows and as mu, to which the smoothness is inverse, shrinks.
+        kappa grows and as mu, to which the smoothness is inverse, shrinks. Schedulers
+        multiply it: their ``lr`` stays relative to its value where they start, and
+        ``step_sizes`` has the product.
     weight_decay
         Weight lambda of the squared norm, >= 0. The smallest one of all groups is the
-        strong convexity that the sequences rely on.
+        strong convexity that the sequences rely on, and has to stay.
     smoothness
         Estimate of the Lipschitz constant of the terms' gradients, at the first mu.
     num_batches
         Number of terms of the sum: batches in an epoch. With ``smoothness`` it gives
-        kappa.
+        kappa; an epoch with another number is refused.
     kappa
         Weight of the proximal term, > 0, instead of that rule.
     smoothing
@@ -170,7 +172,7 @@ class CasimirSVRG(BoundMu, SVRG):
         self._own = schedule
         if schedule is None:
             mu = starting_mu(smoothing, mu)
-            schedule = _budget.choose(
+            schedule, num_batches = _budget.choose(
                 self.param_groups, num_batches, kappa, mu, decreasing
             )
             self.progress["schedule"] = asdict(schedule)
@@ -179,8 +181,14 @@ class CasimirSVRG(BoundMu, SVRG):
                 "schedule: expected no num_batches, kappa, mu or decreasing beside it, "
                 "as it replaces them"
             )
+        else:
+            decay = _budget.strong_convexity(self.param_groups)
+            decay = getattr(schedule, "weight_decay", decay)
+            _budget.require_same_convexity(self.param_groups, decay)
         self.progress.update(outer=0, inner=0, alpha=schedule.alpha_0, beta=0.0)
         self.progress["mu_factor"] = 1.0
+        self.progress["num_batches"] = num_batches
+        self.progress["weight_decay"] = _budget.strong_convexity(self.param_groups)
         self._mu_changed()
 
     @classmethod
@@ -218,8 +226,13 @@ class CasimirSVRG(BoundMu, SVRG):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as in ``torch.optim``; it moves from the next snapshot on."""
+        if "weight_decay" in self.progress:
+            decay = param_group.get("weight_decay", self.defaults["weight_decay"])
+            groups = [*self.param_groups, {"weight_decay": decay}]
+            _budget.require_same_convexity(groups, self.progress["weight_decay"])
         derived = self._derived_lr and "lr" not in param_group
-        param_group.setdefault("derived_lr", derived)
+        param_group.setdefault("derived_lr", 0.0 if derived else None)
+        param_group.setdefault("first_lr", None)
         super().add_param_group(param_group)
         if "smoothness" in self.defaults:
             _budget.check_group(param_group)
@@ -249,6 +262,8 @@ class CasimirSVRG(BoundMu, SVRG):
         iteration is over; if it is, another one is taken where the next one starts.
         """
         self.end_epoch()
+        _budget.require_same_convexity(self.param_groups, self.progress["weight_decay"])
+        self._mu_changed()
         if self.stop == "relative" and batches is not None:
             require_repeatable(f'{self._name} with stop="relative"', batches)
         if self.progress["inner"]:
@@ -274,6 +289,13 @@ class CasimirSVRG(BoundMu, SVRG):
         kappa = self.progress["kappa"]
         return _outer.is_accurate(*self._kept(), convexity, kappa, delta)
 
+    def _expect(self, steps: int) -> None:
+        terms = self.progress["terms"]
+        _budget.require_as_many(self.progress["num_batches"], terms, steps)
+
+    def _rate(self, group: dict[str, Any]) -> float:
+        return _budget.rate(group)
+
     def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
         """Add the gradient of the proximal term."""
         kappa = self.progress["kappa"]
@@ -289,6 +311,7 @@ class CasimirSVRG(BoundMu, SVRG):
         """
         if not self.progress["open"]:
             return
+        self._expect(self.progress["step"])
         super().end_epoch()
         self.progress["inner"] += 1
         if self.stop == "budget" and self.progress["inner"] >= self.epochs:

@@ -249,7 +249,8 @@ class ProxLinear(BoundMu):
             self.generator,
         )
         inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
-        epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
+        with self._watch():
+            epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
 
@@ -287,13 +288,13 @@ class ProxLinear(BoundMu):
 
         def checked(batch: Any) -> Any:
             loss = closure(batch)
-            if all(u.grad is None for u in linear.variables):
-                if reaches(loss, linear.origin):
-                    raise RuntimeError(
-                        f"closure: {self._name} expected the loss of optimizer.model, "
-                        "got that of the network itself, which trains nothing; call "
-                        "optimizer.model where it calls the network"
-                    )
+            nothing = all(u.grad is None for u in linear.variables)
+            if nothing and reaches(loss, linear.origin):
+                raise RuntimeError(
+                    f"closure: {self._name} expected the loss of optimizer.model, got "
+                    "that of the network itself, which trains nothing; call "
+                    "optimizer.model where it calls the network"
+                )
             return loss
 
         return checked

@@ -12,7 +12,7 @@ for one mini-batch B after the other. It ends at the mean of its iterates.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,8 @@ class SVRG(Resumable):
     Attributes
     ----------
     progress
-        Where the run is: ``epoch`` and ``step`` count what is done.
+        Where the run is: ``epoch`` and ``step`` count what is done, ``terms`` the
+        batches of the last full gradient.
     oracle_calls
         Examples whose gradient was taken: at the ``iterate``, at the ``snapshot``, and
         in ``full`` gradients.
@@ -126,7 +127,7 @@ class SVRG(Resumable):
         super().__init__(
             params,
             {"lr": lr, "weight_decay": weight_decay},
-            {"epoch": 0, "step": 0, "open": False},
+            {"epoch": 0, "step": 0, "terms": 0, "open": False},
             ("iterate", "snapshot", "full"),
             generator,
         )
@@ -170,9 +171,10 @@ class SVRG(Resumable):
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
-        loss, gradients, examples, _ = full_gradient(
-            self._name, closure, params, batches, size, self._aside
-        )
+        with self._watch():
+            loss, gradients, examples, terms = full_gradient(
+                self._name, closure, params, batches, size, self._aside
+            )
         self.oracle_calls["full"] += examples
         if not math.isfinite(loss):
             raise RuntimeError(
@@ -188,8 +190,13 @@ class SVRG(Resumable):
             kept["snapshot"] = p.detach().clone()
             if self.averaging:
                 kept["average"] = p.detach().clone()
-        self.progress.update(open=True, step=0)
+        terms = 0 if batches is None else terms
+        self.progress.update(open=True, step=0, terms=terms)
         return loss
+
+    def _watch(self) -> AbstractContextManager[None]:
+        """Around a full gradient: what a closure has to do besides."""
+        return nullcontext()
 
     def _other_remedy(self) -> str:
         return ""
@@ -289,6 +296,14 @@ class SVRG(Resumable):
             averages = [self.state[p]["average"] for p in params]
             torch._foreach_lerp_(averages, params, 1 / self.progress["step"])
 
+    def _expect(self, steps: int) -> None:
+        """Look at an epoch of so many steps before it begins."""
+
+    @property
+    def step_sizes(self) -> list[float]:
+        """Of each group, as they are now."""
+        return [self._rate(group) for group in self.param_groups]
+
     def _rate(self, group: dict[str, Any]) -> float:
         """Step size of a group."""
         return float(group["lr"])
@@ -347,6 +362,7 @@ class SVRG(Resumable):
         """
         require_repeatable(f"{self._name}.epoch", batches)
         loss = self.snapshot(closure, batches, size=size)
+        self._expect(steps or self.progress["terms"])
         for batch in draw(batches, steps, self.generator):
             self.step(partial(closure, batch), num_examples=size(batch))
         self.end_epoch()

@@ -146,7 +146,7 @@ def test_adapt_has_kappa_of_the_decay_and_its_smoothing():
     optimizer = CasimirSVRG.adapt([w], 0.02, weight_decay=0.5, smoothing=smoothing)
 
     def closure():
-        loss = w.square().sum()
+        loss = w.square().sum() / smoothing.mu
         loss.backward()
         return loss
 

@@ -1,6 +1,6 @@
-"""Lightning on one or two processes; started by ``test_lightning_ranks.py``.
+"""Lightning on one or two processes; started by ``test_ranks.py``.
 
-Run as ``python -m tests.optim.lightning_ranks WORLD FOLDER``: each process writes what
+Run as ``python -m tests.lightning.two_ranks WORLD FOLDER``: each process writes what
 it ends with.
 """
 

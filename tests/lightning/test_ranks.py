@@ -21,7 +21,7 @@ def ends(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lightning")
     for world in "12":
         done = subprocess.run(
-            [sys.executable, "-m", "tests.optim.lightning_ranks", world, str(folder)],
+            [sys.executable, "-m", "tests.lightning.two_ranks", world, str(folder)],
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
