@@ -75,7 +75,12 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
     """The time of its sweeps: gaps are not counted, as in the paper."""
     narrow = X.astype(dtype)
     model = WestonWatkinsSVC(
-        tol=tol, solver=solver, random_state=0, max_epochs=EPOCHS, verbose=False
+        tol=tol,
+        stopping="relative_gap",
+        solver=solver,
+        random_state=0,
+        max_epochs=EPOCHS,
+        verbose=False,
     )
 
     def read(fitted: Any) -> Answer:
@@ -87,7 +92,7 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
 
 def threaded(X: Any, y: np.ndarray, threads: int) -> Racer:
     """A fit with a gap after each epoch; threads share the gaps, not the sweeps."""
-    model = CrammerSingerSVC(random_state=0, verbose=False)
+    model = CrammerSingerSVC(stopping="relative_gap", random_state=0, verbose=False)
     return Racer(
         f"{threads} thread{'s' if threads > 1 else ''}",
         lambda: model.fit(X, y),

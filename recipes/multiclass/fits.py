@@ -31,6 +31,7 @@ def score(
     model = WestonWatkinsSVC(
         C=C,
         tol=tolerance,
+        stopping="relative_gap",
         max_epochs=EPOCHS,
         random_state=seed,
         callback=watch(limit, show),
@@ -93,6 +94,7 @@ def run(
     model = WestonWatkinsSVC(
         C=C,
         tol=min(tolerances),
+        stopping="relative_gap",
         solver=solver,
         # as in the paper, where no sample rests
         shrinking=False,

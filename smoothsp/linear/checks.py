@@ -94,7 +94,9 @@ def class_factors(
     return found
 
 
-def costs(value: object, classes: int) -> NDArray[np.float64] | None:
+def costs(
+    value: object, classes: int, dtype: Any = np.float64
+) -> NDArray[np.float64] | None:
     """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
     if value is None:
         return None
@@ -106,6 +108,10 @@ def costs(value: object, classes: int) -> NDArray[np.float64] | None:
         )
     if not ((given >= 0) & (given < math.inf)).all():
         raise ValueError("cost: expected finite numbers of at least 0")
+    if given.max() > np.finfo(dtype).max:
+        raise ValueError(
+            f"cost: expected numbers that fit {np.dtype(dtype)}, got {given.max():.3g}"
+        )
     if np.diagonal(given).any():
         raise ValueError("cost: expected zeros on the diagonal, a right answer is free")
     return given

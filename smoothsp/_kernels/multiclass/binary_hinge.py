@@ -56,7 +56,7 @@ def descend(
 
     One that would move by at most ``still`` times what it may be, its bound or 1 / q,
     is left alone; ``waits`` and ``calm`` as in ``resting``. The gaps that the samples
-    had are added to ``met``.
+    had are added to ``met[0]``, and to ``met[1]`` how many moved.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero = weights[0] * 0
@@ -83,6 +83,7 @@ def descend(
         rest(i, unmoved, patience, waits, calm)
         above, below = max(violation, zero), max(-violation, zero)
         met[0] += (bounds[i] - old) * above + old * below
+        met[1] += not unmoved
 
 
 @kernel

@@ -66,7 +66,7 @@ def descend(
 
     A block in which every class that has weight attains the largest violation, up to
     ``still``, is left alone; ``waits`` and ``calm`` as in ``resting``. The gaps that
-    the blocks had are added to ``met``.
+    the blocks had are added to ``met[0]``, and to ``met[1]`` how many moved.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -98,6 +98,7 @@ def descend(
         add_multiples(low, high, columns, values, step, places, count, P, w)
         rest(i, count == 0, patience, waits, calm)
         met[0] += gap
+        met[1] += count > 0
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

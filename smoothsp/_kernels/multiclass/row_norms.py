@@ -1,5 +1,7 @@
 """Squared norms of sparse rows: ``|x_i|^2``, summed in float64."""
 
+import numpy as np
+
 from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.vectors.simd import get, span
 
@@ -11,6 +13,6 @@ def squares(first, last, indptr, data, out):
     for i in range(first, last):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
-            x = float(get(values, e))
+            x = np.float64(get(values, e))
             total += x * x
         out[i] = total

@@ -50,7 +50,8 @@ def descend(
     """Solve the blocks ``order[first:last]``, one after the other.
 
     Blocks of which ``waits`` is above 0 are passed over, see ``resting``; ``still`` and
-    ``greed`` as in ``solve_block``. The gaps that the blocks had are added to ``met``.
+    ``greed`` as in ``solve_block``. The gaps that the blocks had are added to
+    ``met[0]``, and to ``met[1]`` how many moved.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -79,6 +80,7 @@ def descend(
         add_multiples(low, high, columns, values, step, places, count, P, w)
         rest(i, count == 0, patience, waits, calm)
         met[0] += gap
+        met[1] += count > 0
 
 
 @kernel

@@ -56,6 +56,7 @@ def descend(
         )  # fmt: skip
         rest(i, count == 0, patience, waits, calm)
         met[0] += gap
+        met[1] += count > 0
         if count == 0:
             continue
         row = span(gram[i])

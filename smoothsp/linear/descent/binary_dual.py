@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import binary_hinge
-from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import arrays
-from smoothsp.linear.descent.dual_blocks import REST, STILL
-from smoothsp.linear.descent.multiclass_duals import squared_norm
+from smoothsp.linear.descent.coordinate_descent import Parts
+from smoothsp.linear.descent.dual_blocks import REST, STILL, within_range
+from smoothsp.linear.descent.multiclass_duals import measure, squared_norm
 from smoothsp.linear.descent.sparse_rows import SparseRows
 
 
@@ -24,6 +24,8 @@ class BinaryProblem:
         ``(n,)``: 1 or -1, what multiplies the loss, and the squared norm.
     shrinking
         Whether coefficients that do not move are passed over for a while.
+    start
+        ``(n, 1)``: coefficients to begin with, or None for 0.
     """
 
     def __init__(
@@ -33,23 +35,25 @@ class BinaryProblem:
         bounds: NDArray[Any],
         squares: NDArray[np.float64],
         shrinking: bool,
+        start: NDArray[Any] | None,
     ) -> None:
         dtype = bounds.dtype
         long = squares >= np.finfo(dtype).tiny
         self._rows, self._signs, self._bounds = rows, signs, bounds
         self._squares = squares.astype(dtype)
-        self.epsilon = float(np.finfo(dtype).eps)
-        self._still = dtype.type(STILL * self.epsilon)
+        self.dtype = dtype
+        self._still = dtype.type(STILL * np.finfo(dtype).eps)
         self._patience = REST if shrinking else 0
         self.blocks = np.flatnonzero(long & (bounds > 0))
-        self.scale = float(bounds.sum(dtype=np.float64))
+        self._stakes = within_range(bounds.astype(np.float64))
         self.work = 4 * len(rows.data)
         self.weights = arrays.zeros(rows.features, dtype)
         # no weights change the loss of a sample without length
-        self.coefficients = np.where(long, dtype.type(0), bounds)
+        first = 0 if start is None else np.clip(start[:, 0], 0, bounds)
+        self.coefficients = np.where(long, first, bounds).astype(dtype)
         self.waits = np.zeros(len(signs), dtype=np.uint8)
         self.calm = np.zeros(len(signs), dtype=np.uint8)
-        self.met = np.zeros(1)
+        self.met = np.zeros(2)
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
@@ -70,25 +74,19 @@ class BinaryProblem:
             self.met,
         )
 
-    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+    def certify(self) -> Parts:
         """Primal, dual, and the part of the gap that each sample has."""
-        n = len(self._signs)
-        half = squared_norm(self.weights) / 2
-        loss, linear, gap = np.empty(n), np.empty(n), np.empty(n)
-        run_rows(
+        return measure(
+            self._stakes,
+            squared_norm(self.weights) / 2,
             binary_hinge.gaps,
-            n,
             self.work // 2,
             *self._rows.arrays,
             self._signs,
             self._bounds,
             self.weights,
             self.coefficients,
-            loss,
-            linear,
-            gap,
         )
-        return half + float(loss.sum()), float(linear.sum()) - half, gap
 
     def rebuild(self) -> None:
         """Weights anew from the coefficients."""

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-# Below so many roundings of the objective at weights 0 a gap cannot be told from 0.
+# A gap of fewer roundings of what the samples in it may cost cannot be told from 0.
 _ROUNDINGS = 4
+STOPPING = ("objective", "relative_gap", "gap")
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class Certificate:
     Parameters
     ----------
     epoch
-        Passes over the samples so far.
+        Passes over the samples so far; one that was interrupted counts.
     seconds
         Time spent in these passes; certificates are not counted.
     primal
@@ -31,28 +32,38 @@ class Certificate:
     gap: float
 
 
-def goal(
-    stopping: str, tol: float, first: Certificate, scale: float, epsilon: float
-) -> float:
-    """The gap at which to stop.
+def goal(stopping: str, tol: float, first: Certificate, last: Certificate) -> float:
+    """The gap that is asked for.
 
     Parameters
     ----------
     stopping
-        ``"relative_gap"``: ``tol`` times the gap after the first epoch; ``"gap"``:
-        ``tol``.
+        ``"objective"``: ``tol`` times the dual, so that the objective is at most
+        ``1 + tol`` times the minimum; ``"relative_gap"``: ``tol`` times the gap after
+        the first epoch; ``"gap"``: ``tol``.
     tol
         At least 0.
-    first
-        The certificate after the first epoch.
-    scale, epsilon
-        The objective at weights 0, and the rounding of the dtype: no less is asked than
-        what they leave visible.
+    first, last
+        The certificates after the first epoch, and now.
 
     Notes
     -----
     Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
-    sections 5 and A.6.3.
+    sections 5 and A.6.3, for ``"relative_gap"``.
     """
-    asked = tol * first.gap if stopping == "relative_gap" else tol
-    return max(asked, _ROUNDINGS * epsilon * scale)
+    if stopping == "objective":
+        return tol * max(last.dual, 0.0)
+    return tol * first.gap if stopping == "relative_gap" else tol
+
+
+def rounding(epsilon: float, at_stake: float) -> float:
+    """The gap below which roundings cannot be told from what is missing.
+
+    Parameters
+    ----------
+    epsilon
+        Rounding of the dtype.
+    at_stake
+        What samples that have a coefficient or a loss cost at weights 0, summed.
+    """
+    return _ROUNDINGS * epsilon * at_stake

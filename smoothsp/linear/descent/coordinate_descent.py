@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass.shuffling import shuffle
-from smoothsp.linear.descent.certificates import Certificate, goal
+from smoothsp.linear.descent.certificates import Certificate, goal, rounding
 from smoothsp.linear.descent.progress import Progress
 
 # Inner-loop steps between two looks at the clock and at the keyboard.
@@ -23,6 +23,9 @@ _REBUILD = 64
 _PROMISING, _AT_LEAST = 1.25, 16
 # A sweep meets larger gaps than it leaves: at least this share is left.
 _LEFT = 0.3
+# Certificates without a higher dual or a smaller gap, this near to what rounding hides:
+# what moves is rounding.
+_IDLE, _NEAR = 32, 256
 # A block may hold this share of its part of the goal before it is woken.
 _NEGLIGIBLE = 0.25
 
@@ -31,8 +34,30 @@ class Status(Enum):
     """How a fit ended."""
 
     CONVERGED = "the gap reached its goal"
+    ROUNDED = "rounding hides what is left of the gap"
     OUT_OF_EPOCHS = "max_epochs passed before the gap reached its goal"
-    INTERRUPTED = "the fit was interrupted; the solution so far is kept"
+    STOPPED = "the callback stopped the fit"
+    INTERRUPTED = "the fit was interrupted; the weights are those reached"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a certificate is made of.
+
+    Parameters
+    ----------
+    primal, dual
+        The objective, and a bound below its minimum.
+    gaps
+        The part of the duality gap that each block has.
+    at_stake
+        What the blocks that have a coefficient or a loss cost at weights 0, summed.
+    """
+
+    primal: float
+    dual: float
+    gaps: NDArray[np.float64]
+    at_stake: float
 
 
 class Problem(Protocol):
@@ -40,7 +65,7 @@ class Problem(Protocol):
 
     waits: NDArray[np.uint8]
     calm: NDArray[np.uint8]
-    # the gaps that blocks had when a sweep came to them, summed
+    # the gaps that blocks had when a sweep came to them, summed; how many moved
     met: NDArray[np.float64]
 
     @property
@@ -48,12 +73,8 @@ class Problem(Protocol):
         """The blocks that have something to decide."""
 
     @property
-    def epsilon(self) -> float:
-        """Rounding of the dtype."""
-
-    @property
-    def scale(self) -> float:
-        """The objective where all weights are 0."""
+    def dtype(self) -> np.dtype[Any]:
+        """Of the coefficients."""
 
     @property
     def work(self) -> int:
@@ -62,8 +83,8 @@ class Problem(Protocol):
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve the blocks ``order[first:last]``."""
 
-    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
-        """Primal, dual, and the part of the gap that each block has."""
+    def certify(self) -> Parts:
+        """Primal, dual and gaps."""
 
     def rebuild(self) -> None:
         """Compute anew what the sweeps carry along: sums of very many updates."""
@@ -91,88 +112,168 @@ def descend(problem: Problem, plan: Plan, history: list[Certificate]) -> Status:
     Parameters
     ----------
     problem
-        Changed in place: after this, whatever happens, it holds the best solution.
+        Changed in place.
     plan
         How to run.
     history
-        Certificates are appended.
+        Certificates are appended; the last one is that of the solution.
 
     Returns
     -------
     Status
-        ``INTERRUPTED`` after a KeyboardInterrupt, which is not raised again here.
+        A KeyboardInterrupt does not leave this function: what was reached is certified.
+        A second one, meanwhile, does.
+
+    Raises
+    ------
+    ValueError
+        If the objective leaves the range of the dtype.
     """
-    progress = Progress(plan.name, plan.verbose)
+    run = _Run(problem, plan, history)
     try:
-        return _run(problem, plan, history, progress)
+        return run.to_the_end()
     except KeyboardInterrupt:
+        # a sweep is whole or not at all: coefficients keep their bounds
+        run.certify_again()
         return Status.INTERRUPTED
     finally:
-        progress.close()
+        run.progress.close()
 
 
-def _run(
-    problem: Problem, plan: Plan, history: list[Certificate], progress: Progress
-) -> Status:
-    order = problem.blocks.copy()
-    state = np.array([plan.seed], dtype=np.uint64)
-    size = max(1, _STEPS_PER_CALL * len(order) // max(1, problem.work))
-    seconds, wanted, left = 0.0, math.inf, _LEFT
-    for epoch in range(1, plan.max_epochs + 1):
-        start = time.perf_counter()
-        if plan.shuffle:
-            shuffle(state, order)
-        problem.met[0] = 0
+@dataclass(frozen=True)
+class _Measured:
+    """A certificate, the gaps of the blocks, and two gaps to compare it with."""
+
+    certificate: Certificate
+    gaps: NDArray[np.float64]
+    asked: float
+    visible: float
+
+    @property
+    def wanted(self) -> float:
+        """The gap at which to stop."""
+        return max(self.asked, self.visible)
+
+
+class _Run:
+    def __init__(
+        self, problem: Problem, plan: Plan, history: list[Certificate]
+    ) -> None:
+        self.problem, self.plan, self.history = problem, plan, history
+        self.progress = Progress(plan.name, plan.verbose)
+        # counted from its first step on: a certificate of this number is that of the
+        # present weights, but for rounding
+        self.epoch = 0
+        self.seconds = 0.0
+        self.order = problem.blocks.copy()
+        self.state = np.array([plan.seed], dtype=np.uint64)
+        self.wanted, self.left = math.inf, _LEFT
+        # blocks that moved since the last certificate
+        self.moves = math.inf
+        self.highest, self.smallest, self.idle = -math.inf, math.inf, 0
+
+    def to_the_end(self) -> Status:
+        """Sweep and certify in turns."""
+        problem, plan = self.problem, self.plan
+        # the coefficients to begin with need not be 0
+        problem.rebuild()
+        for epoch in range(1, plan.max_epochs + 1):
+            self.epoch = epoch
+            self.sweep()
+            if epoch % _REBUILD == 0:
+                problem.rebuild()
+            if epoch < plan.max_epochs and not self.is_due():
+                continue
+            found = self.measure()
+            if epoch == plan.max_epochs or self.end(found) is not None:
+                # the last one is that of weights that were computed anew
+                problem.rebuild()
+                found = self.measure()
+            end, last = self.end(found), found.certificate
+            self.history.append(last)
+            self.compare(last)
+            self.wanted = found.wanted
+            self.progress.certify(last, self.wanted)
+            stops = plan.callback is not None and plan.callback(last)
+            if end is not None:
+                return end
+            if stops:
+                self.certify_again()
+                return Status.STOPPED
+            self.left = max(_LEFT, last.gap / max(float(problem.met[0]), self.wanted))
+            self.moves = 0
+            if plan.shrinking:
+                awake = found.gaps > _NEGLIGIBLE * self.wanted / len(found.gaps)
+                problem.waits[awake] = 0
+                problem.calm[awake] = 0
+        return Status.OUT_OF_EPOCHS
+
+    def certify_again(self) -> None:
+        """Make the last certificate that of weights that are computed anew."""
+        self.problem.rebuild()
+        last = self.measure().certificate
+        if self.history and self.history[-1].epoch == self.epoch:
+            self.history[-1] = last
+        else:
+            self.history.append(last)
+
+    def sweep(self) -> None:
+        """Solve all blocks that do not rest."""
+        start, order = time.perf_counter(), self.order
+        size = max(1, _STEPS_PER_CALL * len(order) // max(1, self.problem.work))
+        if self.plan.shuffle:
+            shuffle(self.state, order)
+        self.problem.met[:] = 0
         for first in range(0, len(order), size):
-            problem.sweep(order, first, min(first + size, len(order)))
-            progress.tell(epoch, min(1.0, (first + size) / len(order)))
-        seconds += time.perf_counter() - start
-        if epoch % _REBUILD == 0:
-            problem.rebuild()
-        expected = left * float(problem.met[0])
-        if epoch < plan.max_epochs and not _is_due(plan, epoch, expected, wanted):
-            continue
-        wanted = _certify(problem, plan, epoch, seconds, history, progress)
-        if history[-1].gap <= wanted:
+            self.problem.sweep(order, first, min(first + size, len(order)))
+            self.progress.tell(self.epoch, min(1.0, (first + size) / len(order)))
+        self.moves += float(self.problem.met[1])
+        self.seconds += time.perf_counter() - start
+
+    def is_due(self) -> bool:
+        """Whether this epoch ends with a certificate."""
+        plan, epoch = self.plan, self.epoch
+        if plan.certify_every != "auto":
+            return epoch == 1 or epoch % plan.certify_every == 0
+        expected = self.left * float(self.problem.met[0])
+        return epoch % _AT_LEAST == 0 or expected <= _PROMISING * self.wanted
+
+    def measure(self) -> _Measured:
+        """A certificate of the present weights."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = self.problem.certify()
+            gap = float(parts.gaps.sum())
+        numbers = parts.primal, parts.dual, gap
+        if not np.isfinite(numbers).all():
+            raise ValueError(
+                "X: expected features and C for which the objective and its gap fit "
+                f"{self.problem.dtype}, got {parts.primal:.3g} and {gap:.3g} in epoch "
+                f"{self.epoch}; scale the features, or lower C"
+            )
+        last = Certificate(self.epoch, self.seconds, parts.primal, parts.dual, gap)
+        first = self.history[0] if self.history else last
+        epsilon = float(np.finfo(self.problem.dtype).eps)
+        return _Measured(
+            last,
+            parts.gaps,
+            goal(self.plan.stopping, self.plan.tol, first, last),
+            rounding(epsilon, parts.at_stake),
+        )
+
+    def compare(self, last: Certificate) -> None:
+        """Count how long nothing has become better."""
+        better = last.dual > self.highest or last.gap < self.smallest
+        self.idle = 0 if better else self.idle + 1
+        self.highest = max(self.highest, last.dual)
+        self.smallest = min(self.smallest, last.gap)
+
+    def end(self, found: _Measured) -> Status | None:
+        """How the fit ends here, if it does."""
+        if found.certificate.gap <= found.asked:
             return Status.CONVERGED
-        left = max(_LEFT, history[-1].gap / max(float(problem.met[0]), wanted))
-    return Status.OUT_OF_EPOCHS
-
-
-def _is_due(plan: Plan, epoch: int, expected: float, wanted: float) -> bool:
-    """Whether this epoch ends with a certificate; its gap may be as ``expected``."""
-    if plan.certify_every != "auto":
-        return epoch == 1 or epoch % plan.certify_every == 0
-    return epoch % _AT_LEAST == 0 or expected <= _PROMISING * wanted
-
-
-def _certify(
-    problem: Problem,
-    plan: Plan,
-    epoch: int,
-    seconds: float,
-    history: list[Certificate],
-    progress: Progress,
-) -> float:
-    """Append a certificate; the gap that is wanted of it.
-
-    The last one of a run is that of weights that were computed anew.
-    """
-    for rebuilt in (False, True):
-        if rebuilt:
-            problem.rebuild()
-        primal, dual, gaps = problem.certify()
-        last = Certificate(epoch, seconds, primal, dual, float(gaps.sum()))
-        first = history[0] if history else last
-        wanted = goal(plan.stopping, plan.tol, first, problem.scale, problem.epsilon)
-        if last.gap > wanted and epoch < plan.max_epochs:
-            break
-    history.append(last)
-    progress.certify(last, wanted)
-    if plan.callback is not None:
-        plan.callback(last)
-    if plan.shrinking:
-        awake = gaps > _NEGLIGIBLE * wanted / len(gaps)
-        problem.waits[awake] = 0
-        problem.calm[awake] = 0
-    return wanted
+        near = found.certificate.gap <= _NEAR * found.visible
+        # every block with a part in the gap was woken by the last certificate
+        stuck = self.moves == 0 or (near and self.idle >= _IDLE)
+        if found.certificate.gap <= found.visible or stuck:
+            return Status.ROUNDED
+        return None

@@ -54,8 +54,9 @@ class Blocks:
         flat = np.full((len(self.margins), self.width), padding)
         flat[:, :classes] = self.margins
         self.costs = flat.astype(dtype).ravel()
-        self.epsilon = float(np.finfo(dtype).eps)
-        self.still = dtype.type(STILL * self.epsilon * self.margins.max())
+        self.dtype = dtype
+        epsilon = float(np.finfo(dtype).eps)
+        self.still = dtype.type(STILL * epsilon * self.margins.max())
         self.patience = REST if shrinking else 0
         self.waits = np.zeros(n, dtype=np.uint8)
         self.calm = np.zeros(n, dtype=np.uint8)
@@ -77,14 +78,52 @@ class Blocks:
         own[np.arange(len(y)), y] = 0
         return own
 
-    def scale(self, worst_only: bool) -> float:
-        """The objective at weights 0: costs of all classes, or of the worst."""
-        per_class = self.margins.max(1) if worst_only else self.margins.sum(1)
+    def stakes(self, worst_only: bool) -> NDArray[np.float64]:
+        """Losses ``(n,)`` at weights 0: costs of all classes, or of the worst."""
+        with np.errstate(over="ignore"):
+            per_class = self.margins.max(1) if worst_only else self.margins.sum(1)
         if len(per_class) == 1:
             # the own class is among those of a shared row
-            per_class = per_class - (0 if worst_only else 1)
-            return float(per_class[0] * self.bounds.sum(dtype=np.float64))
-        return float(np.dot(per_class[self.labels], self.bounds.astype(np.float64)))
+            found = per_class[0] - (0 if worst_only else 1)
+        else:
+            found = per_class[self.labels]
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = found * self.bounds.astype(np.float64)
+        return within_range(found)
+
+
+def within_range(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Losses at weights 0, if their sum is a number."""
+    with np.errstate(over="ignore"):
+        total = stakes.sum()
+    if not np.isfinite(total):
+        raise ValueError(
+            "C: expected losses at weights 0 whose sum fits float64, got "
+            f"{stakes.max():.3g} for one of {len(stakes)} samples; lower C, weights or "
+            "cost"
+        )
+    return stakes
+
+
+def take_over(blocks: Blocks, table: NDArray[Any], worst_only: bool) -> None:
+    """Start from coefficients ``(n, classes)``, as far as the bounds allow.
+
+    A bound is that of each coefficient, or, with ``worst_only``, of their sum.
+    """
+    rows, y = np.arange(len(table)), blocks.labels
+    b = np.maximum(-table, 0)
+    b[rows, y] = 0
+    b[blocks.constant] = 0
+    bounds = blocks.bounds
+    if worst_only:
+        total = b.sum(1)
+        over = total > bounds
+        b[over] *= (bounds[over] / total[over])[:, None]
+    else:
+        b = np.minimum(b, bounds[:, None])
+    own = np.minimum(b.sum(1), bounds) if worst_only else b.sum(1)
+    blocks.table[:] = -b
+    blocks.table[rows, y] = own
 
 
 def full_everywhere(blocks: Blocks) -> None:

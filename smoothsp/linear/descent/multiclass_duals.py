@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.multiclass import rebuilding, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import arrays as linear_arrays
+from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import Blocks
 from smoothsp.linear.descent.sparse_rows import SparseRows
 
@@ -30,8 +31,8 @@ class LinearProblem:
         Kernels of one loss: ``descend`` and ``gaps``.
     stops
         What the first takes between the number of classes and how long to rest.
-    scale
-        The objective where all weights are 0.
+    stakes
+        ``(n,)``: losses where all weights are 0.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class LinearProblem:
         solve: Kernel,
         gaps: Kernel,
         stops: tuple[Any, ...],
-        scale: float,
+        stakes: NDArray[np.float64],
     ) -> None:
-        self._state, self._rows, self.scale = blocks, rows, scale
+        self._state, self._rows, self._stakes = blocks, rows, stakes
         self._solve, self._gaps, self._stops = solve, gaps, stops
-        self.blocks, self.epsilon = blocks.solvable, blocks.epsilon
+        self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met = np.zeros(1)
+        self.met = np.zeros(2)
         self.work = 2 * len(rows.data) * blocks.width
         self.weights = linear_arrays.zeros(
             rows.features * blocks.width, blocks.bounds.dtype
@@ -82,11 +83,11 @@ class LinearProblem:
             self.met,
         )
 
-    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+    def certify(self) -> Parts:
         """Primal, dual, and the part of the gap that each block has."""
         state = self._state
-        return _certificate(
-            len(state.labels),
+        return measure(
+            self._stakes,
             squared_norm(self.weights) / 2,
             self._gaps,
             self.work // 2,
@@ -125,13 +126,17 @@ class GramProblem:
     """Scores of the samples, ``z_i = sum_s G(i, s) a_s``, for a Gram matrix G."""
 
     def __init__(
-        self, blocks: Blocks, gram: NDArray[Any], stops: tuple[Any, ...], scale: float
+        self,
+        blocks: Blocks,
+        gram: NDArray[Any],
+        stops: tuple[Any, ...],
+        stakes: NDArray[np.float64],
     ) -> None:
         self._state, self._gram, self._stops = blocks, gram, stops
-        self.scale = scale
-        self.blocks, self.epsilon = blocks.solvable, blocks.epsilon
+        self._stakes = stakes
+        self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met = np.zeros(1)
+        self.met = np.zeros(2)
         self.work = len(gram) * len(gram) * blocks.width
         self._scores = linear_arrays.zeros(
             len(gram) * blocks.width, blocks.bounds.dtype
@@ -161,7 +166,7 @@ class GramProblem:
             self.met,
         )
 
-    def certify(self) -> tuple[float, float, NDArray[np.float64]]:
+    def certify(self) -> Parts:
         """Primal, dual, and the part of the gap that each block has."""
         state = self._state
         # |w|^2 = sum_i a_i'z_i
@@ -169,8 +174,8 @@ class GramProblem:
             float(np.dot(a.astype(np.float64), z.astype(np.float64)))
             for a, z in _chunks(state.coefficients, self._scores)
         )
-        return _certificate(
-            len(state.labels),
+        return measure(
+            self._stakes,
             norm / 2,
             weston_watkins_gram.gaps,
             len(self._scores),
@@ -194,13 +199,15 @@ class GramProblem:
         )
 
 
-def _certificate(
-    n: int, half: float, kernel: Kernel, work: int, *arrays: Any
-) -> tuple[float, float, NDArray[np.float64]]:
+def measure(
+    stakes: NDArray[np.float64], half: float, kernel: Kernel, work: int, *arrays: Any
+) -> Parts:
     """Primal, dual and gaps; ``half`` is half the squared norm of the weights."""
-    loss, linear, gap = np.empty(n), np.empty(n), np.empty(n)
-    run_rows(kernel, n, work, *arrays, loss, linear, gap)
-    return half + float(loss.sum()), float(linear.sum()) - half, gap
+    n = len(stakes)
+    loss, linear, gaps = np.empty(n), np.empty(n), np.empty(n)
+    run_rows(kernel, n, work, *arrays, loss, linear, gaps)
+    primal, dual = half + float(loss.sum()), float(linear.sum()) - half
+    return Parts(primal, dual, gaps, float(stakes[(loss > 0) | (linear > 0)].sum()))
 
 
 def squared_norm(x: NDArray[Any]) -> float:

@@ -1,6 +1,8 @@
 """What the estimators share: arguments to problems, solutions to attributes."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear import checks, memory
 from smoothsp.linear.arrays import padded
-from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.descent.certificates import STOPPING, Certificate
 from smoothsp.linear.descent.coordinate_descent import Plan, Status
+from smoothsp.linear.descent.sparse_rows import SparseRows, checked
 
-_STOPPING = ("relative_gap", "gap")
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "
     "features, samples or classes take less."
@@ -37,9 +39,21 @@ class Samples:
     bounds: NDArray[Any]
 
 
+@contextmanager
+def unchanged_by_errors(estimator: Any) -> Iterator[None]:
+    """Give the estimator its attributes back when what happens inside fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
 def plan_of(estimator: Any) -> Plan:
     """The parameters of the loop, checked."""
-    checks.choice("stopping", estimator.stopping, _STOPPING)
+    checks.choice("stopping", estimator.stopping, STOPPING)
     if estimator.callback is not None and not callable(estimator.callback):
         raise TypeError(
             f"callback: expected a callable or None, got {estimator.callback!r}"
@@ -67,20 +81,46 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
     """Check the training data, and find out what they say."""
     C = checks.positive("C", estimator.C)
     precomputed = getattr(estimator, "kernel", "linear") == "precomputed"
-    X, y = validate_data(
-        estimator,
-        X,
-        y,
-        accept_sparse=False if precomputed else "csr",
-        dtype=[np.float64, np.float32],
-        order="C",
-    )
-    check_classification_targets(y)
+    X, y = read_both(estimator, X, y, accept_sparse=False if precomputed else "csr")
     classes, labels = np.unique(y, return_inverse=True)
     checks.two_classes(classes)
     factors = checks.class_factors(estimator.class_weight, classes, y)
-    limits = C * factors[labels] * checks.weights(sample_weight, len(labels))
+    weights = checks.weights(sample_weight, len(labels))
+    if not (factors[labels] * (weights > 0)).any():
+        raise ValueError("class_weight: expected a sample of positive weight, got none")
+    with np.errstate(over="ignore"):
+        limits = C * factors[labels] * weights
     return Samples(X, labels, classes, checks.bounds(limits, X.dtype))
+
+
+def read_both(
+    estimator: Any, X: Any, y: Any, accept_sparse: str | bool = "csr"
+) -> tuple[Any, NDArray[Any]]:
+    """Samples and what they are labelled, checked."""
+    # scikit-learn adds all numbers up
+    with np.errstate(over="ignore", invalid="ignore"):
+        X, y = validate_data(
+            estimator,
+            checked(X),
+            y,
+            accept_sparse=accept_sparse,
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
+    check_classification_targets(y)
+    return X, y
+
+
+def read_features(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
+    """Samples to be classified, checked."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return validate_data(
+            estimator,
+            checked(X),
+            accept_sparse=accept_sparse,
+            dtype=[np.float64, np.float32],
+            reset=False,
+        )
 
 
 def constant_feature(estimator: Any) -> float:
@@ -89,14 +129,29 @@ def constant_feature(estimator: Any) -> float:
     return scaling if checks.flag("fit_intercept", estimator.fit_intercept) else 0.0
 
 
-def squares_in_range(squares: NDArray[np.float64], dtype: Any) -> None:
+def squares_of(rows: SparseRows, constant: float) -> NDArray[np.float64]:
+    """Squared norms of the samples, ``constant`` among their features."""
+    squares = rows.squares
+    squares_in_range(squares, rows.data.dtype, constant)
+    return squares
+
+
+def squares_in_range(
+    squares: NDArray[np.float64], dtype: Any, constant: float = 0.0
+) -> None:
     """Refuse samples whose squared norm the dtype cannot hold."""
-    wrong = ~(squares <= np.finfo(dtype).max)
+    most = float(np.finfo(dtype).max)
+    if constant and not constant * constant <= most:
+        raise ValueError(
+            f"intercept_scaling: expected a number whose square fits {np.dtype(dtype)},"
+            f" got {constant:.3g}"
+        )
+    wrong = ~(squares <= most)
     if wrong.any():
         i = int(wrong.argmax())
         raise ValueError(
             f"X: expected samples whose squared norm fits {np.dtype(dtype)}, got "
-            f"{squares[i]:.3g} at sample {i}; scale the features"
+            f"{squares[i]:.3g} at sample {i}; scale the features, or lower C"
         )
 
 
@@ -115,24 +170,74 @@ def require_memory(needed: dict[str, int]) -> None:
     memory.require(needed, _REMEDY)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Where a fit ended, for the next one."""
+
+    labels: NDArray[np.intp]
+    classes: NDArray[Any]
+    table: NDArray[Any]
+
+
+def earlier(estimator: Any, samples: Samples) -> NDArray[Any] | None:
+    """Coefficients of the fit before, 0 for samples whose class was another.
+
+    None without ``warm_start``, and for the first fit.
+    """
+    wanted = checks.flag("warm_start", estimator.warm_start)
+    kept = getattr(estimator, "_kept", None)
+    if not wanted or kept is None:
+        return None
+    n = len(samples.labels)
+    if len(kept.labels) != n or not np.array_equal(kept.classes, samples.classes):
+        raise ValueError(
+            f"warm_start: expected the {len(kept.labels)} samples and "
+            f"{len(kept.classes)} classes of the fit before, got {n} and "
+            f"{len(samples.classes)}, or other classes; set warm_start=False, or clone"
+        )
+    table = np.array(kept.table, dtype=samples.X.dtype)
+    table[kept.labels != samples.labels] = 0
+    return table
+
+
+def keep_for_later(estimator: Any, samples: Samples, table: NDArray[Any]) -> None:
+    """Keep coefficients ``(samples, outputs)`` if the next fit is to begin there."""
+    estimator.__dict__.pop("_kept", None)
+    if estimator.warm_start:
+        estimator._kept = _Kept(samples.labels, samples.classes, table.copy())
+
+
 def keep_outcome(
     estimator: Any, samples: Samples, status: Status, history: list[Certificate]
 ) -> None:
-    """Set what is known about the fit; warn if it fell short."""
+    """Set what is known about the fit."""
     estimator.classes_ = samples.classes
     estimator.history_ = history
     estimator.status_ = status
-    estimator.n_epochs_ = history[-1].epoch if history else 0
-    estimator.gap_ = history[-1].gap if history else float("inf")
-    if status is Status.OUT_OF_EPOCHS:
-        warnings.warn(
-            f"{type(estimator).__name__}: {status.value}; the gap is "
-            f"{estimator.gap_:.3g} of an objective of {history[-1].primal:.3g} after "
-            f"{estimator.n_epochs_} epochs. Raise max_epochs or tol, or scale the "
-            "features.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    estimator.n_iter_ = estimator.n_epochs_ = history[-1].epoch
+    estimator.gap_ = history[-1].gap
+
+
+_ADVICE = {
+    Status.OUT_OF_EPOCHS: "Raise max_epochs or tol, or scale the features.",
+    Status.ROUNDED: "Raise tol, lower C, or give X in float64.",
+    Status.STOPPED: "With warm_start=True the next fit goes on from there.",
+    Status.INTERRUPTED: "With warm_start=True the next fit goes on from there.",
+}
+
+
+def warn_if_short(estimator: Any) -> None:
+    """Warn of a fit that ended before its goal; called by ``fit`` itself."""
+    status, last = estimator.status_, estimator.history_[-1]
+    asked_for_all = status is Status.ROUNDED and estimator.tol == 0
+    if status is Status.CONVERGED or asked_for_all:
+        return
+    warnings.warn(
+        f"{type(estimator).__name__}: {status.value}; the gap is {last.gap:.3g} of an "
+        f"objective of {last.primal:.3g} after {last.epoch} epochs. {_ADVICE[status]}",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def keep_weights(estimator: Any, weights: NDArray[Any], constant: float) -> None:
@@ -158,11 +263,23 @@ def keep_dual(estimator: Any, table: NDArray[Any]) -> None:
 def linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
     """``X coef_' + intercept_``; one column is flat."""
     check_is_fitted(estimator)
-    X = validate_data(
-        estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-    )
-    scores = safe_sparse_dot(X, estimator.coef_.T, dense_output=True)
-    return flat_if_single(scores + estimator.intercept_)
+    X = read_features(estimator, X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = safe_sparse_dot(X, estimator.coef_.T, dense_output=True)
+        scores = scores + estimator.intercept_
+    return flat_if_single(finite(scores))
+
+
+def finite(scores: NDArray[Any]) -> NDArray[Any]:
+    """Scores, unless they are out of range."""
+    wrong = ~np.isfinite(scores)
+    if wrong.any():
+        raise ValueError(
+            f"X: expected features whose scores fit {scores.dtype}, got "
+            f"{scores[wrong][0]} for sample {np.argwhere(wrong)[0, 0]}; scale the "
+            "features"
+        )
+    return scores
 
 
 def flat_if_single(scores: NDArray[Any]) -> NDArray[Any]:

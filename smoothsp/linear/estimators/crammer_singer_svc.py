@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from smoothsp._kernels.multiclass import crammer_singer
 from smoothsp.linear import checks
 from smoothsp.linear.descent.certificates import Certificate
-from smoothsp.linear.descent.coordinate_descent import Status, descend
-from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest
+from smoothsp.linear.descent.coordinate_descent import descend
+from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearProblem
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier
@@ -35,8 +35,10 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol
         Where to stop, >= 0; see ``stopping``.
     stopping
-        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
-        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+        ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
+        objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
+        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
+        ``tol``. In any case when rounding hides what is left.
     cost
         ``(class, class)``: the margin to keep between the class of the row and that of
         the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
@@ -60,8 +62,12 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"auto"``: when the gaps that an epoch met on its way are near the goal.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``.
+    warm_start
+        Whether a fit begins with the dual variables of the one before: of the same
+        samples in the same order, at other weights, C or features.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`.
+        Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
+        fit.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -78,21 +84,21 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``dual_coef_ @ X[support_]``.
     history_
         The certificates: epoch, seconds, primal, dual and gap.
-    gap_, n_epochs_, status_
-        The last gap, its epoch, and how the fit ended.
+    gap_, n_epochs_, n_iter_, status_
+        The gap of these weights, the epochs it took (twice), and how the fit ended.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X, fewer than two classes, and parameters out of range.
+        For NaN or infinity in X, indices outside of X, an objective that leaves the
+        range of the dtype, fewer than two classes, and parameters out of range.
     MemoryError
         Before anything is allocated, if ``(features + samples) * classes`` numbers
         exceed the memory that is left.
 
     Notes
     -----
-    An epoch costs O(nnz k + n k log k). A KeyboardInterrupt ends a fit, but not without
-    keeping what was reached.
+    An epoch costs O(nnz k + n k log k).
 
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
     Kernel-based Vector Machines", sections 3 and 6; Keerthi et al., "A Sequential Dual
@@ -113,7 +119,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C: float = 1.0,
         *,
         tol: float = 1e-3,
-        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         cost: Any = None,
         class_weight: Any = None,
         fit_intercept: bool = False,
@@ -124,6 +130,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_epochs: int = 1000,
         certify_every: int | Literal["auto"] = 1,
         store_dual: bool = False,
+        warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
         verbose: bool | None = None,
     ) -> None:
@@ -140,6 +147,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.certify_every = certify_every
         self.store_dual = store_dual
+        self.warm_start = warm_start
         self.callback = callback
         self.verbose = verbose
 
@@ -155,30 +163,43 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
+            warning. After an error the estimator is what it was before.
         """
+        with classifier.unchanged_by_errors(self):
+            self._fit(X, y, sample_weight)
+        classifier.warn_if_short(self)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
         samples = classifier.read_samples(self, X, y, sample_weight)
         dtype, classes = samples.X.dtype, len(samples.classes)
-        costs = checks.costs(self.cost, classes)
+        costs = checks.costs(self.cost, classes, dtype)
         rows = sparse_rows(samples.X, constant)
         classifier.require_memory(
             classifier.needed_by_linear(samples, rows.features, classes)
         )
-        squares = rows.squares
-        classifier.squares_in_range(squares, dtype)
         # finite, so that no product with 0 is NaN, and never the largest violation
         padding = -float(np.finfo(dtype).max) / 8
         blocks = Blocks(
             samples.labels,
             samples.bounds,
-            squares,
+            classifier.squares_of(rows, constant),
             classes,
             costs,
             padding=padding,
             shrinking=plan.shrinking,
         )
+        earlier = classifier.earlier(self, samples)
+        if earlier is not None:
+            take_over(blocks, earlier, worst_only=True)
         full_at_costliest(blocks)
         problem = LinearProblem(
             blocks,
@@ -186,7 +207,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             crammer_singer.descend,
             crammer_singer.gaps,
             (blocks.still,),
-            blocks.scale(worst_only=True),
+            blocks.stakes(worst_only=True),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history)
@@ -194,9 +215,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if store_dual:
             classifier.keep_dual(self, blocks.table)
         classifier.keep_outcome(self, samples, status, history)
-        if status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        return self
+        classifier.keep_for_later(self, samples, blocks.table)
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """``X @ coef_.T + intercept_``: ``(samples, classes)``, or ``(samples,)``.

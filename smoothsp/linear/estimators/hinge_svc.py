@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from smoothsp.linear import checks
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.certificates import Certificate
-from smoothsp.linear.descent.coordinate_descent import Status, descend
+from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier
 
@@ -31,8 +31,10 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol
         Where to stop, >= 0; see ``stopping``.
     stopping
-        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
-        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+        ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
+        objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
+        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
+        ``tol``. In any case when rounding hides what is left.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
@@ -54,8 +56,12 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"auto"``: when the gaps that an epoch met on its way are near the goal.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``.
+    warm_start
+        Whether a fit begins with the dual variables of the one before: of the same
+        samples in the same order, at other weights, C or features.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`.
+        Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
+        fit.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -70,19 +76,19 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``(1, support)`` and ``(support,)``: ``coef_`` is ``dual_coef_ @ X[support_]``.
     history_
         The certificates: epoch, seconds, primal, dual and gap.
-    gap_, n_epochs_, status_
-        The last gap, its epoch, and how the fit ended.
+    gap_, n_epochs_, n_iter_, status_
+        The gap of these weights, the epochs it took (twice), and how the fit ended.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X, labels that are not of two classes, and parameters out
-        of range.
+        For NaN or infinity in X, indices outside of X, an objective that leaves the
+        range of the dtype, labels that are not of two classes, and parameters out of
+        range.
 
     Notes
     -----
-    An epoch costs O(nnz). A KeyboardInterrupt ends a fit, but not without keeping what
-    was reached.
+    An epoch costs O(nnz).
 
     Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
     algorithm 1.
@@ -102,7 +108,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C: float = 1.0,
         *,
         tol: float = 1e-3,
-        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         class_weight: Any = None,
         fit_intercept: bool = False,
         intercept_scaling: float = 1.0,
@@ -112,6 +118,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_epochs: int = 1000,
         certify_every: int | Literal["auto"] = 1,
         store_dual: bool = False,
+        warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
         verbose: bool | None = None,
     ) -> None:
@@ -127,6 +134,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.certify_every = certify_every
         self.store_dual = store_dual
+        self.warm_start = warm_start
         self.callback = callback
         self.verbose = verbose
 
@@ -142,18 +150,34 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted, of two classes.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
+            warning. After an error the estimator is what it was before.
         """
+        with classifier.unchanged_by_errors(self):
+            self._fit(X, y, sample_weight)
+        classifier.warn_if_short(self)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
         samples = classifier.read_samples(self, X, y, sample_weight)
         checks.only_two_classes(samples.classes)
         rows = sparse_rows(samples.X, constant)
-        squares, dtype = rows.squares, samples.X.dtype
-        classifier.squares_in_range(squares, dtype)
+        dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
         problem = BinaryProblem(
-            rows, signs, samples.bounds, squares, shrinking=plan.shrinking
+            rows,
+            signs,
+            samples.bounds,
+            classifier.squares_of(rows, constant),
+            plan.shrinking,
+            classifier.earlier(self, samples),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history)
@@ -161,9 +185,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if store_dual:
             classifier.keep_dual(self, (signs * problem.coefficients)[:, None])
         classifier.keep_outcome(self, samples, status, history)
-        if status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        return self
+        classifier.keep_for_later(self, samples, problem.coefficients[:, None])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """``X @ coef_[0] + intercept_``: above 0 for the second class."""

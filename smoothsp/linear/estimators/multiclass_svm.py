@@ -6,11 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear import checks
-from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, keep_solution, solver_of
+from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.estimators import classifier
+from smoothsp.linear.estimators.tagger import (
+    HINGE_SOLVERS,
+    keep_solution,
+    lam_of,
+    solver_of,
+)
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import Solution
 from smoothsp.linear.solvers.solution import Callback
@@ -32,6 +38,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``classes_``; by default 1 for a wrong class.
     fit_intercept
         Whether there is a feature that is always 1; its weights are regularised too.
+    warm_start
+        Whether a fit begins where the one before ended, at the same samples; with
+        ``solver="bcfw"`` at its dual variables.
 
     Attributes
     ----------
@@ -39,8 +48,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The classes, sorted.
     coef_, intercept_
         Weights ``(classes, features)`` and ``(classes,)``.
-    primal_, dual_, gap_, n_passes_, status_, history_
-        How the fit ended and went.
+    primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
+        How the fit ended and went; ``n_iter_`` are the passes.
 
     Notes
     -----
@@ -70,6 +79,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
+        warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
         verbose: bool = False,
@@ -82,6 +92,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.max_passes = max_passes
         self.solver_options = solver_options
+        self.warm_start = warm_start
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
@@ -104,46 +115,64 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C does not raise: it leaves the weights reached. After an error the
-            estimator is what it was before.
+            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
+            warning. After an error the estimator is what it was before.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity in X, indices outside of X, samples whose squared norm
+            is out of range, fewer than two classes, and parameters out of range.
         """
-        before = dict(vars(self))
-        try:
+        with classifier.unchanged_by_errors(self):
             self._fit(X, y)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
-        check_classification_targets(y)
+        X, y = classifier.read_both(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
         checks.two_classes(classes)
         constant = checks.flag("fit_intercept", self.fit_intercept)
-        rows = sparse.csr_matrix(X)
-        if constant:
-            ones = np.ones((rows.shape[0], 1), dtype=rows.dtype)
-            rows = sparse.hstack([rows, ones], format="csr", dtype=rows.dtype)
-        rows.sum_duplicates()
+        warm = checks.flag("warm_start", self.warm_start)
+        rows = sparse_rows(X, float(constant))
+        # in units of the dual, whose variables add up to 1 for each sample
+        n = len(labels)
+        with np.errstate(over="ignore"):
+            curvature = 2 * rows.squares / (lam_of(self, n) * n) / n
+        classifier.squares_in_range(np.maximum(curvature, rows.squares), np.float64)
+        matrix = sparse.csr_matrix(
+            (rows.data, rows.indices, rows.indptr), (n, rows.features)
+        )
         cost = checks.costs(self.cost, len(classes))
-        problem = MulticlassProblem(rows, labels, num_labels=len(classes), cost=cost)
-        solution: Solution = solver_of(self, len(problem)).solve(problem)
+        problem = MulticlassProblem(matrix, labels, num_labels=len(classes), cost=cost)
+        solver = solver_of(self, len(problem))
+        start = getattr(self, "_solution", None) if warm else None
+        with np.errstate(over="ignore", invalid="ignore"):
+            solution: Solution = solver.solve(problem, start=start)
+        if not np.isfinite(solution.w).all():
+            raise ValueError(
+                "X: expected features and C for which the weights fit float64; scale "
+                "the features, or lower C"
+            )
         W = solution.w.reshape(-1, len(classes))
         self.classes_ = classes
         self.coef_ = (W[:-1] if constant else W).T
         self.intercept_ = W[-1] if constant else np.zeros(len(classes))
+        self.__dict__.pop("_solution", None)
+        if warm:
+            self._solution = solution
+        self.n_iter_ = solution.passes
         keep_solution(self, solution)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores ``(samples, classes)``; of two classes how far the second is ahead."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        scores = np.asarray(X @ self.coef_.T + self.intercept_)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        X = classifier.read_features(self, X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.asarray(X @ self.coef_.T + self.intercept_)
+            if scores.shape[1] == 2:
+                scores = scores[:, 1] - scores[:, 0]
+        return classifier.finite(scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score; ties go to the first."""

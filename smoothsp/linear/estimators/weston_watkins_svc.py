@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.multiclass import weston_watkins
 from smoothsp.linear import checks
 from smoothsp.linear.arrays import padded
 from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import Plan, Status, descend
-from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere
+from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
 from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearProblem
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier, gram_matrices
@@ -44,8 +44,10 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol
         Where to stop, >= 0; see ``stopping``.
     stopping
-        ``"relative_gap"``: when the duality gap is ``tol`` times what it was after the
-        first epoch. ``"gap"``: when it is ``tol``. Or when rounding hides it.
+        ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
+        objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
+        is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
+        ``tol``. In any case when rounding hides what is left.
     solver
         ``"walrus"``: blocks are solved exactly. ``"greedy"``: by steps along single
         coordinates, as in the Shark library; a baseline, slower for many classes.
@@ -78,8 +80,12 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"auto"``: when the gaps that an epoch met on its way are near the goal.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``; with a kernel they are needed.
+    warm_start
+        Whether a fit begins with the dual variables of the one before: of the same
+        samples in the same order, at other weights, C or features.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`.
+        Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
+        fit.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -96,13 +102,14 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``dual_coef_ @ X[support_]``.
     history_
         The certificates: epoch, seconds, primal, dual and gap.
-    gap_, n_epochs_, status_
-        The last gap, its epoch, and how the fit ended.
+    gap_, n_epochs_, n_iter_, status_
+        The gap of these weights, the epochs it took (twice), and how the fit ended.
 
     Raises
     ------
     ValueError
-        For NaN or infinity in X, fewer than two classes, and parameters out of range.
+        For NaN or infinity in X, indices outside of X, an objective that leaves the
+        range of the dtype, fewer than two classes, and parameters out of range.
     MemoryError
         Before anything is allocated, if ``(features + samples) * classes`` numbers, or
         the Gram matrix of a kernel, exceed the memory that is left.
@@ -110,7 +117,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     An epoch costs O(nnz k + n k log k), and for a kernel O(n^2 k). Convergence is
-    linear. A KeyboardInterrupt ends a fit, but not without keeping what was reached.
+    linear.
 
     Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
     algorithms 1 and 2, theorem 3.6. Samples of zero length, weights, costs, kernels
@@ -131,7 +138,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C: float = 1.0,
         *,
         tol: float = 1e-3,
-        stopping: Literal["relative_gap", "gap"] = "relative_gap",
+        stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         solver: Literal["walrus", "greedy"] = "walrus",
         kernel: Literal["linear", "rbf", "precomputed"] = "linear",
         gamma: float | Literal["scale", "auto"] = "scale",
@@ -145,6 +152,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_epochs: int = 1000,
         certify_every: int | Literal["auto"] = 1,
         store_dual: bool = False,
+        warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
         verbose: bool | None = None,
     ) -> None:
@@ -164,6 +172,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.certify_every = certify_every
         self.store_dual = store_dual
+        self.warm_start = warm_start
         self.callback = callback
         self.verbose = verbose
 
@@ -179,20 +188,29 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
+            warning. After an error the estimator is what it was before.
         """
+        with classifier.unchanged_by_errors(self):
+            self._fit(X, y, sample_weight)
+        classifier.warn_if_short(self)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         checks.choice("solver", self.solver, _SOLVERS)
         checks.choice("kernel", self.kernel, _KERNELS)
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         samples = classifier.read_samples(self, X, y, sample_weight)
-        costs = checks.costs(self.cost, len(samples.classes))
+        costs = checks.costs(self.cost, len(samples.classes), samples.X.dtype)
         history: list[Certificate] = []
         solve = self._fit_linear if self.kernel == "linear" else self._fit_kernel
         status = solve(samples, costs, constant, plan, history)
         classifier.keep_outcome(self, samples, status, history)
-        if status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores ``(samples, classes)``; of two classes ``(samples,)``, for the second.
@@ -202,18 +220,15 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.kernel == "linear":
             return classifier.linear_scores(self, X)
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr" if self.kernel == "rbf" else False,
-            dtype=[np.float64, np.float32],
-            reset=False,
-        )
-        if self.kernel == "rbf":
+        rbf = self.kernel == "rbf"
+        X = classifier.read_features(self, X, accept_sparse="csr" if rbf else False)
+        if rbf:
             similar = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
         else:
             similar = X[:, self.support_]
-        return classifier.flat_if_single(similar @ self.dual_coef_.T + self.intercept_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = similar @ self.dual_coef_.T + self.intercept_
+        return classifier.flat_if_single(classifier.finite(scores))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the best score, for each sample."""
@@ -242,21 +257,21 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier.require_memory(
             classifier.needed_by_linear(samples, rows.features, len(samples.classes))
         )
-        squares = rows.squares
-        classifier.squares_in_range(squares, samples.X.dtype)
-        blocks = _blocks(samples, squares, costs, plan)
+        squares = classifier.squares_of(rows, constant)
+        blocks = self._blocks(samples, squares, costs, plan)
         problem = LinearProblem(
             blocks,
             rows,
             weston_watkins.descend,
             weston_watkins.gaps,
             self._stops(blocks),
-            blocks.scale(worst_only=False),
+            blocks.stakes(worst_only=False),
         )
         status = descend(problem, plan, history)
         classifier.keep_weights(self, problem.table, constant)
         if checks.flag("store_dual", self.store_dual):
             classifier.keep_dual(self, blocks.table)
+        classifier.keep_for_later(self, samples, blocks.table)
         return status
 
     def _fit_kernel(
@@ -282,32 +297,36 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             gram = gram_matrices.checked(samples.X)
         gram = np.ascontiguousarray(gram + samples.X.dtype.type(constant**2))
         squares = gram.diagonal().astype(np.float64)
-        classifier.squares_in_range(squares, samples.X.dtype)
-        blocks = _blocks(samples, squares, costs, plan)
-        scale = blocks.scale(worst_only=False)
-        problem = GramProblem(blocks, gram, self._stops(blocks), scale)
+        classifier.squares_in_range(squares, samples.X.dtype, constant)
+        blocks = self._blocks(samples, squares, costs, plan)
+        stakes = blocks.stakes(worst_only=False)
+        problem = GramProblem(blocks, gram, self._stops(blocks), stakes)
         status = descend(problem, plan, history)
         classifier.keep_dual(self, blocks.table)
+        classifier.keep_for_later(self, samples, blocks.table)
         self.intercept_ = constant**2 * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
         return status
 
-
-def _blocks(
-    samples: Samples,
-    squares: NDArray[np.float64],
-    costs: NDArray[np.float64] | None,
-    plan: Plan,
-) -> Blocks:
-    blocks = Blocks(
-        samples.labels,
-        samples.bounds,
-        squares,
-        len(samples.classes),
-        costs,
-        padding=0.0,
-        shrinking=plan.shrinking,
-    )
-    full_everywhere(blocks)
-    return blocks
+    def _blocks(
+        self,
+        samples: Samples,
+        squares: NDArray[np.float64],
+        costs: NDArray[np.float64] | None,
+        plan: Plan,
+    ) -> Blocks:
+        blocks = Blocks(
+            samples.labels,
+            samples.bounds,
+            squares,
+            len(samples.classes),
+            costs,
+            padding=0.0,
+            shrinking=plan.shrinking,
+        )
+        earlier = classifier.earlier(self, samples)
+        if earlier is not None:
+            take_over(blocks, earlier, worst_only=False)
+        full_everywhere(blocks)
+        return blocks

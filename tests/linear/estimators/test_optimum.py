@@ -7,6 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from smoothsp.linear import CrammerSingerSVC, HingeSVC, WestonWatkinsSVC
+from smoothsp.linear.descent.coordinate_descent import Status
 from tests.truth.svm_objectives import (
     MODELS,
     MULTICLASS,
@@ -173,7 +174,7 @@ def test_the_scaling_of_weston_and_watkins():
 @pytest.mark.parametrize("model", MODELS)
 def test_relative_gap_is_the_share_of_the_first(model):
     X, y = data_for(model)
-    fitted = model(tol=0.01, random_state=0).fit(X, y)
+    fitted = model(tol=0.01, stopping="relative_gap", random_state=0).fit(X, y)
     gaps = [one.gap for one in fitted.history_]
     assert gaps[-1] <= 0.01 * gaps[0]
     assert all(gap > 0.01 * gaps[0] for gap in gaps[:-1])
@@ -182,12 +183,26 @@ def test_relative_gap_is_the_share_of_the_first(model):
     assert seconds[0] > 0 and seconds == sorted(seconds)
 
 
+@pytest.mark.parametrize("tol", [0.3, 1e-3, 1e-6])
+@pytest.mark.parametrize("C", [0.05, 1.0, 64.0])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_default_promises_a_share_of_the_minimum(model, C, tol):
+    X, y = data_for(model)
+    options = {"C": C, "random_state": 0, "max_epochs": 100_000}
+    fitted = model(tol=tol, **options).fit(X, y)
+    assert fitted.status_ is Status.CONVERGED
+    best = model(tol=1e-9, **options).fit(X, y).history_[-1].dual
+    assert primal(model, all_rows(fitted), X, y, C) <= (1 + tol) * best * (1 + 1e-8)
+    enough = [one.gap <= tol * one.dual for one in fitted.history_]
+    assert enough == [False] * (len(enough) - 1) + [True]
+
+
 @pytest.mark.parametrize("every", [3, "auto"])
 def test_fewer_certificates_are_as_good(every):
     X, y = blobs(60, 4, 5)
     fitted = WestonWatkinsSVC(tol=1e-6, random_state=0, certify_every=every).fit(X, y)
     epochs = [one.epoch for one in fitted.history_]
-    assert fitted.gap_ <= 1e-6 * fitted.history_[0].gap
+    assert fitted.gap_ <= 1e-6 * fitted.history_[-1].dual
     assert len(epochs) < fitted.n_epochs_ == epochs[-1]
     if every == 3:
         assert set(np.diff(epochs)[1:]) == {3}

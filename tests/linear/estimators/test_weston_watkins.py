@@ -21,6 +21,7 @@ def gram_root(gram):
 def test_greedy_takes_the_same_way(C, shrinking):
     X, y = blobs(60, 6, 8)
     options = {"C": C, "random_state": 9, "tol": 9e-4, "shrinking": shrinking}
+    options["stopping"] = "relative_gap"
     exact = WestonWatkinsSVC(**options).fit(X, y)
     greedy = WestonWatkinsSVC(solver="greedy", **options).fit(X, y)
     assert greedy.n_epochs_ == exact.n_epochs_
@@ -67,7 +68,7 @@ def test_the_rbf_kernel_is_its_gram_matrix(gamma):
 def test_the_optimum_with_a_kernel_is_that_of_a_general_solver(dtype):
     X, y = blobs(25, 3, 3)
     gram = rbf_kernel(X, gamma=0.5).astype(dtype)
-    tol = 1e-10 if dtype == np.float64 else 1e-5
+    tol = 1e-10 if dtype == np.float64 else 3e-5
     fitted = WestonWatkinsSVC(C=0.7, kernel="precomputed", **EXACT | {"tol": tol})
     fitted.fit(gram, y)
     features = gram_root(gram.astype(np.float64))

@@ -92,26 +92,6 @@ def test_the_callback_sees_every_certificate(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_an_interrupt_keeps_what_was_reached(model):
-    X, y = data_for(model)
-
-    def press(certificate):
-        if certificate.epoch == 3:
-            raise KeyboardInterrupt
-
-    broken = model(random_state=0, tol=0, callback=press)
-    with pytest.raises(KeyboardInterrupt):
-        broken.fit(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = model(random_state=0, tol=0, max_epochs=3).fit(X, y)
-    assert "interrupted" in broken.status_.value
-    assert broken.n_epochs_ == len(broken.history_) == 3
-    np.testing.assert_allclose(broken.coef_, whole.coef_, rtol=1e-12)
-    assert (broken.predict(X) == whole.predict(X)).all()
-
-
-@pytest.mark.parametrize("model", MODELS)
 def test_too_few_epochs_are_told(model):
     X, y = data_for(model)
     with pytest.warns(ConvergenceWarning, match="max_epochs passed before the gap"):

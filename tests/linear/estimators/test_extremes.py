@@ -1,0 +1,191 @@
+"""Numbers near the ends of the range: exact, or an error that names the argument."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from smoothsp.linear import (
+    CrammerSingerSVC,
+    HingeSVC,
+    MulticlassSVM,
+    WestonWatkinsSVC,
+)
+from smoothsp.linear.descent.coordinate_descent import Status
+from tests.truth.svm_objectives import MODELS, MULTICLASS, data_for, losses
+
+EVERY = (*MODELS, MulticlassSVM)
+DTYPES = (np.float64, np.float32)
+
+
+def fit(model, X, y, **more):
+    """Fitted, whether it converged or not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y, **more)
+
+
+@pytest.mark.parametrize("scale", [1e155, 1e200, 1e308])
+@pytest.mark.parametrize("model", EVERY)
+def test_features_too_large_are_named(model, scale):
+    X, y = data_for(model)
+    X /= abs(X).max()
+    message = r"X: expected samples whose squared norm fits float64, got inf at sample"
+    with pytest.raises(ValueError, match=message + r" \d+; scale the features"):
+        model().fit(X * scale, y)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_range_is_that_of_the_dtype(model):
+    X, y = data_for(model, dtype=np.float32)
+    with pytest.raises(ValueError, match=r"squared norm fits float32, got .*e\+4"):
+        model().fit(X * np.float32(1e20), y)
+    assert np.isfinite(fit(model(), X.astype(float) * 1e20, y).coef_).all()
+
+
+@pytest.mark.parametrize("power", [-560, -100, 100, 500])
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_scale_with_the_features_to_the_last_bit(model, power):
+    # powers of 2, so that nothing is rounded: x 2^p and C 2^-2p give w 2^-p
+    X, y = data_for(model)
+    factor = 2.0**power
+    if power == -560:
+        # C stays: without length, each sample pays in full
+        fitted = fit(model(random_state=0), X * factor, y)
+        signs = np.where(y == 1, 1.0, -1.0)
+        if model is HingeSVC:
+            expected = factor * (signs @ X)
+            np.testing.assert_allclose(fitted.coef_[0], expected, rtol=1e-12)
+        assert fitted.status_ is Status.CONVERGED and fitted.coef_.any()
+        return
+    whole = fit(model(C=1.0, random_state=0), X, y)
+    fitted = fit(model(C=factor**-2, random_state=0), X * factor, y)
+    np.testing.assert_array_equal(fitted.coef_ * factor, whole.coef_)
+    assert fitted.n_epochs_ == whole.n_epochs_
+    assert fitted.gap_ * factor**2 == whole.gap_
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_c_too_large_is_named(model):
+    X, y = data_for(model)
+    with pytest.raises(ValueError, match="C: expected losses at weights 0 whose sum"):
+        model(C=1e308).fit(X, y)
+    # an interior optimum of the huge C is found, or said not to be
+    found = fit(model(C=1e200, max_epochs=50), X, y)
+    assert np.isfinite(found.coef_).all() and np.isfinite(found.gap_)
+    assert found.status_ is not Status.CONVERGED
+    # the first epoch raises the primal beyond its value at 0
+    stake = {WestonWatkinsSVC: 4, CrammerSingerSVC: 1, HingeSVC: 1}[model] * len(y)
+    with pytest.raises(ValueError, match=r"X: expected features and C for which .*inf"):
+        model(C=1.7e308 / stake).fit(X, y)
+    with pytest.raises(ValueError, match="C: expected C times the weights of a sample"):
+        model(C=1e200).fit(X, y, sample_weight=np.full(len(y), 1e200))
+    with pytest.raises(ValueError, match="C: expected C times the weights of a sample"):
+        model(C=1e200, class_weight={0: 1e200}).fit(X, y)
+
+
+@pytest.mark.parametrize("C", [1e-300, 5e-324])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_tiny_c_pays_every_loss_in_full(model, C):
+    X, y = data_for(model)
+    fitted = model(C=C, random_state=0, store_dual=True).fit(X, y)
+    assert fitted.gap_ == 0.0
+    table = np.zeros((len(y), len(fitted.dual_coef_)))
+    table[fitted.support_] = fitted.dual_coef_.T
+    assert abs(table).max() >= C
+    np.testing.assert_allclose(fitted.coef_, table.T @ X, rtol=1e-9, atol=1e-322)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_that_vanish_are_weights_of_0(model):
+    X, y = data_for(model)
+    weight = np.where(np.arange(len(y)) % 3 == 0, 1e-200, 1.0)
+    # only the products with C count: those of 1e-400 are 0
+    small = model(C=1e-200, random_state=0).fit(X, y, sample_weight=weight)
+    none = model(C=1e-200, random_state=0)
+    none.fit(X, y, sample_weight=np.where(weight < 1, 0.0, 1.0))
+    np.testing.assert_array_equal(small.coef_, none.coef_)
+    with pytest.raises(ValueError, match="class_weight: expected a sample of positive"):
+        model(class_weight=dict.fromkeys(range(5), 0.0)).fit(X, y)
+    kinds = {label: float(label > 0) for label in range(5)}
+    with pytest.raises(ValueError, match="class_weight: expected a sample of positive"):
+        model(class_weight=kinds).fit(X, y, sample_weight=1.0 * (y == 0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model", MODELS)
+def test_an_intercept_out_of_range_is_named(model, dtype):
+    X, y = data_for(model, dtype=dtype)
+    scaling = 1e20 if dtype == np.float32 else 1e160
+    wrong = model(fit_intercept=True, intercept_scaling=scaling)
+    with pytest.raises(ValueError, match="intercept_scaling: expected a number whose"):
+        wrong.fit(X, y)
+
+
+@pytest.mark.parametrize("model", MULTICLASS)
+def test_costs_out_of_range_are_named(model):
+    X, y = data_for(model, dtype=np.float32)
+    cost = 1e39 * (1 - np.eye(5))
+    with pytest.raises(ValueError, match="cost: expected numbers that fit float32"):
+        model(cost=cost).fit(X, y)
+    with pytest.raises(ValueError, match="C: expected losses at weights 0 whose sum"):
+        model(cost=1e308 * (1 - np.eye(5))).fit(X.astype(float), y)
+
+
+@pytest.mark.parametrize("model", EVERY)
+def test_scores_out_of_range_are_named(model):
+    X, y = data_for(model)
+    fitted = fit(model(), X, y)
+    rows = X.copy()
+    rows[7] = 1e308 * np.sign(fitted.coef_[0])
+    fitted.coef_ = fitted.coef_ * 1e3
+    for ask in (fitted.predict, fitted.decision_function):
+        with pytest.raises(ValueError, match=r"X: expected .* scores fit .* sample 7"):
+            ask(rows)
+    gram = X @ X.T
+    kernel = WestonWatkinsSVC(kernel="precomputed").fit(gram, y)
+    kernel.dual_coef_ = kernel.dual_coef_ * 1e3
+    with pytest.raises(ValueError, match=r"X: expected .* scores fit float64"):
+        kernel.predict(1e308 * np.sign(gram))
+
+
+@pytest.mark.parametrize(("scale", "C"), [(1e153, 1e3), (1e150, 1e10), (1e60, 1e200)])
+def test_a_structured_svm_names_products_out_of_range(scale, C):
+    X, y = data_for(MulticlassSVM)
+    with pytest.raises(ValueError, match=r"X: expected samples .* or lower C"):
+        MulticlassSVM(C=C).fit(X * scale, y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("C", [1e3, 1e6, 1e9, 1e12])
+def test_what_rounding_hides_is_never_called_converged(model, C, dtype):
+    # classes that can be told apart: the optimum does not depend on a large C
+    k = 2 if model is HingeSVC else 3
+    X = (
+        np.repeat(np.eye(k), 4, axis=0)
+        + np.random.default_rng(0).random((4 * k, k)) / 8
+    )
+    y = np.repeat(np.arange(k), 4)
+    best = fit(model(C=1e3, tol=1e-9, max_epochs=5000), X, y).history_[-1].dual
+    fitted = fit(model(C=C, random_state=0), X.astype(dtype), y)
+    last = fitted.history_[-1]
+    if fitted.status_ is Status.CONVERGED:
+        assert best * (1 - 1e-6) <= last.primal <= 1.001 * best * (1 + 1e-6)
+    else:
+        # C times the rounding of a margin
+        assert fitted.status_ is Status.ROUNDED
+        assert last.gap <= 16 * np.finfo(dtype).eps * C * len(y) * k
+    assert losses(model, fitted.decision_function(X), y).max() <= 1e-2
+    assert C > 1e3 or fitted.status_ is Status.CONVERGED
+
+
+@pytest.mark.parametrize("model", [WestonWatkinsSVC, HingeSVC])
+def test_rounding_is_told_unless_all_was_asked_for(model):
+    X, y = data_for(model, dtype=np.float32)
+    with pytest.warns(ConvergenceWarning, match="rounding hides what is left.*float64"):
+        model(tol=1e-12, random_state=0).fit(X, y)
+    fitted = model(tol=0, random_state=0).fit(X, y)
+    assert fitted.status_ is Status.ROUNDED
+    assert fitted.gap_ <= 1e-5 * fitted.history_[-1].primal

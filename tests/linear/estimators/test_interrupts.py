@@ -1,0 +1,220 @@
+"""Ctrl-C at every moment: a fit ends with weights and their own certificate, or not.
+
+One rule for all estimators: it does not raise while the solver runs, and warns.
+"""
+
+import signal
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+
+from smoothsp.linear import (
+    ChainCRF,
+    ChainSVM,
+    CrammerSingerSVC,
+    HingeSVC,
+    MulticlassSVM,
+    WestonWatkinsSVC,
+)
+from smoothsp.linear.descent import coordinate_descent
+from smoothsp.linear.descent.coordinate_descent import Status
+from tests.truth.svm_objectives import MODELS, all_rows, data_for, losses, primal
+
+LOOP = ("coordinate_descent", "duals", "binary_dual", "certificates", "progress")
+CALM = "ignore::sklearn.exceptions.ConvergenceWarning"
+
+
+class PressAt:
+    """Ctrl-C before the n-th line that is run in some files."""
+
+    def __init__(self, files, n):
+        self.files = tuple(f"{name}.py" for name in files)
+        self.left = n
+
+    def __call__(self, frame, event, arg):
+        if not frame.f_code.co_filename.endswith(self.files):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(files, n, call):
+    """Whether the press came; a KeyboardInterrupt that leaves the call is passed on."""
+    press = PressAt(files, n)
+    before = sys.gettrace()
+    sys.settrace(press)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return press.left <= 0
+
+
+def true_gap(model, X, y, C):
+    """Primal minus dual of the weights and dual variables, from the definitions."""
+    table = np.zeros((len(y), len(model.dual_coef_)))
+    table[model.support_] = model.dual_coef_.T
+    W = table.T @ X
+    if isinstance(model, HingeSVC):
+        linear = (table[:, 0] * np.where(y == 1, 1, -1)).sum()
+    else:
+        linear = table[np.arange(len(y)), y].sum()
+    assert (table[np.arange(len(y)), y if table.shape[1] > 1 else 0] != 0).any()
+    return primal(type(model), W, X, y, C) - (linear - (W**2).sum() / 2)
+
+
+@pytest.mark.parametrize("every", [1, 2, "auto"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.filterwarnings(CALM)
+def test_the_certificate_is_that_of_the_weights_whenever_it_comes(model, every):
+    X, y = data_for(model)
+    options = {"random_state": 0, "tol": 0, "store_dual": True, "max_epochs": 4}
+    options["certify_every"] = every
+    whole = model(**options).fit(X, y)
+    n = came = 0
+    while n < 2000:
+        n += 7
+        fitted = model(**options)
+        before = dict(vars(fitted))
+        try:
+            if not interrupted(LOOP, n, lambda fitted=fitted: fitted.fit(X, y)):
+                break
+        except KeyboardInterrupt:
+            # not while the solver ran: as after an error
+            assert vars(fitted) == before
+            continue
+        came += fitted.status_ is Status.INTERRUPTED
+        last = fitted.history_[-1]
+        assert fitted.gap_ == last.gap and fitted.n_epochs_ == last.epoch
+        assert last.primal == pytest.approx(primal(model, all_rows(fitted), X, y, 1.0))
+        if fitted.coef_.any():
+            assert last.gap == pytest.approx(true_gap(fitted, X, y, 1.0), rel=1e-9)
+        epochs = [one.epoch for one in fitted.history_]
+        assert epochs == sorted(set(epochs))
+    assert came > 20
+    np.testing.assert_array_equal(fitted.coef_, whole.coef_)
+
+
+@pytest.mark.filterwarnings(CALM)
+def test_with_a_kernel_too():
+    X, y = data_for(WestonWatkinsSVC)
+    gram = rbf_kernel(X, gamma=0.3)
+    for n in range(40, 200, 13):
+        fitted = WestonWatkinsSVC(kernel="precomputed", tol=0, max_epochs=4)
+        assert interrupted(LOOP, n, lambda fitted=fitted: fitted.fit(gram, y))
+        scores = fitted.decision_function(gram)
+        table = np.zeros((len(y), 5))
+        table[fitted.support_] = fitted.dual_coef_.T
+        half = (table * scores).sum() / 2
+        value = half + losses(WestonWatkinsSVC, scores, y).sum()
+        dual = table[np.arange(len(y)), y].sum() - half
+        assert fitted.gap_ == pytest.approx(value - dual, rel=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_signal_ends_the_fit_with_a_warning(model):
+    X, y = data_for(model)
+
+    def press(certificate):
+        if certificate.epoch == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    broken = model(random_state=0, tol=0, callback=press)
+    message = f"{model.__name__}: the fit was interrupted; .* the gap is .* 3 epochs"
+    with pytest.warns(ConvergenceWarning, match=message):
+        assert broken.fit(X, y) is broken
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        whole = model(random_state=0, tol=0, max_epochs=3).fit(X, y)
+    assert broken.status_ is Status.INTERRUPTED
+    assert broken.n_epochs_ == broken.n_iter_ == len(broken.history_) == 3
+    np.testing.assert_array_equal(broken.coef_, whole.coef_)
+    assert broken.history_[-1].gap == whole.history_[-1].gap
+    assert (broken.predict(X) == whole.predict(X)).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_second_press_raises_and_changes_nothing(model, monkeypatch):
+    X, y = data_for(model)
+    fitted = model(random_state=0).fit(X, y)
+    before = dict(vars(fitted))
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    fitted.callback = press
+    monkeypatch.setattr(coordinate_descent._Run, "certify_again", press)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, y)
+    assert vars(fitted) == before | {"callback": press}
+
+
+@pytest.mark.parametrize("model", [*MODELS, MulticlassSVM])
+def test_an_error_changes_nothing(model):
+    X, y = data_for(model)
+    fitted = model().fit(X, y)
+    before = dict(vars(fitted))
+
+    def fail(_):
+        raise RuntimeError("no more disk")
+
+    fitted.callback = fail
+    with pytest.raises(RuntimeError, match="no more disk"):
+        fitted.fit(X[:, :2], y)
+    assert vars(fitted) == before | {"callback": fail}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_callback_ends_the_fit(model):
+    X, y = data_for(model)
+    ends = model(random_state=0, tol=0, callback=lambda c: c.epoch == 2)
+    with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
+        ends.fit(X, y)
+    assert ends.status_ is Status.STOPPED and ends.n_iter_ == 2
+    value = primal(model, all_rows(ends), X, y, 1.0)
+    assert ends.history_[-1].primal == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", [ChainSVM, ChainCRF, MulticlassSVM])
+def test_the_other_estimators_do_the_same(model):
+    X, y = data_for(CrammerSingerSVC)
+    if model is not MulticlassSVM:
+        X, y = [X[:20], X[20:]], [y[:20], y[20:]]
+
+    def press(record):
+        if record.passes >= 20:
+            signal.raise_signal(signal.SIGINT)
+
+    broken = model(tol=0, callback=press)
+    with pytest.warns(ConvergenceWarning, match=r"interrupted after \d+ passes"):
+        assert broken.fit(X, y) is broken
+    assert np.isfinite(broken.coef_).all()
+
+
+@pytest.mark.filterwarnings(CALM)
+def test_a_structured_svm_certifies_what_it_has():
+    X, y = data_for(CrammerSingerSVC)
+    n = len(y)
+    files = ("bcfw", "budget", "compiled_dual", "which_engine")
+    came = 0
+    for presses in range(40, 400, 17):
+        model = MulticlassSVM(fit_intercept=False, tol=0, max_passes=30)
+        try:
+            interrupted(files, presses, lambda model=model: model.fit(X, y))
+        except KeyboardInterrupt:
+            assert not hasattr(model, "coef_")
+            continue
+        if "interrupted" not in model.status_:
+            continue
+        came += 1
+        # lambda/2 |W|^2 + mean of losses, with lambda = 1 / (C n)
+        value = primal(CrammerSingerSVC, model.coef_, X, y, 1.0) / n
+        assert model.primal_ == pytest.approx(value) or np.isnan(model.primal_)
+    assert came > 5

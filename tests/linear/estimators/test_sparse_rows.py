@@ -1,0 +1,181 @@
+"""Sparse matrices whose arrays were changed behind scipy's back are refused, by name.
+
+Compiled loops, and scipy's own, read and write where indices point.
+"""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from smoothsp.linear import MulticlassSVM, WestonWatkinsSVC
+from tests.truth.svm_objectives import MODELS, data_for
+
+EVERY = (*MODELS, MulticlassSVM)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def texts(model, form=sparse.csr_matrix):
+    X, y = data_for(model)
+    X[X < 0] = 0
+    return form(X), y
+
+
+def with_index(value):
+    def damage(X):
+        X.indices[5] = value
+
+    return damage
+
+
+def with_ends(change):
+    def damage(X):
+        X.indptr = change(X.indptr.copy())
+
+    return damage
+
+
+def _put(array, place, value):
+    array[place] = value
+    return array
+
+
+DAMAGE = {
+    "index past the last column": (
+        with_index(4),
+        r"X: expected column indices from 0 to 3, got 4 in row \d",
+    ),
+    "index far away": (with_index(2**30), r"expected column indices .* got 1073741824"),
+    "negative index": (with_index(-1), r"expected column indices from 0 to 3, got -1"),
+    "indptr that falls": (
+        with_ends(lambda p: _put(p, 3, p[2] - 1)),
+        "X: expected an indptr of 41 numbers that rise from 0 .* build the matrix anew",
+    ),
+    "negative indptr": (with_ends(lambda p: _put(p, 1, -7)), "expected an indptr"),
+    "indptr from elsewhere": (with_ends(lambda p: p + 1), "expected an indptr"),
+    "indptr too far": (with_ends(lambda p: _put(p, -1, 10**6)), "expected an indptr"),
+    "indptr too short": (with_ends(lambda p: p[:-1]), "expected an indptr of 41"),
+    "fewer values": (
+        lambda X: setattr(X, "data", X.data[:-3]),
+        "expected an indptr .* number of entries, ",
+    ),
+}
+TYPES = {
+    "float indices": lambda X: setattr(X, "indices", X.indices.astype(float)),
+    "bytes": lambda X: setattr(X, "indices", X.indices.astype(np.uint8)),
+    "a list": lambda X: setattr(X, "indptr", X.indptr.tolist()),
+}
+
+
+def calls_of(model):
+    X, y = texts(model)
+    fitted = model().fit(X, y)
+    fresh = model()
+    return {
+        "fit": lambda X: fresh.fit(X, y),
+        "predict": fitted.predict,
+        "decision_function": fitted.decision_function,
+        "score": lambda X: fitted.score(X, y),
+    }
+
+
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("model", EVERY)
+def test_indices_that_point_outside_are_refused(model, form):
+    for call in calls_of(model).values():
+        for damage, message in DAMAGE.values():
+            X, _ = texts(model, form)
+            damage(X)
+            with pytest.raises(ValueError, match=message):
+                call(X)
+        for damage in TYPES.values():
+            X, _ = texts(model, form)
+            damage(X)
+            message = r"X: expected ind\w+ of int32 or int64"
+            with pytest.raises(TypeError, match=message):
+                call(X)
+
+
+@pytest.mark.parametrize("model", EVERY)
+def test_other_forms_are_checked_before_they_are_converted(model):
+    calls = calls_of(model)
+    for call in calls.values():
+        by_column, _ = texts(model, sparse.csc_matrix)
+        by_column.indices[2] = 40
+        with pytest.raises(
+            ValueError, match="row indices from 0 to 39, got 40 in column 0"
+        ):
+            call(by_column)
+        blocks, _ = texts(model, sparse.bsr_matrix)
+        blocks.indices[2] = 10**6
+        with pytest.raises(ValueError, match=r"column indices .*, got 1000000 in row"):
+            call(blocks)
+        for axis, length, kind in ((0, 40, "row"), (1, 4, "column")):
+            triples, _ = texts(model, sparse.coo_array)
+            triples.coords[axis][1] = -3
+            with pytest.raises(
+                ValueError, match=f"{kind} indices from 0 to {length - 1}, got -3"
+            ):
+                call(triples)
+        with pytest.raises(ValueError, match=r"expected \(samples, features\), got"):
+            call(sparse.coo_array(np.ones(4)))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+def test_kernels_refuse_them_too(kernel):
+    X, y = texts(WestonWatkinsSVC)
+    X.indices[0] = 99
+    with pytest.raises((ValueError, TypeError), match=r"got 99|[Ss]parse"):
+        WestonWatkinsSVC(kernel=kernel).fit(X, y)
+    sound, _ = texts(WestonWatkinsSVC)
+    sound = sound.toarray()
+    if kernel == "precomputed":
+        sound = sound @ sound.T
+    fitted = WestonWatkinsSVC(kernel=kernel).fit(sound, y)
+    with pytest.raises((ValueError, TypeError), match=r"got 99|[Ss]parse"):
+        fitted.decision_function(X)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("model", EVERY)
+def test_order_is_looked_at_and_not_believed(model, intercept):
+    X, y = texts(model)
+    expected = model(random_state=0, fit_intercept=intercept).fit(X, y)
+    turned, _ = texts(model)
+    assert turned.has_canonical_format
+    for i in range(len(y)):
+        first, last = turned.indptr[i : i + 2]
+        turned.indices[first:last] = turned.indices[first:last][::-1].copy()
+        turned.data[first:last] = turned.data[first:last][::-1].copy()
+    # room that no row uses
+    turned.indices = np.append(turned.indices, [77, 78]).astype(np.int32)
+    turned.data = np.append(turned.data, [1.0, 1.0])
+    # scipy remembers what it once found
+    assert turned.has_canonical_format
+    kept = turned.indices.copy(), turned.data.copy(), turned.indptr.copy()
+    fitted = model(random_state=0, fit_intercept=intercept).fit(turned, y)
+    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-12, atol=1e-12)
+    found = fitted.decision_function(turned)
+    np.testing.assert_allclose(found, expected.decision_function(X), atol=1e-10)
+    for mine, before in zip(
+        (turned.indices, turned.data, turned.indptr), kept, strict=True
+    ):
+        np.testing.assert_array_equal(mine, before)
+
+
+@pytest.mark.parametrize("model", EVERY)
+def test_entries_that_stand_twice_are_added_up(model):
+    X, y = texts(model)
+    expected = model(random_state=0).fit(X, y)
+    twice = sparse.csr_matrix(
+        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape
+    )
+    # every second entry of a larger array
+    spread = [np.repeat(array, 2)[::2] for array in (twice.data, twice.indices)]
+    sparse_view = sparse.csr_matrix(X.shape)
+    sparse_view.data, sparse_view.indices = spread
+    sparse_view.indptr = twice.indptr.astype(np.int64)
+    for given in (twice, sparse_view):
+        before = given.data.copy()
+        fitted = model(random_state=0).fit(given, y)
+        np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(given.data, before)
