@@ -25,7 +25,7 @@ _PROMISING, _AT_LEAST = 1.25, 16
 _LEFT = 0.3
 # Certificates without a higher dual or a smaller gap, this near to what rounding hides:
 # what moves is rounding.
-_IDLE, _NEAR = 32, 256
+_IDLE, _NEAR = 32, 32
 # A block may hold this share of its part of the goal before it is woken.
 _NEGLIGIBLE = 0.25
 
