@@ -142,7 +142,7 @@ def _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, fou
     inverses = aligned(inverses)
     found = span(found)
     ends = load(ends, 0)
-    for s in range(S):
+    for s in range(S if N > 0 else 0):
         first = load(weights, s * L) + splat(zeros.dtype.type(start[s]))
         store(weights, s * L, first)
         store(now, s * L, one)

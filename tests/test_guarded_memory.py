@@ -1,0 +1,45 @@
+"""Nothing is written beyond an array, however little there is to compute."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.guarded_memory import PARTS, guarded
+
+ROOT = Path(__file__).parents[1]
+# The C library looks at the ends of what is given back, and fills what it hands out.
+# Where the first is no library of the system, the linker says so and goes on.
+CHECKS = {
+    "LD_PRELOAD": "libc_malloc_debug.so.0",
+    "MALLOC_CHECK_": "3",
+    "MALLOC_PERTURB_": "165",
+    "NUMBA_BOUNDSCHECK": "1",
+    "OMP_NUM_THREADS": "1",
+}
+LINEAR = ("estimators", "linear")
+
+
+@pytest.mark.parametrize("parts", [tuple(PARTS.keys() - set(LINEAR)), LINEAR])
+def test_empty_and_single_inputs_stay_within_their_arrays(parts):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.guarded_memory", *sorted(parts)],
+        cwd=ROOT,
+        env=os.environ | CHECKS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == sorted(parts)
+
+
+@pytest.mark.parametrize("offset", [-1, 16])
+def test_a_write_beside_a_result_is_noticed(offset):
+    with pytest.raises(AssertionError, match="beside"), guarded():
+        result = torch.empty(4)
+        ctypes.memset(result.data_ptr() + offset, 0, 1)
