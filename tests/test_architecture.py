@@ -83,7 +83,7 @@ PUBLIC = {
         "MulticlassSVM",
         "WestonWatkinsSVC",
     },
-    "smoothsp.linear.features": {"Templates"},
+    "smoothsp.linear.features": {"Templates", "Words"},
     "smoothsp.linear.problems": {
         "CallbackProblem",
         "ChainProblem",

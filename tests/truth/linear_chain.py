@@ -47,8 +47,9 @@ def phi(problem, i, y):
         W[:, y[t]] += x
     for t in range(1, len(y)):
         A[y[t - 1], y[t]] += 1
-    start[y[0]] += 1
-    end[y[-1]] += 1
+    if len(y):
+        start[y[0]] += 1
+        end[y[-1]] += 1
     return w
 
 

@@ -42,6 +42,8 @@ def without_costs(E, T, S, weights, start, end, P, U):
 
 @njit(error_model="numpy", nogil=True)
 def _add_boundaries(T, weights, start, end, P, U):
+    if T == 0:
+        return
     last = (T - 1) * P
     for j in range(0, P, V):
         store(U, j, load(U, j) + load(weights, start + j))
@@ -54,8 +56,10 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
     U becomes the scores of the best prefixes, M, as large, the maxima in them. Ties go
-    to the lower label, from the end backwards.
+    to the lower label, from the end backwards. Without positions the score is 0.
     """
+    if T == 0:
+        return 0.0
     for t in range(1, T):
         _step(U, (t - 1) * P, weights, moves, S, P, M, t * P)
     o = (T - 1) * P

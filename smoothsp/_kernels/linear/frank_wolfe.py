@@ -149,7 +149,7 @@ def add_corners(first, last, s, w, a, v, losses, hinges):
             for t in range(1, T):
                 v[s.moves + s.labels[o + t - 1] * s.P + s.labels[o + t]] += a
                 v[s.moves + k.y[t - 1] * s.P + k.y[t]] -= a
-        if s.start >= 0:
+        if s.start >= 0 and T > 0:
             v[s.start + s.labels[o]] += a
             v[s.start + k.y[0]] -= a
             v[s.end + s.labels[o + T - 1]] += a

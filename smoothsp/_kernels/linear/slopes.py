@@ -78,6 +78,9 @@ def slope(s, i, tail, kind, mu, c, space):
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
     P, S = s.P, s.S
+    if T == 0:
+        c.edges[:] = 0.0
+        return 0.0
     add_costs(k.E, T, s.labels, o, s.costs, s.scales[i], tail, s.start, s.end, P, k.U)
     if kind == ENTROPY:
         value = sums(T, S, P, tail, s.moves, mu, k.U, k.M, c.R, c.RT, c.D, c.edges)
@@ -116,7 +119,7 @@ def add_to_tail(s, T, a, D, edges, tail):
         for e in range(0, s.S * s.P, V):
             t = s.moves + e
             store(tail, t, load(tail, t) + scale * load(edges, e))
-    if s.start >= 0:
+    if s.start >= 0 and T > 0:
         o = (T - 1) * s.P
         for j in range(0, s.P, V):
             store(tail, s.start + j, load(tail, s.start + j) + scale * load(D, j))

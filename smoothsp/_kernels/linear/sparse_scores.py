@@ -119,7 +119,7 @@ def add_labelling(
     if moves >= 0:
         for t in range(1, T):
             weights[moves + y[o + t - 1] * P + y[o + t]] += a
-    if start >= 0:
+    if start >= 0 and T > 0:
         weights[start + y[o]] += a
         weights[end + y[o + T - 1]] += a
 
@@ -133,6 +133,6 @@ def labelling_score(E, T, y, o, weights, moves, start, end, P):
     if moves >= 0:
         for t in range(1, T):
             score += weights[moves + y[o + t - 1] * P + y[o + t]]
-    if start >= 0:
+    if start >= 0 and T > 0:
         score += weights[start + y[o]] + weights[end + y[o + T - 1]]
     return score

@@ -78,7 +78,8 @@ class ChainEngine:
         keeps = plan.cached or plan.weighed
         self.store = StoredLabels(problem) if keeps else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
-        worst = np.add.reduceat(problem.cost.max(1)[problem.labels], s.offsets[:-1])
+        owner = np.repeat(np.arange(self.n), np.diff(s.offsets))
+        worst = np.bincount(owner, problem.cost.max(1)[problem.labels], self.n)
         # the gap at the start, before any is measured
         self.last_gap = float((worst * s.scales).mean())
         self.measured_calls = 0

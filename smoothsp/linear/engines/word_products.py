@@ -21,7 +21,7 @@ def word_products(problem: ChainProblem) -> kernels.Products:
     ends = np.cumsum(np.where(chosen, pairs, 0))
     at = np.where(chosen, np.concatenate([[0], ends[:-1]]), -1)
     gram = np.zeros(int(ends[-1]))
-    work = int((pairs * np.maximum(entries // lengths, 1))[chosen].sum())
+    work = int((pairs * np.maximum(entries // np.maximum(lengths, 1), 1))[chosen].sum())
     run_rows(kernels.multiply_words, len(problem), work, s, at, gram)
     largest = int(entries[~chosen].max(initial=0))
     return kernels.Products(

@@ -90,7 +90,8 @@ class ChainCRF(Tagger):
         surface = Surface(problem, Loss("likelihood"), 1.0)
         flat = problem.padded_weights(self.weights_)
         _, nodes, _ = surface.gradient(flat, 1.0, surface.room(), keep=True)
-        found = nodes.reshape(len(problem.labels), -1)[:, : problem.num_labels].copy()
+        shape = len(problem.labels), problem.row_width
+        found = nodes.reshape(shape)[:, : problem.num_labels].copy()
         # they came less the labels, all of which are the first class
         found[:, 0] += 1
         return sequences.cut(np.clip(found, 0.0, 1.0), sizes)

@@ -107,7 +107,7 @@ class ChainSVM(Tagger):
             lengths=lengths,
             num_labels=num_labels,
             cost=checks.costs(self.cost, num_labels),
-            cost_scale=1 / np.asarray(lengths) if shared else None,
+            cost_scale=1 / np.maximum(lengths, 1) if shared else None,
         )
 
     def _solve(self, problem: ChainProblem) -> Solution:

@@ -1,18 +1,21 @@
 """Sequences as users have them, as one sparse matrix and flat labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Names = dict[str, int]
+from smoothsp.linear.features import Words
 
 
-def is_named(X: Any) -> bool:
-    """Whether tokens say their features by name: as dicts, or as lists of strings."""
+def is_named(X: Any) -> bool | None:
+    """Whether tokens say their features by name: as dicts, or as lists of strings.
+
+    None where there is no token to tell.
+    """
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
     for x in X:
@@ -21,73 +24,73 @@ def is_named(X: Any) -> bool:
         for token in x:
             if isinstance(token, Mapping):
                 return True
-            if isinstance(token, list | tuple | set | frozenset) and len(token):
-                return isinstance(next(iter(token)), str)
-            if isinstance(token, str):
+            if isinstance(token, list | tuple | set | frozenset):
+                if len(token):
+                    return isinstance(next(iter(token)), str)
+            elif isinstance(token, str):
                 raise TypeError(
                     f"X: expected the features of each token, got the string {token!r}."
                     " Make features of words first, with Templates say"
                 )
-    return False
+            else:
+                return False
+    return None
 
 
-def matrix_of(
-    X: Any, lengths: Any, names: Names | None
-) -> tuple[Any, NDArray[np.int64]]:
-    """All positions one below the other, and the lengths of the sentences.
-
-    Parameters
-    ----------
-    X
-        A sequence of matrices or of sequences of tokens, or, with ``lengths``, one
-        matrix.
-    lengths
-        None, or those of the sentences in the matrix.
-    names
-        Columns of the features of tokens, for those that have names.
-    """
-    if lengths is not None:
-        if not sparse.issparse(X) and np.ndim(X) != 2:
-            raise ValueError(
-                f"X: expected one matrix with lengths, got {type(X).__name__}"
-            )
-        return _csr(X, np.asarray(lengths)), np.asarray(lengths)
+def sizes_of(X: Any) -> NDArray[np.int64]:
+    """Positions of each sentence."""
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
             " Give the lengths of the sentences with a matrix of all of them"
         )
-    if not len(X):
-        raise ValueError("X: expected at least one sentence, got none")
     sizes = [x.shape[0] if hasattr(x, "shape") else len(x) for x in X]
-    if not min(sizes):
-        raise ValueError(
-            "X: expected at least one position in each sentence, got none in sentence"
-            f" {sizes.index(0)}"
-        )
-    if names is not None:
-        return _rows_by_name(X, names, np.array(sizes)), np.array(sizes)
-    width = X[0].shape[-1] if hasattr(X[0], "shape") else len(X[0][0])
-    parts = []
+    return np.array(sizes, dtype=np.int64)
+
+
+def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.int64]]:
+    """All positions one below the other, and the lengths of the sentences.
+
+    Parameters
+    ----------
+    X
+        A sequence of matrices or of sequences of rows, or, with ``lengths``, one
+        matrix; or ``Words``, which know them.
+    lengths
+        None, or those of the sentences in the matrix.
+    width
+        How many features there are where no sentence tells.
+    """
+    if lengths is None and isinstance(X, Words):
+        lengths = X.lengths
+    if lengths is not None:
+        if not sparse.issparse(X) and np.ndim(X) != 2:
+            raise ValueError(
+                f"X: expected one matrix with lengths, got {type(X).__name__}"
+            )
+        return canonical(X, np.asarray(lengths)), np.asarray(lengths)
+    sizes = sizes_of(X)
+    told = [x for x in X if hasattr(x, "shape") or len(x)]
+    if told:
+        width = told[0].shape[-1] if hasattr(told[0], "shape") else len(told[0][0])
+    parts = [sparse.csr_matrix((0, width or 1))]
     for i, x in enumerate(X):
+        if not hasattr(x, "shape") and not len(x):
+            continue
         part = x if sparse.issparse(x) else np.asarray(x)
         if part.ndim != 2 or part.shape[1] != width:
             raise ValueError(
                 f"X: expected (positions, {width}) in sentence {i}, got {part.shape}"
             )
         parts.append(sparse.csr_matrix(part))
-    return _csr(sparse.vstack(parts, format="csr"), np.array(sizes)), np.array(sizes)
+    whole = sparse.vstack(parts[1:] or parts, format="csr")
+    return canonical(whole, sizes), sizes
 
 
-def _csr(X: Any, sizes: NDArray[np.int64]) -> Any:
+def canonical(X: Any, sizes: NDArray[np.int64]) -> Any:
+    """A CSR matrix of finite numbers whose columns rise within a row."""
     X = sparse.csr_matrix(X)
-    finite = np.isfinite(X.data) if X.data.dtype.kind == "f" else np.ones(1, np.bool_)
-    if not finite.all():
-        position = np.searchsorted(X.indptr, finite.argmin(), side="right") - 1
-        sentence = np.searchsorted(sizes.cumsum(), position, side="right")
-        raise ValueError(
-            f"X: expected finite numbers, got NaN or infinity in sentence {sentence}"
-        )
+    finite_in(X.indptr, X.data, sizes)
     if X.has_canonical_format:
         return X
     X = X.copy()
@@ -95,53 +98,17 @@ def _csr(X: Any, sizes: NDArray[np.int64]) -> Any:
     return X
 
 
-def named(token: Any) -> Iterable[tuple[str, float]]:
-    """Names and values of the features of a token.
-
-    A string value becomes part of the name: ``{"word": "a", "length": 1}`` has
-    ``word=a`` with 1.0 and ``length`` with 1.0.
-    """
-    if not isinstance(token, Mapping):
-        for name in token:
-            if not isinstance(name, str):
-                raise TypeError(f"X: expected names of features, got {name!r}")
-            yield name, 1.0
-        return
-    for name, value in token.items():
-        if isinstance(value, str):
-            yield f"{name}={value}", 1.0
-        elif isinstance(value, bool | int | float | np.number | np.bool_):
-            yield str(name), float(value)
-        else:
-            raise TypeError(
-                f"X: expected strings and numbers as features, got {value!r} for"
-                f" {name!r}"
-            )
-
-
-def names_of(X: Sequence[Sequence[Any]]) -> Names:
-    """Every name that occurs, numbered in alphabetical order."""
-    found = {name for x in X for token in x for name, _ in named(token)}
-    if not found:
-        raise ValueError("X: expected at least one feature, got none")
-    return {name: n for n, name in enumerate(sorted(found))}
-
-
-def _rows_by_name(
-    X: Sequence[Sequence[Any]], names: Names, sizes: NDArray[np.int64]
-) -> Any:
-    indptr, indices, values = [0], [], []
-    for token in chain.from_iterable(X):
-        for name, value in named(token):
-            column = names.get(name)
-            if column is not None and value:
-                indices.append(column)
-                values.append(value)
-        indptr.append(len(indices))
-    shape = (len(indptr) - 1, len(names))
-    columns = np.array(indices, dtype=np.int32)
-    rows = sparse.csr_matrix((np.array(values, float), columns, indptr), shape)
-    return _csr(rows, sizes)
+def finite_in(
+    indptr: NDArray[Any], data: NDArray[Any], sizes: NDArray[np.int64]
+) -> None:
+    """Refuse NaN and infinity among the entries of rows."""
+    finite = np.isfinite(data) if data.dtype.kind == "f" else np.ones(1, np.bool_)
+    if not finite.all():
+        position = np.searchsorted(indptr, finite.argmin(), side="right") - 1
+        sentence = np.searchsorted(sizes.cumsum(), position, side="right")
+        raise ValueError(
+            f"X: expected finite numbers, got NaN or infinity in sentence {sentence}"
+        )
 
 
 def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
@@ -187,6 +154,22 @@ def numbers_of(
     return np.array([place[tag] for tag in flat], dtype=np.int32)
 
 
-def cut(flat: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+def cut(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
     """One array for each sentence."""
-    return np.split(flat, np.cumsum(lengths)[:-1])
+    ends = np.cumsum(lengths).tolist()
+    return Sequences(flat[i:j] for i, j in pairwise([0, *ends]))
+
+
+class Sequences(list[NDArray[Any]]):
+    """A list of arrays, which numpy takes for one array of objects.
+
+    Of plain lists of arrays numpy makes a table where their lengths are the same and an
+    error where they are not; scikit-learn's ``cross_val_predict`` joins predictions by
+    ``numpy.concatenate``.
+    """
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        found = np.empty(len(self), dtype=object)
+        for i, sequence in enumerate(self):
+            found[i] = sequence
+        return found if dtype is None else found.astype(dtype)

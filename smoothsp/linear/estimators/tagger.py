@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear import checks
 from smoothsp.linear.estimators import sequences, storing
+from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
 from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems._rows import Rows, rows_of
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
 
 # Those of the structural hinge, by the names that estimators have for them.
@@ -79,6 +81,8 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     """A linear chain over sequences."""
 
     SOLVERS: ClassVar[dict[str, Any]] = {}
+    # of taggers from before names were escaped
+    _escaped = False
 
     def fit(self, X: Any, y: Any, lengths: Any = None) -> "Tagger":
         """Train.
@@ -118,17 +122,27 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, lengths: Any) -> None:
-        by_name = lengths is None and sequences.is_named(X)
-        names = sequences.names_of(X) if by_name else None
-        matrix, sizes = sequences.matrix_of(X, lengths, names)
+        names = None
+        if lengths is None and sequences.is_named(X):
+            names, rows = learn(X)
+            sizes = sequences.sizes_of(X)
+            arrays = (rows.values, rows.indices, rows.indptr)
+            shape = (len(rows.indptr) - 1, rows.columns)
+            matrix = sequences.canonical(sparse.csr_matrix(arrays, shape), sizes)
+        else:
+            matrix, sizes = sequences.matrix_of(X, lengths, None)
+        if not len(sizes):
+            raise ValueError("X: expected at least one sentence, got none")
         flat = sequences.tags_of(y, sizes)
+        if not flat:
+            raise ValueError("X: expected at least one position, got none")
         classes = np.unique(np.array(flat))
         checks.two_classes(classes)
         labels = sequences.numbers_of(flat, sizes, classes)
         problem = self._problem(matrix, labels, sizes, len(classes))
         solution = self._solve(problem)
         self.classes_ = classes
-        self.feature_names_ = None if names is None else list(names)
+        self.feature_names_, self._escaped = names, True
         self.n_features_in_ = problem.num_features
         self.weights_ = solution.w
         self._split(problem)
@@ -149,25 +163,42 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
         """Sentences to be tagged, with the first class as their labels."""
-        check_is_fitted(self)
-        names = None
+        if not hasattr(self, "weights_"):
+            check_is_fitted(self)
         if self.feature_names_ is not None:
-            if lengths is not None or not sequences.is_named(X):
-                raise TypeError(
-                    "X: expected tokens with named features, as in fit, got"
-                    f" {type(X).__name__}"
-                )
-            names = {name: n for n, name in enumerate(self.feature_names_)}
-        elif lengths is None and sequences.is_named(X):
-            raise TypeError("X: expected matrices, as in fit, got named features")
-        matrix, sizes = sequences.matrix_of(X, lengths, names)
-        if matrix.shape[1] != self.n_features_in_:
+            rows, sizes = self._rows_by_name(X, lengths)
+        else:
+            if lengths is None and sequences.is_named(X):
+                raise TypeError("X: expected matrices, as in fit, got named features")
+            matrix, sizes = sequences.matrix_of(X, lengths, self.n_features_in_)
+            rows = rows_of("X", matrix)
+        if rows.columns != self.n_features_in_:
             raise ValueError(
                 f"X: expected {self.n_features_in_} features, as in fit, got"
-                f" {matrix.shape[1]}"
+                f" {rows.columns}"
             )
-        zeros = np.zeros(matrix.shape[0], dtype=np.int32)
-        return self._problem(matrix, zeros, sizes, len(self.classes_)), sizes
+        problem = ChainProblem.unlabelled(rows, sizes, len(self.classes_))
+        return problem, sizes
+
+    def _rows_by_name(self, X: Any, lengths: Any) -> tuple[Rows, NDArray[np.int64]]:
+        if lengths is not None or sequences.is_named(X) is False:
+            raise TypeError(
+                "X: expected tokens with named features, as in fit, got"
+                f" {type(X).__name__}"
+            )
+        names: list[str] = self.feature_names_ or []
+        known = self.__dict__.get("_columns")
+        if known is None or known[0] is not names:
+            known = self._columns = names, Columns.of(names, self._escaped)
+        rows = rows_by_name(X, known[1], len(names))
+        sizes = sequences.sizes_of(X)
+        sequences.finite_in(rows.indptr, rows.values, sizes)
+        return rows, sizes
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        state.pop("_columns", None)
+        return state
 
     def predict(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """The best tags of each sentence; arguments as those of ``fit``."""
@@ -182,8 +213,9 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         rows = (problem.values, problem.indices, problem.indptr)
         shape = (len(problem.labels), problem.num_features)
         scores = sparse.csr_matrix(rows, shape=shape) @ W
-        scores[problem.offsets[:-1]] += start
-        scores[problem.offsets[1:] - 1] += end
+        some = sizes > 0
+        scores[problem.offsets[:-1][some]] += start
+        scores[problem.offsets[1:][some] - 1] += end
         return sequences.cut(scores, sizes)
 
     def score(self, X: Any, y: Any, lengths: Any = None) -> float:
@@ -202,6 +234,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             "status_": self.status_,
             "n_features_in_": self.n_features_in_,
             "feature_names_": self.feature_names_,
+            "escaped": self._escaped,
         }
         storing.save(self, path, arrays, facts)
 
@@ -212,6 +245,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         for name in (*_NUMBERS, "status_", "n_features_in_", "feature_names_"):
             setattr(tagger, name, facts[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
+        tagger._escaped = facts.get("escaped", False)
         tagger.history_ = []
         one = np.zeros((1, tagger.n_features_in_))
         classes = len(tagger.classes_)

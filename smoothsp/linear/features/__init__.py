@@ -1,5 +1,5 @@
 """From sentences to sparse matrices, by templates."""
 
-from smoothsp.linear.features.templates import Templates
+from smoothsp.linear.features.templates import Templates, Words
 
-__all__ = ["Templates"]
+__all__ = ["Templates", "Words"]

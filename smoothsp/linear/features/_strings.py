@@ -89,11 +89,6 @@ class Tokens:
                 " tokens, and put a single sentence in a list"
             )
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        if len(lengths) and not lengths.min():
-            raise ValueError(
-                f"sentences: expected at least one token in each, got an empty one at"
-                f" {int(lengths.argmin())}. Leave empty sentences out"
-            )
         self.offsets: NDArray[np.int64] = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=self.offsets[1:])
         tokens = list(chain.from_iterable(sentences))

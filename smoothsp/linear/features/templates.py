@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features._dictionary import Dictionary
@@ -19,7 +20,20 @@ from smoothsp.linear.features._strings import Tokens
 _FORMAT = "smoothsp templates 1"
 
 
-class Templates:
+class Words(sparse.csr_array):  # type: ignore[misc]
+    """Features of words, a row each, that know where sentences end.
+
+    Attributes
+    ----------
+    lengths : ndarray or None
+        Words of each sentence, as ``Templates.transform`` sets it; None for rows that
+        were picked out, and for all else that is computed from such a matrix.
+    """
+
+    lengths: NDArray[np.int64] | None = None
+
+
+class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse indicator features of tokens, described by templates.
 
     ``"word[-1]=the"`` is one feature: it is 1 at the positions whose left neighbour is
@@ -67,6 +81,9 @@ class Templates:
 
     Notes
     -----
+    A scikit-learn transformer of sequences of sentences: the first step of a
+    ``Pipeline`` whose last is a tagger.
+
     Strings are taken apart once for each distinct one. Time and memory beyond that are
     O(positions times templates).
 
@@ -94,22 +111,36 @@ class Templates:
         min_count: int = 1,
         dtype: DTypeLike = np.float64,
     ) -> None:
-        self.templates = _texts("templates", templates)
-        self.columns = _texts("columns", columns)
+        # as they are given, or scikit-learn cannot clone
+        self.templates = _kept("templates", templates)
+        self.columns = _kept("columns", columns)
         self.hashing = hashing
         self.min_count = min_count
-        self.dtype = np.dtype(dtype)
+        self.dtype = dtype
+        self._dictionary: Dictionary | None = None
+        self._parse()
+
+    def set_params(self, **params: Any) -> "Templates":
+        """Change parameters; what was fitted is forgotten."""
+        found = clone(self)
+        BaseEstimator.set_params(found, **params)
+        found._dictionary = None
+        found._parse()
+        self.__dict__.update(found.__dict__)
+        return self
+
+    def _parse(self) -> None:
         self._check()
-        self._parsed = [t for text in self.templates for t in parse(text, self.columns)]
+        columns = tuple(self.columns)
+        self._parsed = [t for text in self.templates for t in parse(text, columns)]
         for n, template in enumerate(self._parsed):
             if template in self._parsed[:n]:
                 raise ValueError(
                     f"templates: expected each once, got {shown(template)} twice"
                 )
-        self._dictionary: Dictionary | None = None
 
     def _check(self) -> None:
-        if not self.templates:
+        if not len(self.templates):
             raise ValueError("templates: expected at least one, got none")
         for name in self.columns:
             if not name.isidentifier() or name == "bias" or name in FUNCTIONS:
@@ -117,7 +148,7 @@ class Templates:
                     "columns: expected names of letters, digits and _ other than"
                     f" {', '.join(FUNCTIONS)} and bias, got {name!r}"
                 )
-        if len(set(self.columns)) < len(self.columns) or not self.columns:
+        if len(set(self.columns)) < len(self.columns) or not len(self.columns):
             raise ValueError(
                 f"columns: expected one or more different names, got {self.columns}"
             )
@@ -135,8 +166,10 @@ class Templates:
                 f"min_count: expected 1 with hashing, which counts nothing, got"
                 f" {self.min_count}"
             )
-        if self.dtype not in (np.float64, np.float32):
-            raise ValueError(f"dtype: expected float64 or float32, got {self.dtype}")
+        if np.dtype(self.dtype) not in (np.float64, np.float32):
+            raise ValueError(
+                f"dtype: expected float64 or float32, got {np.dtype(self.dtype)}"
+            )
 
     @property
     def num_features(self) -> int:
@@ -145,43 +178,51 @@ class Templates:
             return self.hashing
         return sum(self._fitted().sizes)
 
-    def fit(self, sentences: Sequence[Sequence[Any]]) -> "Templates":
-        """Number the features of ``sentences``."""
+    def fit(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> "Templates":
+        """Number the features of ``sentences``; ``y`` is not looked at."""
         if self.hashing is None:
-            self._fit(Tokens(sentences, self.columns))
+            self._fit(self._tokens(sentences))
         return self
 
-    def fit_transform(self, sentences: Sequence[Sequence[Any]]) -> Any:
+    def fit_transform(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> Words:
         """``fit``, then ``transform``, at the cost of one of them."""
         if self.hashing is not None:
             return self.transform(sentences)
-        return self._matrix(self._fit(Tokens(sentences, self.columns)))
+        tokens = self._tokens(sentences)
+        return self._matrix(self._fit(tokens), tokens)
 
-    def transform(self, sentences: Sequence[Sequence[Any]]) -> Any:
+    def transform(self, sentences: Sequence[Sequence[Any]]) -> Words:
         """Features of each token, sentence after sentence.
 
         Parameters
         ----------
         sentences
-            Sequences of at least one token. A token has one string a column; with a
-            single column it may be the string itself.
+            Sequences of tokens. A token has one string a column; with a single column
+            it may be the string itself.
 
         Returns
         -------
-        scipy.sparse.csr_array
-            ``(tokens of all sentences, num_features)``, indices int32, ascending.
+        Words
+            A ``scipy.sparse.csr_array`` of ``(tokens of all sentences, num_features)``,
+            indices int32, ascending, with the ``lengths`` of the sentences, so that a
+            tagger takes it as it is.
 
         Raises
         ------
         ValueError
-            If a sentence is empty, or a token has more or fewer strings than columns.
+            If a token has more or fewer strings than columns.
         TypeError
             If it has something other than strings.
         """
-        tokens = Tokens(sentences, self.columns)
+        tokens = self._tokens(sentences)
         if self.hashing is not None:
-            return self._matrix(hashed_columns(self._parsed, tokens, self.hashing))
-        return self._matrix(self._fitted().columns(tokens))
+            columns = hashed_columns(self._parsed, tokens, self.hashing)
+        else:
+            columns = self._fitted().columns(tokens)
+        return self._matrix(columns, tokens)
+
+    def _tokens(self, sentences: Sequence[Sequence[Any]]) -> Tokens:
+        return Tokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
         """What each feature says; not with hashing, which forgets it."""
@@ -197,7 +238,7 @@ class Templates:
             "columns": list(self.columns),
             "hashing": self.hashing,
             "min_count": self.min_count,
-            "dtype": self.dtype.name,
+            "dtype": np.dtype(self.dtype).name,
             "dictionary": self._dictionary.state() if self._dictionary else None,
         }
         path = Path(path)
@@ -238,10 +279,10 @@ class Templates:
             raise ValueError("Templates: expected fit before this")
         return self._dictionary
 
-    def _matrix(self, columns: NDArray[np.int32]) -> Any:
+    def _matrix(self, columns: NDArray[np.int32], tokens: Tokens) -> Words:
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
-        values = np.empty(columns.size, dtype=self.dtype)
+        values = np.empty(columns.size, dtype=np.dtype(self.dtype))
         kernel.rows(columns, indptr, indices, values)
         used = int(indptr[-1])
         # scipy wants the two kinds of index alike
@@ -250,15 +291,17 @@ class Templates:
         if used < columns.size:
             indices, values = indices[:used].copy(), values[:used].copy()
         shape = (len(columns), self.num_features)
-        matrix = sparse.csr_array((values, indices, indptr), shape=shape)
+        matrix = Words((values, indices, indptr), shape=shape)
         matrix.has_canonical_format = True
+        matrix.lengths = np.diff(tokens.offsets)
         return matrix
 
 
-def _texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
+def _kept(name: str, given: Iterable[str]) -> Sequence[str]:
+    """Strings as they are given, or as a tuple if they can be read only once."""
     if isinstance(given, str):
         raise TypeError(f"{name}: expected several strings, got one, {given!r}")
-    texts = tuple(given)
+    texts = given if isinstance(given, list | tuple) else tuple(given)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{name}: expected strings, got {texts!r}")
     return texts

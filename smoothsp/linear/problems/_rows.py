@@ -128,11 +128,11 @@ def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
     name = "lengths" if offsets is None else "offsets"
     if len(found) < 2:
         raise ValueError(f"{name}: expected at least one sentence, got none")
-    empty = np.diff(found) < 1
-    if empty.any():
+    short = np.diff(found) < 0
+    if short.any():
         raise ValueError(
-            f"{name}: expected at least one position in each sentence, got "
-            f"{np.diff(found)[empty.argmax()]} in sentence {empty.argmax()}"
+            f"{name}: expected at least 0 positions in each sentence, got "
+            f"{np.diff(found)[short.argmax()]} in sentence {short.argmax()}"
         )
     if found[0] != 0 or found[-1] != positions:
         raise ValueError(
@@ -152,7 +152,7 @@ def labels_of(
             f"labels: expected one for each of {positions} rows of features, got "
             f"{len(found)}"
         )
-    count = int(found.max()) + 1 if num_labels is None else int(num_labels)
+    count = int(found.max(initial=0)) + 1 if num_labels is None else int(num_labels)
     if count < 2:
         raise ValueError(
             "labels: expected at least two different labels, got only one; "

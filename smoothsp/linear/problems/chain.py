@@ -35,8 +35,8 @@ class ChainProblem:
     labels
         ``(positions,)``: integers from 0 to ``num_labels - 1``.
     offsets
-        ``(n + 1,)``: sentence i has the positions ``offsets[i]`` to ``offsets[i + 1]``,
-        at least one.
+        ``(n + 1,)``: sentence i has the positions ``offsets[i]`` to ``offsets[i + 1]``;
+        it may have none, and then no loss.
     lengths
         ``(n,)``, instead of ``offsets``.
     num_labels
@@ -123,6 +123,18 @@ class ChainProblem:
         flat = np.concatenate([np.zeros(0, np.int64), *known])
         return cls(matrix, flat, lengths=lengths, **options)
 
+    @classmethod
+    def unlabelled(
+        cls, rows: _rows.Rows, lengths: NDArray[np.int64], num_labels: int
+    ) -> "ChainProblem":
+        """Sentences to be tagged, of checked rows; all labels are 0."""
+        problem = object.__new__(cls)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        labels = np.zeros(len(rows.indptr) - 1, dtype=np.int32)
+        costs, scales = np.zeros((num_labels, num_labels)), np.ones(len(lengths))
+        problem._keep(rows, labels, offsets, costs, scales, True)
+        return problem
+
     def _keep(
         self,
         rows: _rows.Rows,
@@ -156,7 +168,7 @@ class ChainProblem:
             moves=d * P if self.transitions else -1,
             start=past * P if boundaries else -1,
             end=(past + 1) * P if boundaries else -1,
-            longest=int(np.diff(offsets).max()),
+            longest=int(np.diff(offsets).max(initial=0)),
         )
 
     def __len__(self) -> int:
@@ -237,7 +249,25 @@ class ChainProblem:
     def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> None:
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
-        run_rows(kernel, len(self), work, self.sentences, self.padded_weights(w), *out)
+        few = len(self.indices) < self.num_features
+        given = self._few(w) if few else (self.sentences, self.padded_weights(w))
+        run_rows(kernel, len(self), work, *given, *out)
+
+    def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
+        """Padded weights of only those rows that entries read, a copy for each."""
+        s, d, count = self.sentences, self.num_features, len(self.indices)
+        table = self._checked(w).reshape(self.num_rows, s.S)
+        flat = zeros((count + self.num_rows - d) * s.P, np.float64)
+        rows = flat.reshape(-1, s.P)
+        rows[:count, : s.S] = table[self.indices]
+        rows[count:, : s.S] = table[d:]
+        moved = {
+            name: getattr(s, name) + (count - d) * s.P
+            for name in ("moves", "start", "end")
+            if getattr(s, name) >= 0
+        }
+        indices = np.arange(count, dtype=np.int32)
+        return s._replace(indices=indices, **moved), flat
 
     def _checked(self, w: Weights) -> Weights:
         w = np.ascontiguousarray(w, dtype=np.float64)

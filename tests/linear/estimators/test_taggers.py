@@ -224,7 +224,7 @@ X, Y = corpus()
 BAD = [
     ((X[:-1], Y), ValueError, "as many sequences as X has sentences, 11, got 12"),
     (([], []), ValueError, "X: expected at least one sentence"),
-    (([X[0], np.zeros((0, 6))], Y[:2]), ValueError, "none in sentence 1"),
+    (([X[0], np.zeros((0, 6))], Y[:2]), ValueError, "expected 0 tags for sentence 1"),
     (([X[0], X[1][:, :4]], Y[:2]), ValueError, r"\(positions, 6\) in sentence 1"),
     ((X, [Y[0][:-1], *Y[1:]]), ValueError, "tags for sentence 0, one a position"),
     ((X, [*Y[:-1], "x" * len(Y[-1])]), TypeError, "sequence of tags for sentence 11"),
@@ -233,6 +233,7 @@ BAD = [
     ((np.vstack(X), Y), TypeError, "a matrix for each sentence, got ndarray"),
     ((np.vstack(X), Y, [3]), ValueError, "as many sequences|lengths"),
     (([["word"]], [["O"]]), TypeError, "the string 'word'"),
+    (([[{}]], [["O"]]), ValueError, "at least one feature, got none"),
     (([[{"a": None}]], [["O"]]), TypeError, "got None for 'a'"),
     (([[["a", 3]]], [["O"]]), TypeError, "names of features, got 3"),
     ((X, [[1.5 for _ in s] for s in Y]), TypeError, "all strings or all integers"),

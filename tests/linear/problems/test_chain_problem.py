@@ -154,7 +154,7 @@ def test_wrong_features_are_refused(features, message):
 @pytest.mark.parametrize(
     "labels,options,message",
     [
-        ([0, 1, 1], {"lengths": [2, 0, 1]}, "at least one position.*0 in sentence 1"),
+        ([0, 1, 1], {"lengths": [2, -1, 2]}, "at least 0 positions.*-1 in sentence 1"),
         ([0, 1], {"lengths": [2, 1]}, "one for each of 3 rows of features, got 2"),
         ([0, 1, 1], {"lengths": [2]}, "cover the 3 rows of features, got 0 to 2"),
         ([0, 1, 1], {"offsets": [1, 3]}, "cover the 3 rows of features, got 1 to 3"),
