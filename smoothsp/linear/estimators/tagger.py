@@ -85,14 +85,18 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     _escaped = False
 
     def fit(self, X: Any, y: Any, lengths: Any = None) -> "Tagger":
-        """Train.
+        r"""Train.
 
         Parameters
         ----------
         X
             A list with, for each sentence, a CSR matrix or an array ``(positions,
-            features)``, or a list of tokens, each a dict of features or a list of their
-            names; or one matrix of all positions, with ``lengths``.
+            features)``, or a list of tokens; or one matrix of all positions, with
+            ``lengths``; or what :class:`Templates` makes. A token is a list of names of
+            features, or a dict from names to numbers, strings, lists of strings or
+            dicts again: ``{"a": "b"}``, ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are
+            the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=``
+            in ``feature_names_``. A sentence may be empty.
         y
             A list of sequences of tags, strings or integers.
         lengths
