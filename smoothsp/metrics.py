@@ -283,7 +283,7 @@ def average_precision(
     0.5555555555555556
     """
     right = _is_right(iou, threshold)
-    ranks = torch.as_tensor(confidence, dtype=torch.float64).cpu()
+    ranks = torch.as_tensor(confidence, dtype=torch.float64, device="cpu")
     if ranks.shape != right.shape:
         raise ValueError(
             f"confidence: expected {len(right)} numbers as in iou, got "
@@ -305,14 +305,15 @@ def average_precision(
     # only where the confidence changes can a threshold be put
     last = torch.ones_like(ranks, dtype=torch.bool)
     last[:-1] = ranks[1:] < ranks[:-1]
-    taken = torch.arange(1, len(ranks) + 1, dtype=torch.float64)[last]
+    places = torch.arange(1, len(ranks) + 1, dtype=torch.float64, device="cpu")
+    taken = places[last]
     precision, recall = hits[last] / taken, hits[last] / total
     best = precision.flip(0).cummax(0).values.flip(0)
     return float((best * recall.diff(prepend=recall.new_zeros(1))).sum())
 
 
 def _is_right(iou: Sequence[float] | Tensor, threshold: float) -> Tensor:
-    overlaps = torch.as_tensor(iou, dtype=torch.float64).cpu()
+    overlaps = torch.as_tensor(iou, dtype=torch.float64, device="cpu")
     if overlaps.dim() != 1 or not len(overlaps):
         raise ValueError(
             f"iou: expected one number per image, got shape {tuple(overlaps.shape)}"

@@ -149,8 +149,7 @@ def project_weston_watkins(
 
 
 def _vectors(v: object) -> Tensor:
-    if not isinstance(v, Tensor):
-        raise TypeError(f"v: expected a torch.Tensor, got {type(v).__name__}")
+    v = checks.dense("v", v)
     if v.dtype not in checks.FLOATS:
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() == 0 or v.shape[-1] == 0:
@@ -162,6 +161,7 @@ def _vectors(v: object) -> Tensor:
 
 def _bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
     if isinstance(value, Tensor):
+        value = checks.dense(name, value)
         checks.like(name, value, "v", v)
     else:
         value = v.new_tensor(value)

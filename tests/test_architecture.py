@@ -221,6 +221,25 @@ def test_import_is_light():
     assert not loaded & HEAVY
 
 
+MAKERS = {"arange", "as_tensor", "empty", "eye", "full", "linspace", "ones", "rand"}
+MAKERS |= {"randint", "randn", "tensor", "zeros"}
+# modules and constants of their own are made on the default device, as torch's are
+ON_DEFAULT_DEVICE = {"constraints", "layers", "linear", "optim", "_kernels"}
+ANSWERS = [path for part, path in PARTS if part not in ON_DEFAULT_DEVICE]
+
+
+@pytest.mark.parametrize("path", ANSWERS, ids=shown)
+def test_no_answer_depends_on_the_default_device(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            root = node.func.value
+            makes = isinstance(root, ast.Name) and root.id == "torch"
+            if makes and node.func.attr in MAKERS:
+                said = {x.arg for x in node.keywords}
+                where = f"{shown(path)}:{node.lineno}"
+                assert "device" in said, f"{where} torch.{node.func.attr}: no device"
+
+
 def test_file_names_say_what_is_inside():
     for path in SOURCES:
         vague = NAMES_THAT_SAY_NOTHING & {path.stem.strip("_"), path.parent.name}

@@ -10,6 +10,7 @@ from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, SumStructure
+from smoothsp.oracles._questions import checks
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 
@@ -191,11 +192,11 @@ def _weights(
 
     Its own weight times the mean of its gold labels', over what the reduction says.
     """
-    batch = len(structure.lengths) if weight is not None else len(y)
-    if weight is not None and tuple(weight.shape) != (batch,):
-        raise ValueError(
-            f"weight: expected (batch,) = ({batch},), got {tuple(weight.shape)}"
-        )
+    batch = len(y)
+    if weight is not None:
+        lengths = structure.lengths
+        batch = len(lengths)
+        weight = checks.row_weights("weight", weight, batch, lengths.device)
     if class_weight is not None:
         own = _mean_class_weight(structure, y, class_weight)
         weight = own if weight is None else own * weight
@@ -224,7 +225,13 @@ def _total(
 
 def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
     """Mean weight of the gold labels of each row; 1 for a row without labels."""
-    counts = structure.label_counts(y).to(class_weight.dtype)
+    counts = structure.label_counts(y)
+    if class_weight.device != counts.device:
+        raise TypeError(
+            f"class_weight: expected a tensor on {counts.device} like the potentials, "
+            f"got one on {class_weight.device}; move the loss there with .to(device)"
+        )
+    counts = counts.to(class_weight.dtype)
     if tuple(class_weight.shape) != (counts.shape[1],):
         raise ValueError(
             f"class_weight: expected (state,) = ({counts.shape[1]},), "

@@ -103,7 +103,7 @@ class Chain:
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """The number of real positions of each row."""
-        return self._positions.lengths
+        return self._positions.lengths.clone()
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -178,6 +178,7 @@ class Chain:
 
     def select(self, rows: Tensor) -> "Chain":
         """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
+        rows = checks.rows(rows, len(self.emissions), self.emissions.device)
         emissions, transitions, start, end = self._potentials()
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         chain = self._like(emissions[rows], moves, start, end)

@@ -54,7 +54,7 @@ class Multiclass:
             words = "(batch, candidate)"
             mask = checks.bool_mask(
                 "mask", mask, tuple(scores.shape), words, scores.device
-            )
+            ).clone()
         self._set(scores, mask)
         checks.candidate_values(self.scores, self.mask)
 
@@ -126,6 +126,7 @@ class Multiclass:
 
     def select(self, rows: Tensor) -> "Multiclass":
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        rows = checks.rows(rows, len(self.mask), self.mask.device)
         return self._like(self.scores[rows], self.mask[rows])
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:

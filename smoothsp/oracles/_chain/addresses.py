@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import PLAIN, is_plain
 
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
@@ -33,6 +33,9 @@ def memory(chain: Parts) -> tuple[Any, ...] | None:
     plain = (
         transitions.dim() == 2
         and is_plain(emissions)
+        and type(transitions) in PLAIN
+        and type(start) in PLAIN
+        and type(end) in PLAIN
         and emissions.is_contiguous()
         and transitions.is_contiguous()
         and start.is_contiguous()

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from smoothsp._kernels.chain.cpu import faults
+
 # Fewer rows than this leave too many lanes of a vector idle.
 ROWS_FOR_LANES = 4
 
@@ -35,10 +37,35 @@ def kernel_arrays(
     )
 
 
+def prove_positions(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    *rest: Any,
+) -> None:
+    """Refuse positions outside of the time axis."""
+    prove_within(steps, lengths, emissions.shape[1])
+
+
+def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:
+    """Refuse positions outside of T steps."""
+    row = faults.find_bad_positions(array(steps), array(lengths), T)
+    if row >= 0:
+        raise ValueError(
+            f"lengths: expected values from 0 to {T}, the time axis of emissions, got "
+            f"{int(lengths[row])} at row {row}"
+        )
+
+
 def array(tensor: Tensor) -> Any:
     """The tensor as a contiguous array, of its own memory where it is contiguous."""
     if tensor.requires_grad:
         tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
 
 

@@ -13,7 +13,7 @@ from smoothsp._kernels.chain.cpu import best, samples
 from smoothsp._kernels.chain.cpu.best_over_states import ROWS
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import inner_steps, kernel_arrays
+from smoothsp.oracles._chain.arrays import inner_steps, kernel_arrays, prove_positions
 from smoothsp.oracles._questions.registration import question
 
 
@@ -108,8 +108,24 @@ def _fake_sample(*inputs: Tensor) -> Tensor:
     return torch.empty_like(inputs[-1], dtype=torch.int64)
 
 
-decode = question("chain_decode", _decode, on_device.decode, _fake_decode)
-decode_topk = question(
-    "chain_topk", _decode_topk, on_device.decode_topk, _fake_decode_topk
+decode = question(
+    "chain_decode",
+    _decode,
+    on_device.decode,
+    _fake_decode,
+    prove=prove_positions,
 )
-sample = question("chain_sample", _sample, on_device.sample, _fake_sample)
+decode_topk = question(
+    "chain_topk",
+    _decode_topk,
+    on_device.decode_topk,
+    _fake_decode_topk,
+    prove=prove_positions,
+)
+sample = question(
+    "chain_sample",
+    _sample,
+    on_device.sample,
+    _fake_sample,
+    prove=prove_positions,
+)

@@ -12,6 +12,8 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import is_plain
 
+NAMES = ("emissions", "transitions", "start", "end")
+
 
 def chain_potentials(
     emissions: object, transitions: object, start: object | None, end: object | None
@@ -69,9 +71,13 @@ def chain_values(chain: Parts, name: str = "emissions") -> None:
     ``name`` is what to blame for a fault in the emissions. Costs one read of the
     potentials. Skipped while ``torch.compile`` traces.
     """
+    potentials, positions = chain
+    if is_plain(potentials[0]):
+        for part, value in zip(NAMES, potentials, strict=True):
+            if value.data_ptr() == 0 and value.numel():
+                raise ValueError(f"{part}: its memory was let go: nothing to read")
     if is_sound(chain):
         return
-    potentials, positions = chain
     tensors = (*potentials, positions.steps, positions.lengths)
     if is_plain(potentials[0]):
         fault = np.empty(5, np.int64)

@@ -9,9 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import given_outputs
+from smoothsp._kernels.chain.cpu import faults, given_outputs
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import array, kernel_arrays
+from smoothsp.oracles._chain.arrays import (
+    array,
+    kernel_arrays,
+    prove_positions,
+    prove_within,
+)
 from smoothsp.oracles._questions.checks import label_out_of_range
 from smoothsp.oracles._questions.registration import question
 
@@ -75,7 +80,8 @@ def _count(
     B, _, T = labels.shape
     emissions = weights.new_zeros((B, T, S))
     edges = (1, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
-    sums = [torch.zeros(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
+    new = weights.new_zeros
+    sums = [new(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
     given_outputs.count(
         0,
         B,
@@ -86,6 +92,24 @@ def _count(
     )
     transitions, start, end = (x.to(weights.dtype) for x in sums)
     return emissions, transitions.reshape(S, S) if shared else transitions, start, end
+
+
+def _prove_count(
+    weights: Tensor,
+    labels: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+    S: int,
+    shared: bool,
+) -> None:
+    """Refuse positions outside of the time axis, and labels that are no state."""
+    prove_within(steps, lengths, labels.shape[2])
+    paths = array(labels)
+    place = faults.find_bad_label(paths, array(steps), array(lengths), S)
+    if place >= 0:
+        _, K, T = paths.shape
+        row, step = place // (K * T), place % T
+        raise ValueError(label_out_of_range(S, paths.flat[place], row, step))
 
 
 def _fake_count(
@@ -121,7 +145,14 @@ score = question(
     _fake_score,
     _save_score,
     _score_gradient,
+    prove=prove_positions,
 )
 count = question(
-    "chain_count", _count, on_device.count, _fake_count, _save_count, _count_gradient
+    "chain_count",
+    _count,
+    on_device.count,
+    _fake_count,
+    _save_count,
+    _count_gradient,
+    prove=_prove_count,
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import given_outputs, weigh
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import array, kernel_arrays
+from smoothsp.oracles._chain.arrays import array, kernel_arrays, prove_positions
 from smoothsp.oracles._chain.given_outputs import fill_score, score
 from smoothsp.oracles._chain.sums import (
     empty_marginals,
@@ -122,4 +122,5 @@ log_prob = question(
     _save,
     _gradient,
     Eager,
+    prove=prove_positions,
 )

@@ -25,6 +25,7 @@ from smoothsp.oracles._chain.arrays import (
     as_edges,
     inner_steps,
     kernel_arrays,
+    prove_positions,
 )
 from smoothsp.oracles._chain.weights import weigh
 from smoothsp.oracles._questions.registration import is_plain, question
@@ -299,6 +300,7 @@ log_partition = question(
     fake_log_partition,
     save_log_partition,
     log_partition_gradient,
+    prove=prove_positions,
 )
 covariance = question(
     "chain_covariance",
@@ -307,6 +309,7 @@ covariance = question(
     _fake_covariance,
     _save_nothing,
     _no_third_derivative,
+    prove=prove_positions,
 )
 entropy = question(
     "chain_entropy",
@@ -315,4 +318,5 @@ entropy = question(
     _fake_entropy,
     _save_entropy,
     _entropy_gradient,
+    prove=prove_positions,
 )

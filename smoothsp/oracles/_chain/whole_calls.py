@@ -34,8 +34,8 @@ def decode(chain: Parts) -> tuple[Tensor, Tensor] | None:
         return None
     emissions = chain[0][0]
     B, T, S = emissions.shape
-    labels = torch.empty((B, T), dtype=torch.int64)
-    value = torch.empty(B, dtype=emissions.dtype)
+    labels = emissions.new_empty((B, T), dtype=torch.int64)
+    value = emissions.new_empty(B)
     rows = rows_of_piece(B, T, S)
     if rows >= B:
         whole_calls.decode(*where, labels.data_ptr(), value.data_ptr())
@@ -96,6 +96,8 @@ def _weighted_sum(
     checks.shape("y", y, (B, T), "(batch, time)")
     scalar, weights = 0.0, None
     if isinstance(weight, Tensor):
+        if weight.dim():
+            weight = checks.row_weights("weight", weight, B, emissions.device)
         weights = weight = weight.to(emissions.dtype)
     else:
         scalar = float(weight)

@@ -30,15 +30,15 @@ def _reads(asked: Asked) -> tuple[Tensor, Tensor]:
     kept = asked.topology.reads
     root = int(asked.roots[0]) if len(asked.roots) else 0
     if root not in kept:
-        kept[root] = _find_reads(asked.topology, torch.tensor([root]))
+        kept[root] = _find_reads(asked.topology, asked.roots.new_tensor([root]))
     return kept[root]
 
 
 def _find_reads(topology: Topology, roots: Tensor) -> tuple[Tensor, Tensor]:
-    read = torch.empty((len(roots), topology.leaves), dtype=torch.bool)
+    read = roots.new_empty((len(roots), topology.leaves), dtype=torch.bool)
     faults.reading(topology.edges, roots.numpy(), read.numpy())
     positions = torch.from_numpy(topology.edges.positions[1:]).long()
-    found = torch.zeros(len(roots), topology.labels + 1)
+    found = read.new_zeros((len(roots), topology.labels + 1), dtype=torch.float32)
     labels = found.index_add(1, positions + 1, read.float())[:, 1:] > 0
     return read, labels
 
@@ -128,7 +128,8 @@ def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> Non
         return
     B, K, _ = used.shape
     asked = structure._asked
-    allowed = torch.zeros(B * K, asked.topology.leaves + 1, dtype=torch.bool)
+    sizes = (B * K, asked.topology.leaves + 1)
+    allowed = asked.roots.new_zeros(sizes, dtype=torch.bool)
     allowed.scatter_(1, used.reshape(B * K, -1).cpu() + 1, True)
     found = np.empty(B * K, np.bool_)
     roots = np.repeat(asked.rows.roots, K)

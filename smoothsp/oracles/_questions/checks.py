@@ -8,10 +8,29 @@ FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
 
 
-def potentials(name: str, value: object) -> Tensor:
-    """``value`` as a tensor of float32 or float64; halves become float32."""
+def dense(name: str, value: object) -> Tensor:
+    """``value`` as a tensor whose memory holds its entries, in some order.
+
+    Where a negative bit is set, memory holds the opposites: it is carried out. Zeros
+    without memory get some.
+    """
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_nested:
+        layout = "a nested tensor" if value.is_nested else value.layout
+        raise TypeError(
+            f"{name}: expected a dense tensor, with layout torch.strided, got {layout}"
+        )
+    if torch.compiler.is_compiling():
+        return value
+    if value.is_neg() or value._is_zerotensor():
+        return value.resolve_neg().clone()
+    return value
+
+
+def potentials(name: str, value: object) -> Tensor:
+    """``value`` as a dense tensor of float32 or float64; halves become float32."""
+    value = dense(name, value)
     if value.dtype in HALVES:
         value = value.float()
     if value.dtype not in FLOATS:
@@ -77,8 +96,7 @@ def bool_mask(
     device: torch.device,
 ) -> Tensor:
     """``value`` as a boolean mask of the expected shape."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    value = dense(name, value)
     if value.dtype != torch.bool:
         raise TypeError(
             f"{name}: expected torch.bool with True at real positions, "
@@ -91,8 +109,7 @@ def bool_mask(
 
 def integers(name: str, value: object, device: torch.device) -> Tensor:
     """``value`` as int64, where the potentials are."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    value = dense(name, value)
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(f"{name}: expected an integer dtype, got {value.dtype}")
     same_device(name, value, device)
@@ -100,9 +117,13 @@ def integers(name: str, value: object, device: torch.device) -> Tensor:
 
 
 def row_lengths(value: object, batch: int, time: int, device: torch.device) -> Tensor:
-    """``value`` as int64 lengths, one per row."""
+    """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
     value = integers("lengths", value, device)
     shape("lengths", value, (batch,), "(batch,)")
+    value = value.clone(memory_format=torch.contiguous_format)
+    if torch.compiler.is_compiling() and value.is_cuda:
+        # nothing can be raised there without waiting for the device
+        return value.clamp(0, time)
     if not torch.compiler.is_compiling() and batch:
         wrong = (value < 0) | (value > time)
         if bool(wrong.any()):
@@ -111,7 +132,38 @@ def row_lengths(value: object, batch: int, time: int, device: torch.device) -> T
                 f"lengths: expected values from 0 to {time}, the time axis of "
                 f"emissions, got {int(value[row])} at row {row}"
             )
-    return value.contiguous()
+    return value
+
+
+def rows(value: object, batch: int, device: torch.device) -> Tensor:
+    """``value`` as what picks rows: bool ``(batch,)``, or int64 indices of any number.
+
+    Negative indices count from the end.
+    """
+    if isinstance(value, Tensor) and value.dtype == torch.bool:
+        return bool_mask("rows", value, (batch,), "(batch,)", device)
+    value = integers("rows", value, device)
+    if value.dim() != 1:
+        raise ValueError(
+            "rows: expected indices (number,) or a bool mask (batch,), got "
+            f"{tuple(value.shape)}"
+        )
+    if not torch.compiler.is_compiling() and len(value):
+        wrong = (value < -batch) | (value >= batch)
+        if bool(wrong.any()):
+            found = int(value[wrong][0])
+            raise ValueError(f"rows: expected indices in [0, {batch}), got {found}")
+    return value
+
+
+def row_weights(name: str, value: Tensor, batch: int, device: torch.device) -> Tensor:
+    """``value`` as real weights, one per row."""
+    value = dense(name, value)
+    if value.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got {value.dtype}")
+    same_device(name, value, device)
+    shape(name, value, (batch,), "(batch,)")
+    return value
 
 
 def labels(value: object, like: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ class Positions:
     device
         Of the tensors that are made here.
     steps, lengths
-        As below, int64 and contiguous; made when asked for if absent.
+        As below, int64 and contiguous, and nobody else's, who could change them later;
+        made when asked for if absent.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class Positions:
             # True first, in order
             steps = torch.sort(~mask, dim=1, stable=True).indices
             return cls(B, T, mask.device, steps, mask.sum(1))
-        steps, lengths = torch.empty((B, T), dtype=torch.int64), torch.empty(B).long()
         mask = mask.contiguous()
+        steps = torch.empty((B, T), dtype=torch.int64, device=mask.device)
+        lengths = torch.empty(B, dtype=torch.int64, device=mask.device)
         addresses = mask.data_ptr(), steps.data_ptr(), lengths.data_ptr()
         whole_calls.positions(B, T, *addresses)
         return cls(B, T, mask.device, steps, lengths)

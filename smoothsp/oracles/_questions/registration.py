@@ -23,6 +23,7 @@ def question(
     save: Callable[..., None] | None = None,
     gradient: Callable[..., Any] | None = None,
     eager: type[torch.autograd.Function] | None = None,
+    prove: Callable[..., None] | None = None,
 ) -> Callable[..., Any]:
     """Register ``function`` as the op ``smoothsp::name`` and return how to ask it.
 
@@ -41,9 +42,22 @@ def question(
         ``torch.library.register_autograd`` takes them; none for labels.
     eager
         What stands for the op on plain CPU tensors; answers only its first output.
+    prove
+        ``prove(*inputs)`` raises where ``function`` would leave its arrays. Called by
+        the op only: what is traced was not looked at before.
     """
+
+    def proven(*inputs: Any) -> Any:
+        if prove is not None:
+            prove(*inputs)
+        return function(*inputs)
+
     op = torch.library.custom_op(
-        f"smoothsp::{name}", function, mutates_args=(), device_types="cpu"
+        f"smoothsp::{name}",
+        proven,
+        mutates_args=(),
+        device_types="cpu",
+        schema=torch.library.infer_schema(function, mutates_args=()),
     )
     op.register_kernel("cuda")(cuda)
     op.register_fake(fake)

@@ -83,6 +83,32 @@ def find_fault(
         fine_length[N] |= shared and sound
 
 
+@kernel
+def find_bad_positions(steps, lengths, T):
+    """The first row whose real positions are not ascending within T, or -1."""
+    for b in range(len(lengths)):
+        if not 0 <= lengths[b] <= T:
+            return b
+        before = -1
+        for n in range(lengths[b]):
+            if not before < steps[b, n] < T:
+                return b
+            before = steps[b, n]
+    return -1
+
+
+@kernel
+def find_bad_label(labels, steps, lengths, S):
+    """The first place in labels[B, K, T] that is read and no state, or -1."""
+    K, T = labels.shape[1:]
+    for b in range(len(lengths)):
+        for k in range(K):
+            for n in range(lengths[b]):
+                if not 0 <= labels[b, k, steps[b, n]] < S:
+                    return (b * K + k) * T + steps[b, n]
+    return -1
+
+
 @njit(error_model="numpy")
 def _all_finite(flat, first, size, lanes):
     """Whether ``flat[first : first + size]`` is finite; lanes is scratch."""
