@@ -61,6 +61,7 @@ PUBLIC = {
         "ProjectiveDependencies",
         "Structure",
         "SumStructure",
+        "Summed",
         "TopKStructure",
     },
     "smoothsp.constraints": {"Constraints", "bio"},

@@ -1,7 +1,6 @@
 """The losses as modules: formula, weights, reduction."""
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
 from smoothsp.losses.smoothing import L2, Smoothing
-from smoothsp.oracles import Structure, SumStructure
+from smoothsp.oracles import Structure, Summed, SumStructure
 from smoothsp.oracles._questions import checks
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
@@ -95,9 +94,9 @@ class StructuralHinge(nn.Module):
         row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
         hamming = isinstance(batch_cost, str) and batch_cost == "hamming"
         if self.smoothing is None and (hamming or batch_cost is None):
-            total = _total(structure, "violation", self.reduction)
-            if total is not None:
-                return total(y, row_weight, scale if hamming else 0.0)
+            summed = _summed(structure, self.reduction)
+            if summed is not None:
+                return summed.violation(y, row_weight, scale if hamming else 0.0)
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.structural_hinge_l2(
                 functional.require_topk(structure),
@@ -141,9 +140,9 @@ class CRFLoss(nn.Module):
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
         row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
-        total = _total(structure, "log_likelihood", self.reduction)
-        if total is not None:
-            return total(y, -row_weight)
+        summed = _summed(structure, self.reduction)
+        if summed is not None:
+            return summed.log_likelihood(y, -row_weight)
         return _reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
@@ -167,9 +166,9 @@ class StructuredPerceptron(nn.Module):
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
         row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
-        total = _total(structure, "violation", self.reduction)
-        if total is not None:
-            return total(y, row_weight, 0.0)
+        summed = _summed(structure, self.reduction)
+        if summed is not None:
+            return summed.violation(y, row_weight, 0.0)
         return _reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
@@ -213,14 +212,10 @@ def _weights(
     return weight / torch.where(count == 0, 1, count)
 
 
-def _total(
-    structure: Structure, question: str, reduction: Reduction
-) -> Callable[..., Tensor] | None:
-    """The question that sums over rows at once, if wanted and if the structure has it.
-
-    Not every structure has to: it answers faster what the formulas answer too.
-    """
-    return None if reduction == "none" else getattr(structure, question, None)
+def _summed(structure: Structure, reduction: Reduction) -> Summed | None:
+    """The structure, if it sums losses over its rows and this is wanted."""
+    wanted = reduction != "none" and isinstance(structure, Summed)
+    return cast(Summed, structure) if wanted else None
 
 
 def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
-from smoothsp.oracles.protocols import Structure, SumStructure, TopKStructure
+from smoothsp.oracles.protocols import Structure, Summed, SumStructure, TopKStructure
 
 __all__ = [
     "Chain",
@@ -11,5 +11,6 @@ __all__ = [
     "ProjectiveDependencies",
     "Structure",
     "SumStructure",
+    "Summed",
     "TopKStructure",
 ]

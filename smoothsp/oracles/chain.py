@@ -12,9 +12,10 @@ from smoothsp.oracles._chain.checks import (
     chain_values,
 )
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles.protocols import Summed
 
 
-class Chain:
+class Chain(Summed):
     """A batch of chains: potentials, and exact inference on them.
 
     The score of labels y is the sum, over the real positions in order, of

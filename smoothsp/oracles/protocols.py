@@ -65,3 +65,37 @@ class SumStructure(Structure, Protocol):
     def log_prob(self, y: Tensor) -> Tensor:
         """Score of y less the log-partition, ``(batch,)``, at most 0."""
         ...
+
+
+class Summed:
+    """What a structure inherits that answers losses summed over its rows.
+
+    Losses put these questions to the structures that inherit from here and to no
+    others: a method that happens to have the same name is never called. What they
+    answer is what ``losses.functional`` adds up row by row, in fewer steps.
+    """
+
+    def violation(
+        self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
+    ) -> Tensor:
+        """Sum of ``weight (max_{y'} [s(y') + cost_scale hamming(y', y)] - s(y))``.
+
+        Parameters
+        ----------
+        y
+            One output a row, anything where masked.
+        weight
+            ``(batch,)``, or a number for all rows; of any sign.
+        cost_scale
+            Of the cost, >= 0; with 0 it is the perceptron's.
+
+        Returns
+        -------
+        Tensor
+            A scalar, differentiable in the potentials.
+        """
+        raise NotImplementedError
+
+    def log_likelihood(self, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        """Sum of ``weight log_prob(y)``; arguments and answer as ``violation``."""
+        raise NotImplementedError

@@ -1,6 +1,7 @@
 """Weights, reductions and state of the loss modules."""
 
 import math
+from types import NoneType
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
-from smoothsp.oracles import Chain, Multiclass
+from smoothsp.oracles import Chain, Multiclass, Summed
 from tests.instances.drawn import every_structure, structure
 from tests.truth.chain_cases import Case
 from tests.truth.losses import GOLD, SMALL, draw_problem, place
@@ -219,6 +220,41 @@ def test_a_list_of_gold_outputs_is_refused(kind, name):
     several = torch.stack([y, y, y], 1)
     with pytest.raises(ValueError, match=r"y: expected \(batch.*got"):
         LOSSES[name]()(structure(case), several)
+
+
+class OfItsOwn(Multiclass):
+    """A user's structure, with methods that mean something else."""
+
+    def violation(self, *arguments: object) -> None:
+        """Never called by a loss."""
+        raise AssertionError(arguments)
+
+    log_likelihood = violation
+
+
+class SumsItself(Multiclass, Summed):
+    """A structure that says that it sums over rows."""
+
+    def violation(self, y, weight=1.0, cost_scale=1.0):
+        """Twice the sum, to be told from the formulas."""
+        costly = self.augment(self.hamming(y) * cost_scale)
+        return 2 * ((costly.decode()[0] - self.score(y)) * weight).sum()
+
+    def log_likelihood(self, y, weight=1.0):
+        """Twice the sum."""
+        return 2 * (self.log_prob(y) * weight).sum()
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+def test_only_a_structure_that_says_so_is_asked_for_sums(name, reduction):
+    case, y = SMALL["multiclass"], GOLD["multiclass"]
+    loss = LOSSES[name](reduction=reduction)
+    plain = loss(structure(case), y)
+    assert_close(loss(OfItsOwn(case.scores, mask=case.mask), y), plain)
+    smoothed = not isinstance(getattr(loss, "smoothing", None), NoneType)
+    factor = 1 if reduction == "none" or smoothed else 2
+    assert_close(loss(SumsItself(case.scores, mask=case.mask), y), factor * plain)
 
 
 def test_a_structure_that_cannot_answer_is_named():
