@@ -29,6 +29,7 @@ SUM_STEPS, MAX_STEPS = 12, 2
 TRACE_STEPS = 30
 # Lanes of a vector of float64.
 WIDE = 8
+CPU = torch.device("cpu")
 
 
 class Asked:
@@ -80,7 +81,7 @@ def samples(own: Tensor, shared: Tensor, asked: Asked, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``; on the CPU."""
     B, n = seeds.shape
     arrays = _array(own.cpu().double()), _array(shared.cpu().double())
-    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64)
+    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device=CPU)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 2, np.float64)
@@ -352,7 +353,7 @@ def _truly_far(own: Tensor, shared: Tensor, asked: Asked, far: Any) -> Tensor:
     rows = torch.from_numpy(np.flatnonzero(far))
     if not len(rows):
         return rows
-    read = torch.empty((len(rows), asked.topology.leaves), dtype=torch.bool)
+    read = torch.empty((len(rows), asked.topology.leaves), dtype=torch.bool, device=CPU)
     faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
     leaves = _leaves(own[rows], shared).detach()
     size = _finite(leaves).masked_fill(~read, 0).abs().amax(1)
@@ -385,9 +386,9 @@ def _choose(
     if k is not None:
         own, shared = own.double(), shared.double()
     arrays = _array(own), _array(shared)
-    values = torch.empty((B, K), dtype=torch.float64)
-    labels = torch.empty((B, K, N), dtype=torch.int64)
-    parts = torch.empty((B, K, U), dtype=torch.int32)
+    values = torch.empty((B, K), dtype=torch.float64, device=CPU)
+    labels = torch.empty((B, K, N), dtype=torch.int64, device=CPU)
+    parts = torch.empty((B, K, U), dtype=torch.int32, device=CPU)
     out = values.numpy(), labels.numpy(), parts.numpy()
     if k is None:
         out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
