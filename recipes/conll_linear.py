@@ -28,6 +28,8 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
+import run_folder
+import terminal
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split
@@ -73,9 +75,14 @@ class Config:
 
 def main(config: Config) -> dict[str, float]:
     """Run the studies; what comes back is F, gap and F1 at the end of each method."""
-    train, dev = linear_tagging_data.load(config.data)
     if config.study == ("tagger",):
-        return tagger(train, dev)
+        return tagger(*linear_tagging_data.load(config.data))
+    with run_folder.held(config.out):
+        return compare(config)
+
+
+def compare(config: Config) -> dict[str, float]:
+    train, dev = linear_tagging_data.load(config.data)
     task = linear_tagging_data.task_of(
         linear_tagging_data.PAPER, train, dev, config.hashing
     )
@@ -153,5 +160,9 @@ def tagger(train: Split, dev: Split) -> dict[str, float]:
     return result
 
 
+def command_line() -> None:
+    terminal.run(lambda: main(tyro.cli(Config)))
+
+
 if __name__ == "__main__":
-    main(tyro.cli(Config))
+    command_line()

@@ -27,8 +27,6 @@ FILE is 5,050 words of GloVe 6B in 50 dimensions. ``README.md`` has all five los
 
 import dataclasses
 import math
-import os
-import sys
 import time
 import zlib
 from dataclasses import dataclass
@@ -40,6 +38,8 @@ import torch
 import tyro
 from torch import nn
 
+import run_folder
+import terminal
 import unseen_labels
 from corpora import conll, toy_corpus, wnut17
 from ner import report, word_vectors
@@ -91,7 +91,10 @@ class Config:
 def main(config: Config) -> dict[str, float]:
     """Train, or tag; the numbers that come back are those of the best model."""
     check(config)
-    return train(config) if config.predict is None else predict(config)
+    if config.predict is not None:
+        return predict(config)
+    with run_folder.held(config.out):
+        return train(config)
 
 
 def check(config: Config) -> None:
@@ -161,7 +164,7 @@ def train(config: Config) -> dict[str, float]:
     model.emissions.set_vectors(vocabulary, vectors)
     run = Run(model)
     if saved:
-        run.load(saved)
+        checkpoint.use(path, lambda: run.load(saved))
     print(
         f"{len(splits.train)} sentences to train on, {len(labels)} labels,"
         f" {sum(p.numel() for p in model.parameters()):,} weights on {model.device}"
@@ -221,10 +224,9 @@ def predict(config: Config) -> dict[str, float]:
         )
     sentences = conll.read_words(config.predict)
     saved = checkpoint.load(config.checkpoint)
-    vocabulary, labels = Vocabulary(**saved["vocabulary"]), saved["labels"]
-    model = Tagger(vocabulary, labels, saved["size"], device())
-    model.load_state_dict(saved["best"])
-    model.eval()
+    model, vocabulary, labels = checkpoint.use(
+        config.checkpoint, lambda: restore(saved)
+    )
     corpus = Corpus(vocabulary, sentences)
     for number, sentence in enumerate(sentences):
         batch = corpus.batch(torch.tensor([number]))
@@ -239,6 +241,14 @@ def predict(config: Config) -> dict[str, float]:
                 print(f"{word}\t{label}")
             print()
     return {"sentences": float(len(sentences))}
+
+
+def restore(saved: dict[str, Any]) -> tuple[Tagger, Vocabulary, list[str]]:
+    """The best model of a run, ready to tag."""
+    vocabulary, labels = Vocabulary(**saved["vocabulary"]), saved["labels"]
+    model = Tagger(vocabulary, labels, saved["size"], device())
+    model.load_state_dict(saved["best"])
+    return model.eval(), vocabulary, labels
 
 
 def load_corpus(data: str | None) -> conll.Splits:
@@ -274,16 +284,7 @@ def settings_of(
 
 
 def command_line() -> None:
-    config = tyro.cli(Config)
-    try:
-        main(config)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has seen enough, as in a pipe to head.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    terminal.run(lambda: main(tyro.cli(Config)))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,11 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+import run_folder
+import terminal
 from conll_ner import load_corpus
 from ner.features import UNKNOWN, Batch, Corpus, Vocabulary
+from runs import checkpoint
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
@@ -59,6 +62,16 @@ def main(
     resume: bool = False,
 ) -> dict[str, float]:
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
+    with run_folder.held(out):
+        return train(data, optimizer, epochs, out, resume)
+
+
+def train(
+    data: str | None, optimizer: str, epochs: int, out: Path, resume: bool
+) -> dict[str, float]:
+    last = out / "last.ckpt"
+    if resume:
+        checkpoint.refuse_nan(last, checkpoint.read(last), "the checkpoint")
     pl.seed_everything(1)
     splits = load_corpus(data)
     known = Vocabulary.of([s.words for s in splits.train], [])
@@ -69,11 +82,13 @@ def main(
         corpus = Corpus(known, [s.words for s in part], tags)
         batches = corpus.shuffled(32)
         loaders.append(DataLoader(batches, batch_size=None, collate_fn=corpus.batch))
-    callbacks = [Snapshots(), ModelCheckpoint(out, save_last=True)]
+    # a second run in the folder replaces the first one's last.ckpt
+    saving = ModelCheckpoint(out, save_last=True, enable_version_counter=False)
+    callbacks = [Snapshots(), saving]
     trainer = pl.Trainer(max_epochs=epochs, default_root_dir=out, callbacks=callbacks)
-    trainer.fit(model, *loaders, ckpt_path=out / "last.ckpt" if resume else None)
+    trainer.fit(model, *loaders, ckpt_path=last if resume else None)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
 if __name__ == "__main__":
-    print(tyro.cli(main))
+    terminal.run(lambda: print(tyro.cli(main)))

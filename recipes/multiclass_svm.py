@@ -21,8 +21,6 @@ Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subprobl
 tables 4 to 6 and figure 2. ``README.md`` has what came out.
 """
 
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,8 @@ from typing import Any
 import tyro
 from tqdm import tqdm
 
+import run_folder
+import terminal
 import unseen_labels
 from multiclass import fits, report
 from multiclass import sets as multiclass_sets
@@ -66,6 +66,11 @@ class Config:
 def main(config: Config) -> dict[str, float]:
     """Fit, time and report; the chief numbers come back."""
     check(config)
+    with run_folder.held(config.out):
+        return compare(config)
+
+
+def compare(config: Config) -> dict[str, float]:
     sets = [multiclass_sets.load(path) for path in config.data]
     sets = sets or [multiclass_sets.digits()]
     for samples in sets:
@@ -172,16 +177,7 @@ def race(config: Config, cells: Cells, samples: Samples, log2_c: int, bar: Any) 
 
 
 def command_line() -> None:
-    config = tyro.cli(Config)
-    try:
-        main(config)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has seen enough, as in a pipe to head.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    terminal.run(lambda: main(tyro.cli(Config)))
 
 
 if __name__ == "__main__":

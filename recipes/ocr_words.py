@@ -20,8 +20,6 @@ Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization 
 Structured SVMs", OCR in figures 3, 5, 7 and 8. ``README.md`` has what came out.
 """
 
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +27,8 @@ from typing import Any, Literal
 import tyro
 from tqdm import tqdm
 
+import run_folder
+import terminal
 import unseen_labels
 from multiclass.cells import Cells
 from ocr import letters as ocr_letters
@@ -73,6 +73,11 @@ class Config:
 def main(config: Config) -> dict[str, float]:
     """Train, follow and report; the chief numbers come back."""
     check(config)
+    with run_folder.held(config.out):
+        return compare(config)
+
+
+def compare(config: Config) -> dict[str, float]:
     if config.data is None:
         words = toy.draw(config.drawn, seed=0)
     else:
@@ -178,16 +183,7 @@ def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -
 
 
 def command_line() -> None:
-    config = tyro.cli(Config)
-    try:
-        main(config)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has seen enough, as in a pipe to head.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    terminal.run(lambda: main(tyro.cli(Config)))
 
 
 if __name__ == "__main__":

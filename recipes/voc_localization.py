@@ -29,7 +29,6 @@ import copy
 import dataclasses
 import math
 import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +37,8 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 import tyro
 
+import run_folder
+import terminal
 from localization import comparison, features, report, toy
 from localization import folder as localization_folder
 from localization.images import Data, Images, Preparation
@@ -112,11 +113,16 @@ class Config:
 def main(config: Config) -> dict[str, float]:
     """Train; the numbers that come back are those of the lowest objective."""
     check(config)
+    with run_folder.held(config.out):
+        return run(config)
+
+
+def run(config: Config) -> dict[str, float]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = load(config, device)
     if config.compare:
-        run, title = partial(train, data=data), describe(config, data)
-        return comparison.compare(config, tuned(config), run, title)
+        once, title = partial(train, data=data), describe(config, data)
+        return comparison.compare(config, tuned(config), once, title)
     return train(config, data)
 
 
@@ -237,7 +243,7 @@ def train(config: Config, data: Data) -> dict[str, float]:
         config.seed,
     )
     if saved:
-        run.load(saved)
+        checkpoint.use(path, lambda: run.load(saved))
     weights = sum(p.numel() for p in network.parameters())
     print(f"{weights:,} weights on {run.device}, {config.optimizer}")
     run_rounds(config, run, data.parts["val"], settings)
@@ -277,16 +283,7 @@ def run_rounds(config: Config, run: Run, val: Images, settings: dict[str, Any]) 
 
 
 def command_line() -> None:
-    config = tyro.cli(Config)
-    try:
-        main(config)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has seen enough, as in a pipe to head.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    terminal.run(lambda: main(tyro.cli(Config)))
 
 
 if __name__ == "__main__":

@@ -116,7 +116,14 @@ def read_words(source: str | Path) -> list[list[str]]:
     if str(source) == "-":
         name, content = "standard input", sys.stdin.buffer.read()
     else:
-        name, content = str(source), Path(source).read_bytes()
+        name = str(source)
+        if not Path(source).is_file():
+            found = "a folder" if Path(source).is_dir() else "nothing"
+            raise FileNotFoundError(
+                f"predict: expected a file of text to tag, got {found} at {name}. Give"
+                " a file, or - for standard input"
+            )
+        content = Path(source).read_bytes()
     rows = [_fields(line) for line in _lines(content, name)]
     rows = [[] if row[:1] == ["-DOCSTART-"] else row for row in rows]
     filled = [row for row in rows if row]

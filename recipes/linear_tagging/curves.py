@@ -41,11 +41,20 @@ class Store:
             table.writeheader()
             table.writerows(rows)
             checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
-        with path.open(newline="") as file:
-            return [
-                {key: float(value) for key, value in row.items()}
-                for row in csv.DictReader(file)
-            ]
+        try:
+            with path.open(newline="") as file:
+                rows = [
+                    {key: float(value) for key, value in row.items()}
+                    for row in csv.DictReader(file, strict=True)
+                ]
+            if not rows:
+                raise ValueError("no rows")
+            return rows
+        except (TypeError, ValueError, csv.Error) as error:
+            raise ValueError(
+                f"{path}: expected the numbers of a run, got another file: {error}."
+                " Remove it, and the run is made again"
+            ) from error
 
     def path(self, name: str, settings: Any) -> Path:
         told = repr((settings, self.checksum)).encode()

@@ -11,12 +11,11 @@ import os
 import signal
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
@@ -152,14 +151,7 @@ def _end_with_parent() -> None:
 
 def _search(path: Path, image: Path) -> None:
     boxes = selective_search(read_image(image))
-    keep(path, lambda sink: np.savez_compressed(sink, boxes=boxes))
-
-
-def keep(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
-    """Write a file of a folder that several runs may fill at the same time."""
-    own = path.with_name(f"{path.name}.{os.getpid()}")
-    checkpoint.write(own, fill)
-    os.replace(own, path)
+    checkpoint.write(path, lambda sink: np.savez_compressed(sink, boxes=boxes))
 
 
 def _load(path: Path) -> np.ndarray | None:

@@ -6,7 +6,6 @@ trained too. Both are 256 numbers at 3 x 3 places of the box.
 """
 
 import hashlib
-import pickle
 import urllib.error
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,8 +19,8 @@ from torchvision.models import AlexNet_Weights, alexnet
 from torchvision.ops import roi_align
 from tqdm import tqdm
 
-from localization.candidates import keep
 from localization.folder import read_image
+from runs import checkpoint
 
 CROP, PLACES, CHANNELS = 64, 3, 256
 # up to the fourth convolution and its ReLU
@@ -69,7 +68,8 @@ def _read_weights(layers: nn.Sequential, path: Path) -> None:
     try:
         # runs no code that the file may hold
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    # what is no such file may fail at any place of the reader
+    except Exception as error:
         raise ValueError(
             f"{path}: expected the weights of torchvision's AlexNet, got a file that is"
             f" no such thing or is damaged ({str(error).partition(chr(10))[0]})"
@@ -83,6 +83,7 @@ def _read_weights(layers: nn.Sequential, path: Path) -> None:
                 f"{path}: expected features.{name} of shape {expected} as in"
                 f" torchvision's AlexNet, got {found}"
             )
+        checkpoint.refuse_nan(path, value, f"features.{name}")
         parameter.copy_(value)
 
 
@@ -121,7 +122,7 @@ def kept_on_disk(
         path = folder / f"{digest}.npy"
         if not _is_whole(path, len(own)):
             features = of_boxes(layers, read_image(image), own).numpy()
-            keep(path, lambda sink, array=features: np.save(sink, array))
+            checkpoint.write(path, lambda sink, array=features: np.save(sink, array))
         paths.append(path)
     return paths
 

@@ -24,7 +24,7 @@ class Cells:
             )
         try:
             saved = json.loads(path.read_text())
-            began, self._cells = saved["settings"], saved["cells"]
+            began, self._cells = saved["settings"], dict(saved["cells"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"{path}: expected the cells of this recipe, got another file: {error}"

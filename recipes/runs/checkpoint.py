@@ -1,25 +1,42 @@
 """Files that are either whole or not there, and training state kept in one."""
 
+import io
 import os
-import pickle
-from collections.abc import Callable
+import secrets
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor
 
 
 def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
     """Write a file so that whoever opens it finds the old one or the new one, whole.
 
-    True even if the process is killed or the machine loses power at any moment.
+    True even if the process is killed or the machine loses power at any moment, and if
+    several processes write it at once.
     """
+    # In memory first, so that what goes wrong below is the disk's fault.
+    content = io.BytesIO()
+    fill(content)
+    try:
+        _write(path, content.getbuffer())
+    except OSError as error:
+        raise OSError(
+            f"{path}: expected to write {content.tell():,} bytes, got"
+            f" {error.strerror or error}. What was there is untouched"
+        ) from error
+
+
+def _write(path: Path, content: memoryview) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, so that the last step is a rename, which is atomic.
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("wb") as sink:
-            fill(sink)
+        with part.open("xb") as sink:
+            sink.write(content)
             sink.flush()
             os.fsync(sink.fileno())
         os.replace(part, path)
@@ -32,17 +49,55 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state saved at ``path``, on the CPU. Runs no code that the file may hold."""
+    """The state saved at ``path``, on the CPU, if its best weights are numbers."""
+    state = read(path)
+    for name in ("settings", "best"):
+        if not isinstance(state.get(name), dict):
+            raise ValueError(
+                f"{path}: expected a checkpoint of this recipe, got one without {name}"
+            )
+    refuse_nan(path, state["best"], "best")
+    return state
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A dictionary that was saved. Runs no code that the file may hold."""
+    content = io.BytesIO(path.read_bytes())
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        with zipfile.ZipFile(content) as parts:
+            # torch reads them without a look at their checksums
+            if damaged := parts.testzip():
+                raise ValueError(f"wrong checksum of {damaged}")
+        content.seek(0)
+        state = torch.load(content, map_location="cpu", weights_only=True)
+    # what is damaged or edited may fail at any place of the readers
+    except Exception as error:
         raise ValueError(
             f"{path}: expected a checkpoint of this recipe, got a file that is no such"
-            f" thing or is damaged ({str(error).partition(chr(10))[0]})"
+            f" thing or is damaged ({_said(error)})"
         ) from error
-    if not isinstance(state, dict) or not {"settings", "best"} <= state.keys():
+    if not isinstance(state, dict):
         raise ValueError(f"{path}: expected a checkpoint of this recipe, got another")
     return state
+
+
+def refuse_nan(path: Path, state: Any, name: str) -> None:
+    """Raise if a tensor in ``state`` holds NaN; ``name`` is where it is in the file."""
+    for place, tensor in _tensors(state, name):
+        if tensor.is_floating_point() and tensor.isnan().any():
+            count = int(tensor.isnan().sum())
+            raise ValueError(
+                f"{path}: expected numbers, got NaN in {count} of {tensor.numel()}"
+                f" places of {place}. The training diverged, or the file was edited"
+            )
+
+
+def _tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(state, Tensor):
+        yield name, state
+    elif isinstance(state, dict):
+        for key, value in state.items():
+            yield from _tensors(value, f"{name}.{key}")
 
 
 def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +108,7 @@ def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
             " --resume, or give its folder with --out"
         )
     state = load(path)
+    refuse_nan(path, state, "the state")
     for name, value in settings.items():
         began = state["settings"].get(name)
         if began != value:
@@ -62,3 +118,18 @@ def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
                 " --out"
             )
     return state
+
+
+def use(path: Path, restore: Callable[[], Any]) -> Any:
+    """What ``restore`` makes of what was read from ``path``; says so if it fails."""
+    try:
+        return restore()
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected a checkpoint of this recipe, got one that was edited or"
+            f" is of another version ({_said(error)})"
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,6 +1,9 @@
 """Corpora and runs for the tests of the recipe."""
 
+import itertools
 import json
+import os
+import signal
 
 from corpora import toy_corpus
 
@@ -25,3 +28,29 @@ def numbers(out):
     for row in content["history"]:
         del row["seconds"]
     return content
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(owner, name, calls, run):
+    """Run in a process of its own that is killed, as by kill -9, inside a function.
+
+    It dies where ``owner.name`` is called for the time after ``calls``.
+    """
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            whole, counter = getattr(owner, name), itertools.count()
+            setattr(
+                owner,
+                name,
+                lambda *x, **y: (whole if next(counter) < calls else die)(*x, **y),
+            )
+            run()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL

@@ -1,15 +1,18 @@
 """The linear recipe: its studies, what is kept of them, and columns of CoNLL files."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
 
 from conll_linear import Config, main
-from linear_tagging import curves, data, report
+from linear_tagging import curves as linear_tagging_curves
+from linear_tagging import data, report
 from linear_tagging import figures as linear_tagging_figures
 from linear_tagging.data import Split, columns_of
 from linear_tagging.methods import STUDIES, Method
+from tests.recipes.runs import killed
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
 
 def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
     whole = main(quick(tmp_path / "whole", "smoothing"))
-    follow, left = curves.follow, [3]
+    follow, left = linear_tagging_curves.follow, [3]
 
     def stops(*arguments):
         left[0] -= 1
@@ -68,7 +71,7 @@ def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return follow(*arguments)
 
-    monkeypatch.setattr(curves, "follow", stops)
+    monkeypatch.setattr(linear_tagging_curves, "follow", stops)
     config = quick(tmp_path / "stopped", "smoothing")
     with pytest.raises(KeyboardInterrupt):
         main(config)
@@ -82,8 +85,31 @@ def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
         main(quick(config.out, "smoothing", hashing=101))
 
 
+def test_a_run_killed_while_it_writes_is_made_again(small, tmp_path):
+    whole = main(quick(tmp_path / "whole", "smoothing"))
+    config = quick(tmp_path / "killed", "smoothing")
+    killed(os, "replace", 3, lambda: main(config))
+    curves = config.out / "curves"
+    assert len(list(curves.glob("*.csv"))) == 3 == len(list(curves.iterdir())) - 1
+    kept = [path.stat().st_mtime_ns for path in sorted(curves.glob("*.csv"))]
+    assert main(config) == whole
+    assert len(list(curves.iterdir())) == len(list(curves.glob("*.csv"))) > 3
+    assert set(kept) <= {path.stat().st_mtime_ns for path in curves.iterdir()}
+
+
+@pytest.mark.parametrize("content", ["", "F,F1\n1,x\n", "F,F1\n1\n", "F\n1,2\n"])
+def test_the_numbers_of_a_run_that_were_edited_are_named(content, task, tmp_path):
+    store = linear_tagging_curves.Store(tmp_path, task)
+    rows = store.get("run", 1, lambda: [{"F": 1.0}])
+    assert rows == [{"F": 1.0}] == store.get("run", 1, list)
+    path = store.path("run", 1)
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"{path}: expected the numbers of a run"):
+        store.get("run", 1, list)
+
+
 def test_files_tell_settings_apart(task, tmp_path):
-    store = curves.Store(tmp_path, task)
+    store = linear_tagging_curves.Store(tmp_path, task)
     names = [
         store.path("SGD c1", (method.settings(c), c, seed))
         for method in (m for study in STUDIES.values() for m in study)
@@ -99,13 +125,17 @@ def test_files_tell_settings_apart(task, tmp_path):
     few = data.Task(
         task.train.subset(np.arange(20)), task.other, task.labels, task.tags
     )
-    assert curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
+    assert linear_tagging_curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
 
 
 def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
     for method in STUDIES["solvers"]:
-        often = curves.follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)
-        once = curves.follow(task, method, 1.0, 3, [6], lambda text: None)
+        often = linear_tagging_curves.follow(
+            task, method, 1.0, 3, [2, 4, 6], lambda text: None
+        )
+        once = linear_tagging_curves.follow(
+            task, method, 1.0, 3, [6], lambda text: None
+        )
         assert often[-1]["F"] == pytest.approx(once[0]["F"], rel=1e-9)
         assert often[-1]["F1"] == once[0]["F1"]
         seconds = [row["seconds"] for row in often]
@@ -124,7 +154,7 @@ class Explodes:
 
 def test_what_diverges_is_told(task):
     method = Method(Explodes, {}, "SVRG")
-    rows = curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
+    rows = linear_tagging_curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
     assert [row["F"] for row in rows] == [np.inf]
     told = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
     assert "| 1 | SVRG | diverges |" in report.table(told)

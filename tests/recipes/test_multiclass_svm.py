@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from multiclass import fits as multiclass_fits
 from multiclass import paper, sets
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
+from tests.recipes.runs import killed
 
 
 def write_set(folder, name="dna.scale", test="dna.scale.t", seed=0):
@@ -159,6 +161,22 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
     assert {n: again[n] for n in scores} == {n: result[n] for n in scores}
 
 
+def test_a_run_killed_while_it_writes_goes_on_where_it_was(run, tmp_path, monkeypatch):
+    stopped = dataclasses.replace(run[0], out=tmp_path)
+    killed(os, "replace", 3, lambda: main(stopped))
+    assert len(json.loads((tmp_path / "cells.json").read_text())["cells"]) == 3
+    assert list(tmp_path.glob(".*.part"))
+    fits, honest = [], multiclass_fits.score
+    monkeypatch.setattr(
+        multiclass_fits, "score", lambda *x: fits.append(x[1:3]) or honest(*x)
+    )
+    again = main(dataclasses.replace(stopped, resume=True))
+    assert len(fits) == 5
+    scores = {name for name in run[1] if not name.startswith("ratio")}
+    assert {n: again[n] for n in scores} == {n: run[1][n] for n in scores}
+    assert not list(tmp_path.glob(".*.part"))
+
+
 def test_other_settings_cannot_go_on(run):
     with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
         main(dataclasses.replace(run[0], seed=1, resume=True))
@@ -167,9 +185,10 @@ def test_other_settings_cannot_go_on(run):
 def test_nothing_to_go_on_with_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="resume: expected a run to continue"):
         main(Config(out=tmp_path, resume=True))
-    (tmp_path / "cells.json").write_text("{}")
-    with pytest.raises(ValueError, match="expected the cells of this recipe"):
-        main(Config(out=tmp_path, resume=True))
+    for content in ("{}", "[1]", '{"settings": {}, "cells": [3]}', "{"):
+        (tmp_path / "cells.json").write_text(content)
+        with pytest.raises(ValueError, match="expected the cells of this recipe"):
+            main(Config(out=tmp_path, resume=True))
 
 
 def test_a_fit_beyond_the_limit_is_given_up_with_harder_ones(tmp_path):

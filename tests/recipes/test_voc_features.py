@@ -142,6 +142,11 @@ def test_files_that_hold_no_weights_are_named(tmp_path):
     torch.save([1], path)
     with pytest.raises(ValueError, match=r"features.0.weight of .*got none"):
         backbone(str(path))
+    layers = {f"features.{n}": x for n, x in backbone("random").state_dict().items()}
+    layers["features.3.bias"][2] = torch.nan
+    torch.save(layers, path)
+    with pytest.raises(ValueError, match=r"got NaN in 1 of 192 places of features.3.b"):
+        backbone(str(path))
     torch.save(torch.nn.Linear(1, 1), path)
     with pytest.raises(ValueError, match=f"{path}: expected the weights of"):
         backbone(str(path))

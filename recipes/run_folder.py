@@ -1,0 +1,83 @@
+"""The folder of a run: one run at a time, and known to be writable before it begins."""
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:
+    # Windows has other locks.
+    fcntl = None
+
+LOCK = ".lock"
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Make the folder if need be, and keep other runs out of it meanwhile.
+
+    The operating system lets go of a lock with the process that holds it, however that
+    ends, so none is ever left behind. Of a run of several processes the first holds it.
+    """
+    if any(int(os.environ.get(name) or 0) for name in RANKS):
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a+b", buffering=0)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with lock:
+        if _is_taken(lock):
+            lock.seek(0)
+            who = lock.read().decode() or "another process"
+            raise ValueError(
+                f"out: expected a folder that no other run uses, got {folder}, used by"
+                f" {who}. Wait for it, or give another folder with --out"
+            )
+        try:
+            lock.truncate(0)
+            began = time.strftime("%Y-%m-%d %H:%M:%S")
+            who = f"process {os.getpid()} on {socket.gethostname()} since {began}"
+            lock.write(who.encode())
+            _tidy(folder)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield
+
+
+def _unusable(folder: Path, error: OSError) -> OSError:
+    return OSError(
+        f"out: expected a folder to write to, got {folder}: {error.strerror}. Give"
+        " another one with --out"
+    )
+
+
+def _is_taken(lock: BinaryIO) -> bool:
+    """Take the lock, unless another process has it."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        print(f"warning: {lock.name}: no lock here, {error.strerror}", file=sys.stderr)
+    return False
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what processes that were killed had not written to the end."""
+    for pattern in (".*.part", "*/.*.part"):
+        for path in folder.glob(pattern):
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,152 @@
+"""A folder has one run at a time, is free again however that ends, and is tried first.
+
+All recipes are asked, each by its main().
+"""
+
+import contextlib
+import errno
+import fcntl
+import importlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import run_folder
+
+RECIPES = (
+    "conll_linear",
+    "conll_ner",
+    "lightning_ner",
+    "multiclass_svm",
+    "ocr_words",
+    "voc_localization",
+)
+
+
+def begin(name, out):
+    """Train with a recipe; what it would do first fails, if it comes to that."""
+    if name == "lightning_ner":
+        pytest.importorskip("pytorch_lightning")
+    recipe = importlib.import_module(name)
+    if name == "lightning_ner":
+        recipe.main(out=out)
+    else:
+        recipe.main(recipe.Config(out=out))
+
+
+@contextlib.contextmanager
+def another_process(folder):
+    """A process that holds the folder, until it is killed; its number."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with run_folder.held(folder):
+            os.write(writing, b"held")
+            signal.pause()
+    os.read(reading, 4)
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_second_run_is_refused_until_the_first_is_killed(name, tmp_path, monkeypatch):
+    with another_process(tmp_path) as number:
+        # what was begun by the run that holds it
+        part = tmp_path / ".metrics.json.0123abcd.part"
+        part.write_bytes(b"half")
+        message = f"out: .*no other run uses, got {tmp_path}, used by process {number} "
+        with pytest.raises(ValueError, match=message):
+            begin(name, tmp_path)
+        assert part.exists()
+    monkeypatch.setattr(run_folder, "_tidy", lambda folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        begin(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("file", "File exists"),
+        ("file/below", "Not a directory"),
+        ("/proc/nowhere/run", "No such file or directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_noticed_first(name, place, why, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    out = tmp_path / place
+    message = f"out: expected a folder to write to, got {out}: {why}. Give another"
+    with pytest.raises(OSError, match=message):
+        begin(name, out)
+
+
+def test_a_disk_without_room_is_noticed_first(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_folder, "_tidy", full)
+    with (
+        pytest.raises(OSError, match=r"expected a folder to write to.*No space left"),
+        run_folder.held(tmp_path),
+    ):
+        raise AssertionError
+
+
+def test_what_killed_runs_left_unfinished_is_removed(tmp_path):
+    left = [".checkpoint.pt.0123abcd.part", "curves/.sgd.csv.89abcdef.part"]
+    kept = ["checkpoint.pt", ".own.part", "notes.0123abcd.part"]
+    (tmp_path / "curves").mkdir()
+    for name in left + kept:
+        (tmp_path / name).write_bytes(b"half")
+    with run_folder.held(tmp_path):
+        assert not any((tmp_path / name).exists() for name in left)
+    assert all((tmp_path / name).exists() for name in kept)
+    # and again after it was let go of
+    with run_folder.held(tmp_path):
+        pass
+
+
+def test_where_no_lock_can_be_had_a_run_goes_on_with_a_warning(
+    tmp_path, monkeypatch, capsys
+):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with run_folder.held(tmp_path):
+        assert "warning: " in capsys.readouterr().err
+
+
+def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):
+    with run_folder.held(tmp_path):
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with run_folder.held(tmp_path):
+            pass
+        monkeypatch.setenv("LOCAL_RANK", "0")
+        with (
+            pytest.raises(ValueError, match="no other run uses"),
+            run_folder.held(Path(tmp_path)),
+        ):
+            raise AssertionError
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_second_lightning_run_replaces_the_first(tiny, tmp_path):
+    pytest.importorskip("pytorch_lightning")
+    lightning_ner = importlib.import_module("lightning_ner")
+    for _ in range(2):
+        lightning_ner.main(tiny, "adam", 1, tmp_path)
+    assert [path.name for path in tmp_path.glob("last*")] == ["last.ckpt"]
+    (tmp_path / "last.ckpt").write_bytes(b"PK no checkpoint")
+    with pytest.raises(ValueError, match=r"last.ckpt: expected a checkpoint"):
+        lightning_ner.main(tiny, "adam", 2, tmp_path, resume=True)
+    (tmp_path / "last.ckpt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"last.ckpt"):
+        lightning_ner.main(tiny, "adam", 2, tmp_path, resume=True)
