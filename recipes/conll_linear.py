@@ -28,12 +28,12 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-import run_folder
-import terminal
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split
 from linear_tagging.methods import STUDIES
+from runs import folder as run_folder
+from runs import terminal
 from smoothsp.linear.solvers import SGD
 
 Study = Literal["solvers", "rates", "mu", "k", "warm-start", "smoothing", "tagger"]

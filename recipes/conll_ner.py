@@ -38,15 +38,13 @@ import torch
 import tyro
 from torch import nn
 
-import run_folder
-import terminal
-import unseen_labels
-from corpora import conll, toy_corpus, wnut17
+from corpora import conll, toy_corpus, unseen_labels, wnut17
 from ner import report, word_vectors
 from ner.features import Corpus, Vocabulary, normalise
 from ner.network import Tagger
 from ner.training import Run, seed_all, tag
-from runs import checkpoint
+from runs import checkpoint, terminal
+from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 

@@ -10,11 +10,10 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-import run_folder
-import terminal
 from conll_ner import load_corpus
 from ner.features import UNKNOWN, Batch, Corpus, Vocabulary
-from runs import checkpoint
+from runs import checkpoint, terminal
+from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge

@@ -28,13 +28,13 @@ from typing import Any
 import tyro
 from tqdm import tqdm
 
-import run_folder
-import terminal
-import unseen_labels
+from corpora import unseen_labels
 from multiclass import fits, report
 from multiclass import sets as multiclass_sets
 from multiclass.cells import Cells
 from multiclass.sets import Samples
+from runs import folder as run_folder
+from runs import terminal
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from typing import Any, Literal
 import tyro
 from tqdm import tqdm
 
-import run_folder
-import terminal
-import unseen_labels
+from corpora import unseen_labels
 from multiclass.cells import Cells
 from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
+from runs import folder as run_folder
+from runs import terminal
 
 Setting = Literal["small", "large"]
 

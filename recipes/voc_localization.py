@@ -37,14 +37,13 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 import tyro
 
-import run_folder
-import terminal
 from localization import comparison, features, report, toy
 from localization import folder as localization_folder
 from localization.images import Data, Images, Preparation
 from localization.network import LinearScores, Localiser, NonlinearScores
 from localization.training import TUNED, Method, Run, Settings
-from runs import checkpoint
+from runs import checkpoint, terminal
+from runs import folder as run_folder
 
 Proposals = Literal["selective-search", "grid"]
 Scores = Literal["linear", "nonlinear"]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "recipes"))
 
-import unseen_labels
-from corpora import conll, toy_corpus
+from corpora import conll, toy_corpus, unseen_labels
 from ocr import letters as ocr_letters
 from ocr import toy as ocr_toy
 

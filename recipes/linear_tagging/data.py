@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-import unseen_labels
-from corpora import conll, toy_corpus
+from corpora import conll, toy_corpus, unseen_labels
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.metrics import span_f1

@@ -8,6 +8,12 @@ from localization import report, toy
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What is written to the folders that recipes write to by default is not kept."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), (TRAIN, 40, 20))

@@ -14,12 +14,11 @@ import pytest
 import torch
 
 import conll_ner
-import terminal
 from ner.features import Vocabulary
 from ner.network import Tagger
-from runs import checkpoint
+from runs import checkpoint, terminal
 
-RECIPES = Path(checkpoint.__file__).parent
+RECIPES = Path(conll_ner.__file__).parent
 
 
 # --- writing ---
@@ -104,11 +103,15 @@ def writes(path):
 
 
 def test_recipes_write_files_in_one_way_only():
-    found = {path.name: list(writes(path)) for path in RECIPES.glob("*.py")}
+    found = {
+        str(path.relative_to(RECIPES)): list(writes(path))
+        for path in RECIPES.rglob("*.py")
+    }
+    assert len(found) > 30
     assert {name: calls for name, calls in found.items() if calls} == {
-        "checkpoint.py": ["part.open"],
-        "run_folder.py": ["(folder / LOCK).open"],
-        "wnut17.py": ["part.open"],
+        "corpora/wnut17.py": ["part.open"],
+        "runs/checkpoint.py": ["part.open"],
+        "runs/folder.py": ["(folder / LOCK).open"],
     }
 
 

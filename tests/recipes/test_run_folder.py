@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import run_folder
+from runs import folder as run_folder
 
 RECIPES = (
     "conll_linear",

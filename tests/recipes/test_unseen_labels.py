@@ -7,7 +7,7 @@ import pytest
 import conll_ner
 import multiclass_svm
 import ocr_words
-import unseen_labels
+from corpora import unseen_labels
 from linear_tagging import data
 from multiclass import fits, sets
 from ocr import runs, toy

@@ -138,9 +138,10 @@ def test_several_processes_find_what_one_finds(images, tmp_path, monkeypatch):
 
 
 WORK = """
-import os, time, voc_candidates
+import os, time
+from localization import candidates
 if __name__ == "__main__":
-    with voc_candidates._processes(1) as pool:
+    with candidates._processes(1) as pool:
         print(pool.submit(os.getpid).result(), flush=True)
         time.sleep(60)
 """
