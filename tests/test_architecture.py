@@ -59,6 +59,7 @@ PUBLIC = {
         "Chain",
         "Multiclass",
         "ProjectiveDependencies",
+        "SemiMarkov",
         "Structure",
         "SumStructure",
         "Summed",

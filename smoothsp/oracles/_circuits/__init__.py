@@ -57,7 +57,7 @@ The defaults fit when every label is one leaf. Otherwise override, in ordinary t
     The leaves, from 0, that such labels use, shared ones from P on; -1 is none. By
     default those that ``label`` gives: override it where an output uses more.
 ``_by_row``
-    Names of further attributes with an entry a row, which ``select`` must pick.
+    Names of further attributes with an entry a row, or None, which ``select`` picks.
 ``hamming(y)``
     By default 1 for each leaf of the first potentials that labels otherwise than y.
 

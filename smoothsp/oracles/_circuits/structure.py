@@ -34,7 +34,8 @@ class CircuitStructure:
         Of an output of one row; decoded ones are -1 where nothing is labelled.
     """
 
-    # Attributes with an entry for each row, besides the potentials: what select keeps.
+    # Attributes with an entry for each row, besides the potentials, or None: what
+    # select keeps.
     _by_row: ClassVar[tuple[str, ...]] = ()
     # What an output is, for messages.
     _output_words: ClassVar[str] = "an output of the structure"
@@ -219,7 +220,8 @@ class CircuitStructure:
         other.lengths = self.lengths[rows]
         other._asked = self._asked.select(rows.cpu())
         for name in self._by_row:
-            setattr(other, name, getattr(self, name)[rows])
+            if (value := getattr(self, name)) is not None:
+                setattr(other, name, value[rows])
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
@@ -329,14 +331,21 @@ class CircuitStructure:
                     picked = chances[:, first : first + shape.numel()]
                     return picked.reshape(len(chances), *shape)
                 first += shape.numel()
-        # what the potentials' leaves are is linear: its transpose is its gradient
-        with torch.enable_grad():
-            free = self._own[name].detach().requires_grad_()
-            own, _ = self._like({**self._own, name: free}, self._common)._parts()
-            upstream = chances[:, : own.shape[1]]
-            graph = torch.is_grad_enabled() and upstream.requires_grad
-            (found,) = torch.autograd.grad(own, free, upstream, create_graph=graph)
-        return found
+        # A leaf is one entry of a potential, or forbidden: numbered entries tell which.
+        own = {n: torch.zeros_like(x).double() for n, x in self._own.items()}
+        common = {n: torch.zeros_like(x).double() for n, x in self._common.items()}
+        size = self._own[name].shape[1:] if name in own else self._common[name].shape
+        many = size.numel()
+        ids = torch.arange(1, many + 1, device=chances.device).double().reshape(size)
+        if name in own:
+            own[name] = ids.expand_as(own[name])
+        else:
+            common[name] = ids
+        rows, all_rows = self._like(own, common)._parts()
+        entry = torch.cat([rows, all_rows.expand(len(rows), -1)], 1).clamp(min=0).long()
+        sums = chances.new_zeros(len(chances), many + 1)
+        sums = sums.scatter_add(1, entry, chances)
+        return sums[:, 1:].reshape(len(chances), *size)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.

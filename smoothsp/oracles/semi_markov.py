@@ -1,0 +1,297 @@
+"""Segmentations of sequences into labelled segments: semi-Markov chains."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.positions import Positions
+
+
+class SemiMarkov(CircuitStructure):
+    """A batch of sequences that are cut into segments, each with a state.
+
+    The score of a segmentation is the sum of its segments' scores, of a transition
+    between each two neighbours, of the first segment's start and of the last one's end.
+    The segments cover all real positions, in order. A score of ``-inf`` forbids.
+    Everything is exact, and differentiable in every potential.
+
+    Parameters
+    ----------
+    segments
+        ``(batch, time, duration, state)``: ``segments[b, t, d, s]`` scores the segment
+        of state s that starts at position t and lasts d + 1 positions; float32 or
+        float64; bfloat16 and float16 are computed in float32. What would pass the end
+        of its sequence is never read, and gets exactly zero gradient.
+    transitions
+        ``(state, state)``: ``transitions[i, j]`` scores a segment of state i followed
+        by one of state j. Zero if absent.
+    start, end
+        ``(state,)`` scores of the first and of the last segment; zero if absent.
+    lengths
+        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+    mask
+        ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
+        Masked positions are skipped as if deleted. A row without a real position has
+        one output, the empty one, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, time)``: the state of the segment that starts there, -1 where
+    none starts; a segment lasts until the next one. ``from_tags`` and ``to_tags``
+    convert to and from a state at each position. The Hamming cost counts the positions
+    at which outputs differ. O(batch time state (duration + state)).
+
+    Source: Sarawagi and Cohen, "Semi-Markov Conditional Random Fields for Information
+    Extraction" (2004), equations 1 and 2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import SemiMarkov
+    >>> segments = torch.zeros(1, 4, 3, 2)
+    >>> segments[0, 0, 2, 1] = segments[0, 3, 0, 0] = 1.0  # three positions, then one
+    >>> chain = SemiMarkov(segments)
+    >>> value, y = chain.decode()
+    >>> value.tolist(), y.tolist(), chain.to_tags(y).tolist()
+    ([2.0], [[1, -1, -1, 0]], [[1, 1, 1, 0]])
+    """
+
+    segments: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    _by_row = ("_steps",)
+    _output_words = (
+        "states at the starts of segments that cover a row, each within the longest "
+        "duration, -1 between starts"
+    )
+
+    def __init__(
+        self,
+        segments: Tensor,
+        transitions: Tensor | None = None,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        segments = checks.potentials("segments", segments)
+        if segments.dim() != 4 or 0 in segments.shape[2:]:
+            raise ValueError(
+                "segments: expected (batch, time, duration, state) with at least one "
+                f"duration and one state, got {tuple(segments.shape)}"
+            )
+        _, T, D, S = segments.shape
+        shapes = {"transitions": (S, S), "start": (S,), "end": (S,)}
+        given = {"transitions": transitions, "start": start, "end": end}
+        shared = {}
+        for name, shape in shapes.items():
+            value = given[name]
+            if value is None:
+                value = segments.new_zeros(shape)
+            else:
+                value = checks.potentials(name, value)
+                checks.like(name, value, "segments", segments)
+                words = "(state, state)" if len(shape) == 2 else "(state,)"
+                checks.shape(name, value, shape, words)
+            shared[name] = value
+        positions = _real_positions(segments, lengths, mask)
+        self._steps = None if mask is None else positions.steps
+        built = topology(_segmentations, T, D, S)
+        self._start(
+            built,
+            {"segments": segments},
+            shared,
+            roots=built.roots[positions.lengths.cpu()],
+            lengths=positions.lengths,
+            shape=(T,),
+        )
+
+    @staticmethod
+    def from_tags(
+        tags: Int[Tensor, "batch time"], starts: Tensor | None = None
+    ) -> Int[Tensor, "batch time"]:
+        """Outputs from the state of each position, of sequences without holes.
+
+        Parameters
+        ----------
+        tags
+            States, anything negative past the end of a row.
+        starts
+            ``(batch, time)`` bool: where segments start. By default equal neighbours
+            are one segment.
+
+        Raises
+        ------
+        ValueError
+            If ``starts`` lacks the first position, or a place where the state changes.
+        """
+        changed = torch.ones_like(tags, dtype=torch.bool)
+        changed[:, 1:] = tags[:, 1:] != tags[:, :-1]
+        if starts is None:
+            starts = changed
+        else:
+            words, size = "the shape of tags", tuple(tags.shape)
+            starts = checks.bool_mask("starts", starts, size, words, tags.device)
+            wrong = changed & ~starts & (tags >= 0)
+            if bool(wrong.any()):
+                b, t = wrong.nonzero()[0].tolist()
+                raise ValueError(
+                    "starts: expected True at the first position and wherever the tag "
+                    f"changes, got False at row {b}, position {t}"
+                )
+        return torch.where(starts & (tags >= 0), tags, -1)
+
+    def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
+        """The state of each real position, -1 elsewhere."""
+        several = y.dim() == 3
+        labels = self._gathered(y if several else y[:, None])
+        T = labels.shape[2]
+        place = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
+        last = place.cummax(2).values if T else place
+        real = torch.arange(T, device=y.device) < self.lengths[:, None, None]
+        tags = self._scattered(torch.where(real, labels.gather(2, last), -1))
+        return tags if several else tags.squeeze(1)
+
+    def hamming(
+        self, y: Int[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch time duration state"]:
+        """Cost of each segment: the positions at which it differs from y."""
+        labels = self._several(y)[:, 0]
+        B, T, D, S = self.segments.shape
+        state = torch.where(labels >= 0, labels % S, -1)
+        wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
+        # starts of y strictly inside: those up to t + d, less those up to t
+        count = torch.nn.functional.pad((state >= 0).long().cumsum(1), (0, D))
+        at = torch.arange(T, device=y.device)[:, None]
+        to = at + torch.arange(D, device=y.device)
+        inside = count[:, to.clamp(max=max(T - 1, 0))] - count[:, :T, None]
+        cost = wrong_start[:, :, None] + inside[..., None]
+        read = to < self.lengths[:, None, None]
+        cost = torch.where(read[..., None], cost, 0).to(self.segments.dtype)
+        if self._steps is None:
+            return cost
+        places = self._steps[:, :, None, None].expand(B, T, D, S)
+        return torch.zeros_like(cost).scatter(1, places, cost)
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
+        """How many segments of each state y has."""
+        labels, S = self._several(y)[:, 0], self.segments.shape[3]
+        state = torch.where(labels >= 0, labels % S, S)
+        counts = self.segments.new_zeros(len(labels), S + 1)
+        ones = counts.new_ones(state.shape)
+        return counts.scatter_add(1, state, ones)[:, :S]
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        own, shared = super()._parts()
+        if self._steps is None:
+            return own, shared
+        B, T, D, S = self.segments.shape
+        places = self._steps[:, :, None, None].expand(B, T, D, S)
+        return self.segments.gather(1, places).flatten(1), shared
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        S = self.segments.shape[3]
+        return self._scattered(torch.where(labels >= 0, labels % S, -1))
+
+    def _labels(self, y: Tensor) -> Tensor:
+        state = self._gathered(y)
+        _, T, D, S = self.segments.shape
+        at = torch.arange(T, device=y.device)
+        real = at < self.lengths[:, None, None]
+        begins = real & (state != -1)
+        # the next start, or the end of the row
+        ends = self.lengths[:, None, None].expand(*state.shape[:2], 1)
+        stops = torch.cat([torch.where(begins, at, T)[..., 1:], ends], 2)
+        stops = stops.flip(2).cummin(2).values.flip(2) if T else stops[..., :0]
+        lasts = torch.minimum(stops, ends) - at - 1
+        known = begins & (state >= 0) & (state < S) & (lasts < D)
+        # a start that no segment can be made of is a label that no leaf has
+        return torch.where(known, lasts * S + state, torch.where(begins, D * S, -1))
+
+    def _used(self, labels: Tensor) -> Tensor:
+        B, K, T = labels.shape
+        _, _, D, S = self.segments.shape
+        P = T * D * S
+        at = torch.arange(T, device=labels.device)
+        known = (labels >= 0) & (labels < D * S)
+        parts = torch.where(known, at * D * S + labels, -1)
+        state = torch.where(known, labels % S, -1)
+        # the state of the segment before: that of the last start so far, moved by one
+        seen = torch.where(known, at, -1)
+        seen = seen.cummax(2).values if T else seen
+        before = torch.cat([seen.new_full((B, K, 1), -1), seen], 2)
+        old = state.gather(2, before[..., :T].clamp(min=0))
+        moves = torch.where(known & (before[..., :T] >= 0), P + old * S + state, -1)
+        some = before[..., T:] >= 0
+        first = known.int().argmax(2, keepdim=True) if T else before
+        ends = (first, before[..., T:].clamp(min=0)) if T else (before, before)
+        start, end = (
+            torch.where(some, P + S * S + i * S + state.gather(2, x), -1) if T else x
+            for i, x in enumerate(ends)
+        )
+        return torch.cat([parts, moves, start, end], 2)
+
+    def _gathered(self, y: Tensor) -> Tensor:
+        """Of ``(batch, k, time)``, the real positions first."""
+        if self._steps is None:
+            return y
+        return y.gather(2, self._steps[:, None].expand_as(y))
+
+    def _scattered(self, y: Tensor) -> Tensor:
+        """The way back from ``_gathered``."""
+        if self._steps is None:
+            return y
+        return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)
+
+
+def _real_positions(
+    segments: Tensor, lengths: Tensor | None, mask: Tensor | None
+) -> Positions:
+    B, T = segments.shape[:2]
+    if lengths is not None and mask is not None:
+        raise ValueError("lengths, mask: expected at most one of them, got both")
+    if mask is not None:
+        words = "(batch, time)"
+        mask = checks.bool_mask("mask", mask, (B, T), words, segments.device)
+        return Positions.of_mask(mask)
+    if lengths is not None:
+        lengths = checks.row_lengths(lengths, B, T, segments.device)
+    return Positions(B, T, segments.device, None, lengths)
+
+
+def _segmentations(T: int, D: int, S: int) -> tuple[Circuit, Items]:
+    """``ended[t, s]``: all ways in which a segment of state s ends before position t.
+
+    ``entered[t, s]``: all ways up to t, then a segment of state s begins there.
+    """
+    c = Circuit()
+    segment = c.leaves(T, D, S)
+    move, start, end = c.shared(S, S), c.shared(S), c.shared(S)
+    value = np.arange(D)[:, None] * S + np.arange(S)
+    c.label(segment, np.arange(T)[:, None, None], value)
+    ended, entered = c.chart(T + 1, S), c.chart(T, S)
+    answer = c.chart(T + 1)
+    answer[0] = c.ONE
+    for t in range(T):
+        if t:
+            c.define(entered[t], (ended[t][None], move.T))
+        else:
+            entered[0] = start
+        d = np.arange(min(D, t + 1))
+        # the axis that is summed is last: one duration more is one position earlier
+        c.define(ended[t + 1], (entered[t - d].T, segment[t - d, d].T))
+        c.define(answer[t + 1], (ended[t + 1], end))
+    return c, answer
