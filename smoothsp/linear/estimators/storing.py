@@ -1,12 +1,16 @@
 """Fitted estimators as files of arrays and JSON: reading one runs no code."""
 
+import io
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from smoothsp.linear import whole_files
 
 # Not stored: it may be any function.
 _LEFT_OUT = "callback"
@@ -31,30 +35,51 @@ def save(
         raise TypeError(
             f"save: expected parameters of numbers, strings, lists and dicts: {error}"
         ) from error
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        json_bytes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
-        named: dict[str, Any] = {"json": json_bytes, **arrays}
-        np.savez(file, **named)
-    partial.replace(path)
+    json_bytes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+    named: dict[str, Any] = {"json": json_bytes, **arrays}
+    content = io.BytesIO()
+    np.savez(content, **named)
+    whole_files.write(path, content.getvalue())
 
 
 def load(
-    kind: type, path: str | os.PathLike[str]
+    kind: type,
+    path: str | os.PathLike[str],
+    arrays: Iterable[str],
+    facts: Iterable[str],
 ) -> tuple[Any, dict[str, NDArray[Any]], dict[str, Any]]:
-    """An estimator with the stored parameters, the arrays, and the facts."""
+    """An estimator with the stored parameters, its arrays, and its facts.
+
+    Raises
+    ------
+    ValueError
+        If the file is not that of such an estimator, is damaged, lacks one of the
+        arrays or facts, or has NaN or infinity in an array.
+    """
     refused = f"{path}: expected a file that {kind.__name__}.save wrote"
+    file = io.BytesIO(Path(path).read_bytes())
+    # what is damaged or edited may fail at any place of the readers
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        content = json.loads(arrays.pop("json").tobytes().decode("utf-8"))
-        found, parameters = content["kind"], content["parameters"]
-        facts = content["facts"]
-    except FileNotFoundError:
-        raise
+        with np.load(file, allow_pickle=False) as stored:
+            found = {name: stored[name] for name in stored.files}
+        content = json.loads(found.pop("json").tobytes().decode("utf-8"))
+        parameters, known = dict(content["parameters"]), dict(content["facts"])
+        of = content["kind"]
     except Exception as error:
-        raise ValueError(f"{refused}, got {error}") from error
-    if found != kind.__name__:
-        raise ValueError(f"{refused}, got one of {found}")
-    return kind(**parameters), arrays, facts
+        raise ValueError(f"{refused}, got {type(error).__name__}: {error}") from error
+    if of != kind.__name__:
+        raise ValueError(f"{refused}, got one of {of}")
+    missing = [name for name in arrays if name not in found]
+    missing += [name for name in facts if name not in known]
+    if missing:
+        raise ValueError(f"{refused}, got one without {', '.join(missing)}")
+    for name, array in found.items():
+        if array.dtype.kind in "fc" and not np.isfinite(array).all():
+            count = array.size - np.count_nonzero(np.isfinite(array))
+            raise ValueError(
+                f"{refused}, got NaN or infinity in {count} of {array.size} {name}"
+            )
+    try:
+        return kind(**parameters), found, known
+    except TypeError as error:
+        raise ValueError(f"{refused}, got one of another version: {error}") from error

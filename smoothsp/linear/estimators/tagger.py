@@ -244,14 +244,43 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
-        """A tagger from a file that ``save`` wrote; no code in it is run."""
-        tagger, arrays, facts = storing.load(cls, path)
-        for name in (*_NUMBERS, "status_", "n_features_in_", "feature_names_"):
+        """A tagger from a file that ``save`` wrote; no code in it is run.
+
+        Raises
+        ------
+        ValueError
+            If the file is no such file, is damaged, or does not fit together.
+        """
+        about = (*_NUMBERS, "status_", "n_features_in_", "feature_names_")
+        tagger, arrays, facts = storing.load(cls, path, ("classes", "weights"), about)
+        for name in about:
             setattr(tagger, name, facts[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
         tagger._escaped = facts.get("escaped", False)
         tagger.history_ = []
-        one = np.zeros((1, tagger.n_features_in_))
-        classes = len(tagger.classes_)
-        tagger._split(tagger._problem(one, np.zeros(1, np.int32), [1], classes))
+        try:
+            tagger._restore()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"{path}: expected parts that fit together, as {cls.__name__}.save"
+                f" writes them, got {error}"
+            ) from error
         return tagger
+
+    def _restore(self) -> None:
+        """Cut the weights into what they mean; raise if they cannot be."""
+        classes, n = len(self.classes_), self.n_features_in_
+        checks.two_classes(np.unique(self.classes_))
+        one = sparse.csr_matrix((1, n))
+        problem = self._problem(one, np.zeros(1, np.int32), [1], classes)
+        if self.weights_.shape != (problem.num_weights,):
+            raise ValueError(
+                f"weights {self.weights_.shape} for {n} features and {classes} classes,"
+                f" which have {problem.num_weights}"
+            )
+        names = self.feature_names_
+        if names is not None and len(set(names)) != n:
+            raise ValueError(f"{len(set(names))} names of {n} features")
+        if names is not None and not all(isinstance(name, str) for name in names):
+            raise ValueError("names that are no strings")
+        self._split(problem)

@@ -117,12 +117,26 @@ class Dictionary:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what another told by ``state``."""
+        """Take over what another told by ``state``; raise if that cannot be one."""
         order = [p.source for template in self.templates for p in template]
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
-        self.levels = [
-            [np.array(known, dtype=np.int64) for known in of] for of in state["levels"]
-        ]
+        for source, values in self.values.items():
+            if not all(isinstance(value, str) for value in values):
+                raise TypeError(f"values of {source} that are no strings")
+            if len(set(values)) < len(values):
+                raise ValueError(f"values of {source} that stand there twice")
+        self.levels = []
+        for template, of in zip(self.templates, state["levels"], strict=True):
+            self.levels.append([])
+            size = 1
+            for piece, numbers in zip(template, of, strict=True):
+                known = np.array(numbers, dtype=np.int64)
+                pairs = size * (len(self.values[piece.source]) + 1)
+                inside = (known >= 0) & (known < pairs)
+                if not (inside.all() and (np.diff(known) > 0).all()):
+                    raise ValueError(f"numbers of {piece} out of range or of order")
+                self.levels[-1].append(known)
+                size = len(known)
 
 
 def _escaped(value: str) -> str:

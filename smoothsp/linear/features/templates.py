@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from smoothsp._kernels.linear import feature_rows as kernel
+from smoothsp.linear import whole_files
 from smoothsp.linear.features._dictionary import Dictionary
 from smoothsp.linear.features._grammar import FUNCTIONS, parse, shown
 from smoothsp.linear.features._hashing import hashed_columns
@@ -241,17 +242,20 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "dtype": np.dtype(self.dtype).name,
             "dictionary": self._dictionary.state() if self._dictionary else None,
         }
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        partial.replace(path)
+        whole_files.write(path, json.dumps(content).encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Templates":
-        """The templates in a file that ``save`` wrote."""
+        """The templates in a file that ``save`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is no such file, is damaged, or does not fit together.
+        """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: expected JSON, got {error}") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != _FORMAT:
@@ -259,11 +263,23 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{path}: expected a file with format {_FORMAT!r}, got {found!r}"
             )
         names = ("templates", "columns", "hashing", "min_count", "dtype")
+        missing = [name for name in (*names, "dictionary") if name not in content]
+        if missing:
+            raise ValueError(
+                f"{path}: expected a file that Templates.save wrote, got one without"
+                f" {', '.join(missing)}"
+            )
         options = {name: content[name] for name in names}
-        templates = cls(options.pop("templates"), **options)
-        if content["dictionary"] is not None:
-            templates._dictionary = Dictionary(templates._parsed)
-            templates._dictionary.set_state(content["dictionary"])
+        try:
+            templates = cls(options.pop("templates"), **options)
+            if content["dictionary"] is not None:
+                templates._dictionary = Dictionary(templates._parsed)
+                templates._dictionary.set_state(content["dictionary"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"{path}: expected parts that fit together, as Templates.save writes"
+                f" them, got {error}"
+            ) from error
         return templates
 
     def _fit(self, tokens: Tokens) -> NDArray[np.int32]:

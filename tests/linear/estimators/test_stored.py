@@ -1,0 +1,196 @@
+"""Files of taggers and templates: written whole, and what is wrong with one is said."""
+
+import io
+import json
+import os
+import re
+import resource
+import zipfile
+
+import numpy as np
+import pytest
+
+from smoothsp.linear import ChainCRF, ChainSVM, whole_files
+from smoothsp.linear.features import Templates
+
+X = [[{"a": 1.0}, {"b": 2.0, "c": 1.0}], [{"c": 1.0}]]
+Y = [["P", "Q"], ["R"]]
+WORDS = [["the", "cat"], ["a", "cat", "sat"]]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The bytes of a tagger's file."""
+    path = tmp_path_factory.mktemp("stored") / "tagger.npz"
+    ChainSVM(C=1.0, max_passes=200, tol=0.1).fit(X, Y).save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def edited(stored, tmp_path):
+    """Write the file with other arrays, or with other entries of its JSON."""
+
+    def edit(arrays=(), **changes):
+        with np.load(io.BytesIO(stored)) as file:
+            parts = {name: file[name] for name in file.files} | dict(arrays)
+        content = json.loads(parts["json"].tobytes())
+        for group, change in changes.items():
+            content[group] |= change
+            content[group] = {k: v for k, v in content[group].items() if v is not ...}
+        text = json.dumps(content).encode()
+        parts["json"] = np.frombuffer(text, dtype=np.uint8)
+        path = tmp_path / "edited.npz"
+        np.savez(path, **{k: v for k, v in parts.items() if v is not ...})
+        return path
+
+    return edit
+
+
+def test_an_unedited_file_loads(edited):
+    tagger = ChainSVM.load(edited())
+    assert [list(tags) for tags in tagger.predict(X)] == Y
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes", "message"),
+    [
+        ({"weights": ...}, {}, "save wrote, got one without weights"),
+        ({"classes": ...}, {}, "got one without classes"),
+        ({}, {"facts": {"gap_": ..., "status_": ...}}, "without gap_, status_"),
+        ({}, {"parameters": {"colour": 1}}, "of another version: .*'colour'"),
+        ({"weights": np.zeros(5)}, {}, r"weights \(5,\) for 3 features and 3 classes"),
+        ({"weights": np.zeros((24, 1))}, {}, r"weights \(24, 1\) for"),
+        ({"classes": np.array(["P", "Q"])}, {}, "for 3 features and 2 classes"),
+        ({"classes": np.array(["P"])}, {}, "fit together, .*two classes"),
+        ({}, {"facts": {"n_features_in_": 7}}, "for 7 features and 3 classes"),
+        ({}, {"facts": {"n_features_in_": -1}}, "fit together"),
+        ({}, {"facts": {"n_features_in_": 10**40}}, "fit together"),
+        ({}, {"facts": {"n_features_in_": "3"}}, "fit together"),
+        ({}, {"facts": {"feature_names_": ["a", "b"]}}, "2 names of 3 features"),
+        ({}, {"facts": {"feature_names_": ["a", "b", "b"]}}, "2 names of 3 features"),
+        ({}, {"facts": {"feature_names_": ["a", "b", 3]}}, "names that are no strings"),
+    ],
+)
+def test_what_was_edited_is_said(arrays, changes, message, edited):
+    path = edited(arrays, **changes)
+    with pytest.raises(ValueError, match=f"{path}: expected .*{message}"):
+        ChainSVM.load(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused(value, stored, edited):
+    with np.load(io.BytesIO(stored)) as file:
+        weights = file["weights"]
+    weights[[0, 3]] = value
+    message = f"got NaN or infinity in 2 of {weights.size} weights"
+    with pytest.raises(ValueError, match=message):
+        ChainSVM.load(edited({"weights": weights}))
+
+
+def test_damage_at_any_place_is_noticed(stored, tmp_path):
+    path = tmp_path / "tagger.npz"
+    for place in range(0, len(stored), 23):
+        path.write_bytes(stored[:place])
+        with pytest.raises(ValueError, match=r"expected a file that ChainSVM.save wro"):
+            ChainSVM.load(path)
+        flipped = bytearray(stored)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        # some bytes, such as those of a date, mean nothing
+        try:
+            found = ChainSVM.load(path)
+        except ValueError as error:
+            assert re.match(f"{path}: expected a file that", str(error))
+        else:
+            assert [list(tags) for tags in found.predict(X)] == Y
+
+
+def test_files_that_are_none(tmp_path):
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"expected a file that ChainCRF.save wrote"):
+        ChainCRF.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("json.npy", "no array")
+    with pytest.raises(ValueError, match=r"expected a file that ChainCRF.save wrote"):
+        ChainCRF.load(path)
+    with pytest.raises(IsADirectoryError):
+        ChainCRF.load(tmp_path)
+
+
+# --- templates ---
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"dictionary": ...}, "got one without dictionary"),
+        ({"columns": ..., "dtype": ...}, "got one without columns, dtype"),
+        ({"templates": ["none(word)"]}, "fit together, .*none"),
+        ({"dtype": "colour"}, "fit together"),
+        ({"hashing": "x"}, "fit together"),
+        ({"dictionary": {}}, "fit together, .*'values'"),
+        ({"values": [["the", "cat", "a"]]}, "word.* out of range or of order"),
+        ({"values": [["the", "cat", "a", 3]]}, "values of word that are no strings"),
+        ({"values": [["the", "cat", "a", "a"]]}, "values of word that stand there tw"),
+        ({"values": []}, "fit together"),
+        ({"levels": [[[0, 1, 2, 3]]]}, "fit together"),
+        ({"levels": [[[0, 9]], [[0]]]}, r"numbers of word\[0\] out of range"),
+        ({"levels": [[[1, 0]], [[0]]]}, r"numbers of word\[0\] out of range or of ord"),
+        ({"levels": [[[-1, 0]], [[0]]]}, r"numbers of word\[0\] out of range"),
+        ({"levels": [[["x"]], [[0]]]}, "fit together"),
+    ],
+)
+def test_templates_that_were_edited_say_so(edit, message, tmp_path):
+    path = tmp_path / "templates.json"
+    templates = Templates(["word", "word[1]"])
+    templates.fit(WORDS)
+    templates.save(path)
+    content = json.loads(path.read_text())
+    assert Templates.load(path).names() == templates.names()
+    of = content["dictionary"] if edit.keys() & {"values", "levels"} else content
+    of |= edit
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not ...}))
+    with pytest.raises(ValueError, match=f"{path}: expected .*{message}"):
+        Templates.load(path)
+
+
+# --- writing ---
+
+
+def test_several_processes_may_write_a_file_that_others_read(tmp_path):
+    path = tmp_path / "file"
+    contents = [bytes([number]) * 200_000 for number in (1, 2)]
+    whole_files.write(path, contents[0])
+    children = []
+    for content in contents:
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                for _ in range(100):
+                    whole_files.write(path, content)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    for _ in range(300):
+        assert path.read_bytes() in contents
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_too_large_for_the_disk_is_named_and_the_old_one_stays(tmp_path):
+    path = tmp_path / "file"
+    whole_files.write(path, b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"{path}: expected to write 30,000 bytes, g"):
+            whole_files.write(path, bytes(30_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError, match="none/file: expected to write 1 bytes"):
+        whole_files.write(tmp_path / "none" / "file", b"x")
