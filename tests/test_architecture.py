@@ -92,6 +92,7 @@ PUBLIC = {
         "Corner",
         "LinearProblem",
         "MulticlassProblem",
+        "TopKLinearProblem",
     },
     "smoothsp.linear.solvers": {
         "BCFW",

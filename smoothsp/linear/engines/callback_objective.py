@@ -17,15 +17,14 @@ class CallbackSurface:
     def __init__(self, problem: CallbackProblem, loss: Loss, lam: float) -> None:
         if loss.name not in ("hinge", "hinge-l2"):
             raise ValueError(
-                f"loss: expected 'hinge' or 'hinge-l2' for a CallbackProblem, got"
-                f" {loss.name!r}: it sums over all outputs, for which there is no"
-                " callback"
+                f"loss: expected 'hinge' or 'hinge-l2' for {type(problem).__name__},"
+                f" got {loss.name!r}: it sums over all outputs, which no oracle does"
             )
         if loss.name == "hinge-l2" and problem.topk_oracle is None:
+            few = problem.called[1]
             raise ValueError(
-                "loss: 'hinge-l2' asks for the k worst outputs, and this"
-                " CallbackProblem has no topk_oracle; give it topk_oracle(i, w, k), or"
-                " choose 'hinge'"
+                "loss: 'hinge-l2' asks for the k worst outputs, and this problem has no"
+                f" {few}; give it {few}(i, w, k), or choose 'hinge'"
             )
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)

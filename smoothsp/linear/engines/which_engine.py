@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.settings import Plan
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems.callback import as_callbacks
 from smoothsp.linear.solvers.solution import Solution
 
 Floats = NDArray[np.float64]
@@ -66,12 +67,7 @@ def engine_for(problem: Any, plan: Plan) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if isinstance(problem, ChainProblem):
         return ChainEngine(problem, plan)
-    if isinstance(problem, CallbackProblem):
-        return CallbackEngine(problem, plan)
-    raise TypeError(
-        "problem: expected a ChainProblem, MulticlassProblem or CallbackProblem, got "
-        f"{type(problem).__name__}"
-    )
+    return CallbackEngine(as_callbacks(problem), plan)
 
 
 def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:

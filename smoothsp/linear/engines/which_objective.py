@@ -4,7 +4,8 @@ from typing import Any
 
 from smoothsp.linear.engines.callback_objective import CallbackSurface
 from smoothsp.linear.engines.compiled_objective import Loss, Surface
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems.callback import as_callbacks
 
 AnySurface = Surface | CallbackSurface
 
@@ -13,9 +14,4 @@ def surface_for(problem: Any, loss: Loss, lam: float) -> AnySurface:
     """Compiled loops for chains, plain numpy for callbacks."""
     if isinstance(problem, ChainProblem):
         return Surface(problem, loss, lam)
-    if isinstance(problem, CallbackProblem):
-        return CallbackSurface(problem, loss, lam)
-    raise TypeError(
-        "problem: expected a ChainProblem, MulticlassProblem or CallbackProblem, got"
-        f" {type(problem).__name__}"
-    )
+    return CallbackSurface(as_callbacks(problem), loss, lam)

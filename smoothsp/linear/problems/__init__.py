@@ -4,7 +4,12 @@ A problem knows nothing of how it is solved; any of ``smoothsp.linear.solvers`` 
 any of them.
 """
 
-from smoothsp.linear.problems.callback import CallbackProblem, Corner, LinearProblem
+from smoothsp.linear.problems.callback import (
+    CallbackProblem,
+    Corner,
+    LinearProblem,
+    TopKLinearProblem,
+)
 from smoothsp.linear.problems.chain import ChainProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
 
@@ -14,4 +19,5 @@ __all__ = [
     "Corner",
     "LinearProblem",
     "MulticlassProblem",
+    "TopKLinearProblem",
 ]

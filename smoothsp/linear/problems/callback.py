@@ -33,7 +33,11 @@ class Corner(NamedTuple):
 
 @runtime_checkable
 class LinearProblem(Protocol):
-    """What every problem of this package offers."""
+    """What a solver asks of a problem, and nothing else.
+
+    Every solver takes any object that has these three. One with
+    :class:`TopKLinearProblem`'s question too can be smoothed.
+    """
 
     @property
     def num_weights(self) -> int:
@@ -41,11 +45,16 @@ class LinearProblem(Protocol):
 
     def __len__(self) -> int: ...
 
-    def hinges(self, w: Weights) -> NDArray[np.float64]:
-        """``(n,)``: the structured hinge of each example."""
+    def worst(self, i: int, w: Weights) -> Corner:
+        """An output of example i with the largest ``loss - <w, psi>``."""
 
-    def primal(self, w: Weights, lam: float) -> float:
-        """The objective at w."""
+
+@runtime_checkable
+class TopKLinearProblem(LinearProblem, Protocol):
+    """A problem that also finds the k worst outputs: for ``"hinge-l2"``."""
+
+    def worst_few(self, i: int, w: Weights, k: int) -> Sequence[Corner]:
+        """The k outputs of largest ``loss - <w, psi>``, or all if they are fewer."""
 
 
 class CallbackProblem:
@@ -97,13 +106,16 @@ class CallbackProblem:
             )
         self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
 
+    # what messages call the two functions
+    called = "max_oracle", "topk_oracle"
+
     def __len__(self) -> int:
         """How many examples."""
         return self._n
 
     def worst(self, i: int, w: Weights) -> Corner:
         """What the oracle finds, checked."""
-        return self._corner("max_oracle", i, self.max_oracle(i, w))
+        return self._corner(self.called[0], i, self.max_oracle(i, w))
 
     def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
         """What the top-k oracle finds, checked."""
@@ -115,10 +127,10 @@ class CallbackProblem:
         answers = self.topk_oracle(i, w, k)
         if not 1 <= len(answers) <= k:
             raise ValueError(
-                f"topk_oracle: expected 1 to {k} outputs at example {i}, got"
+                f"{self.called[1]}: expected 1 to {k} outputs at example {i}, got"
                 f" {len(answers)}"
             )
-        return [self._corner("topk_oracle", i, answer) for answer in answers]
+        return [self._corner(self.called[1], i, answer) for answer in answers]
 
     def _corner(self, name: str, i: int, answer: Answer) -> Corner:
         psi, loss, key = answer
@@ -144,3 +156,18 @@ class CallbackProblem:
         """The objective at w; ``lam > 0``."""
         lam = checks.positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+
+
+def as_callbacks(problem: LinearProblem) -> CallbackProblem:
+    """A problem as one whose answers are checked."""
+    if isinstance(problem, CallbackProblem):
+        return problem
+    if not isinstance(problem, LinearProblem):
+        raise TypeError(
+            "problem: expected a LinearProblem, which has num_weights, a length and"
+            f" worst(i, w), got {type(problem).__name__}"
+        )
+    few = problem.worst_few if isinstance(problem, TopKLinearProblem) else None
+    found = CallbackProblem(len(problem), problem.num_weights, problem.worst, few)
+    found.called = "worst", "worst_few"
+    return found

@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import examples as kernels
+from smoothsp._kernels.linear.frank_wolfe import add_corners
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import checks
 from smoothsp.linear.arrays import padded, zeros
 from smoothsp.linear.problems import _rows
+from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
 
@@ -212,6 +214,15 @@ class ChainProblem:
         lam = checks.positive("lam", lam)
         w = self._checked(w)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+
+    def worst(self, i: int, w: Weights) -> Corner:
+        """The labelling of sentence i with the largest ``loss - <w, psi>``."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
+        psi, flat = zeros(self.num_rows * self.row_width, float), self.padded_weights(w)
+        loss, hinge = np.zeros(len(self)), np.zeros(len(self))
+        add_corners(i, i + 1, self.sentences, flat, 1.0, psi, loss, hinge)
+        return Corner(self.plain_weights(psi), float(loss[i]), None)
 
     def decode(self, w: Weights) -> NDArray[np.int32]:
         """``(positions,)``: the best labels; ties go to the lower label."""

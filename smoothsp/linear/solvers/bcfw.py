@@ -14,7 +14,7 @@ from smoothsp.linear.engines.which_engine import (
     one_pass,
     start_engine,
 )
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 # The sum of stale estimates at which it is worth to look, as a share of tol.
@@ -142,7 +142,7 @@ class BCFW:
 
     def solve(
         self,
-        problem: ChainProblem | CallbackProblem,
+        problem: LinearProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:

@@ -10,7 +10,8 @@ from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import Course, limits
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
+from smoothsp.linear.problems.callback import as_callbacks
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 Floats = NDArray[np.float64]
@@ -104,7 +105,7 @@ class BatchFrankWolfe:
 
     def solve(
         self,
-        problem: ChainProblem | CallbackProblem,
+        problem: LinearProblem,
         resume: dict[str, NDArray[Any]] | None = None,
     ) -> Solution:
         """Train until the gap is small enough, or the budget is used up.
@@ -118,13 +119,8 @@ class BatchFrankWolfe:
         """
         if isinstance(problem, ChainProblem):
             corners = _chain_corners(problem)
-        elif isinstance(problem, CallbackProblem):
-            corners = _callback_corners(problem)
         else:
-            raise TypeError(
-                "problem: expected a ChainProblem, MulticlassProblem or "
-                f"CallbackProblem, got {type(problem).__name__}"
-            )
+            corners = _callback_corners(as_callbacks(problem))
         lower, upper = engines_settings.box(self._bounds, problem.num_weights)
         v, ell, lam, n = np.zeros(problem.num_weights), 0.0, self.lam, len(problem)
         course, settings = Course(self._limits), f"batch Frank-Wolfe lam={self.lam!r}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.pieces import Manner, Walk
 from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
@@ -18,7 +18,7 @@ _STARTS = ("primal", "dual", "none")
 
 
 def grid_search(
-    problem: ChainProblem | CallbackProblem,
+    problem: LinearProblem,
     lams: Sequence[float] = GRID,
     *,
     tol: float = 0.1,

@@ -11,7 +11,7 @@ from smoothsp.linear.engines.budget import Course, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, advance
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 State = dict[str, NDArray[Any]]
@@ -81,7 +81,7 @@ class LBFGS:
 
     def solve(
         self,
-        problem: ChainProblem | CallbackProblem,
+        problem: LinearProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:

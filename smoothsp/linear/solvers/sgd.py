@@ -14,7 +14,7 @@ from smoothsp.linear.engines.callback_objective import CallbackSurface
 from smoothsp.linear.engines.compiled_objective import Loss, Surface
 from smoothsp.linear.engines.primal_loop import State, Stepper, run
 from smoothsp.linear.engines.which_objective import surface_for
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 DECAYS = ("step", "constant", "inverse-sqrt", "pegasos")
@@ -125,7 +125,7 @@ class SGD:
 
     def solve(
         self,
-        problem: ChainProblem | CallbackProblem,
+        problem: LinearProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:

@@ -10,7 +10,7 @@ from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_loop import State, run
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 
 
@@ -86,7 +86,7 @@ class SVRG:
 
     def solve(
         self,
-        problem: ChainProblem | CallbackProblem,
+        problem: LinearProblem,
         start: Solution | None = None,
         resume: State | None = None,
     ) -> Solution:

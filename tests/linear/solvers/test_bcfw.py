@@ -294,7 +294,7 @@ def test_what_does_not_fit_the_problem_is_refused(problem):
         BCFW(lam=1.0, bounds=(1.0, 0.0)).solve(problem)
     with pytest.raises(ValueError, match="bounds: expected a number or"):
         BCFW(lam=1.0, bounds=([0.0], None)).solve(problem)
-    with pytest.raises(TypeError, match="problem: expected a ChainProblem"):
+    with pytest.raises(TypeError, match="problem: expected a LinearProblem"):
         BCFW(lam=1.0).solve(np.eye(2))
     solver = BCFW(lam=1.0, max_passes=1)
     solution = solver.solve(problem)

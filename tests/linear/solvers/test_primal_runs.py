@@ -222,7 +222,7 @@ def test_wrong_arguments(make, kind, message):
 
 def test_wrong_problems_and_states():
     problem = CHAIN
-    with pytest.raises(TypeError, match="expected a ChainProblem, Multiclass"):
+    with pytest.raises(TypeError, match="problem: expected a LinearProblem"):
         SGD(lam=1).solve(np.eye(3))
     state = SGD(lam=1, max_passes=1).solve(problem).state
     with pytest.raises(ValueError, match="expected a state of"):

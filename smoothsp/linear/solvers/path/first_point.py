@@ -37,7 +37,7 @@ def begin(problem: Any, manner: Manner, goal: float) -> tuple[Walk, float]:
         walk.scale_weights(1 / _VAST)
         walk.measure()
         return walk, 0.0
-    theta = problem.hinges(_FAR * psi) / _FAR
+    theta = engine.problem.hinges(_FAR * psi) / _FAR
     walk.others += n
     infinity = (norm + float(theta.mean())) / goal
     walk.scale_weights(infinity / _VAST)

@@ -13,7 +13,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import ChainProblem, LinearProblem
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -62,9 +62,7 @@ class Walk:
     ``exact`` tells whether the estimates are the gaps themselves.
     """
 
-    def __init__(
-        self, problem: ChainProblem | CallbackProblem, lam: float, manner: Manner
-    ) -> None:
+    def __init__(self, problem: LinearProblem, lam: float, manner: Manner) -> None:
         self.problem, self.manner = problem, manner
         self.engine: Any = engine_for(problem, manner.plan(lam))
         self.stream = np.random.Generator(np.random.PCG64(manner.seed))
@@ -97,7 +95,7 @@ class Walk:
     def expected_hinges(self) -> Floats:
         """``delta_i = ell_i - lambda <w_i, w>``, without a call of the oracle."""
         engine = self.engine
-        if isinstance(self.problem, CallbackProblem):
+        if not isinstance(self.problem, ChainProblem):
             return np.asarray(engine.ell - self.lam * engine.blocks @ engine.w_now)
         (s, p, d), out = engine.records, np.empty(self.n)
         work = len(s.indices) * s.P // 8

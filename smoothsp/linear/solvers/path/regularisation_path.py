@@ -10,7 +10,7 @@ good for every smaller lambda if H is at most eps.
 from collections.abc import Callable
 from typing import Any
 
-from smoothsp.linear.problems import CallbackProblem, ChainProblem
+from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.pieces import Manner, State
 from smoothsp.linear.solvers.path.run import PathRun, Rules
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
@@ -100,7 +100,7 @@ class RegularisationPath:
         )
 
     def solve(
-        self, problem: ChainProblem | CallbackProblem, resume: State | None = None
+        self, problem: LinearProblem, resume: State | None = None
     ) -> PathSolution:
         """Follow the path until it is complete, or a budget is used up.
 
