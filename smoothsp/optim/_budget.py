@@ -3,7 +3,12 @@
 from typing import Any
 
 from smoothsp.optim import _checks
-from smoothsp.optim.schedules import CasimirSchedule, Schedule, svrg_kappa
+from smoothsp.optim.schedules import (
+    CasimirSchedule,
+    Schedule,
+    svrg_kappa,
+    svrg_steps,
+)
 
 Groups = list[dict[str, Any]]
 
@@ -46,6 +51,14 @@ def check_group(group: dict[str, Any]) -> None:
         raise ValueError(
             "lr: expected a step size, or smoothness to derive it from; got neither"
         )
+
+
+def complete_group(group: dict[str, Any]) -> bool:
+    """Whether a group of a state is of an earlier version; then it is of this one."""
+    if "first_lr" in group:
+        return False
+    group.update(first_lr=None, derived_lr=0.0 if group["derived_lr"] else None)
+    return True
 
 
 def require_same_convexity(groups: Groups, weight_decay: float) -> None:
@@ -101,3 +114,27 @@ def follow(
         if "initial_lr" not in group:
             group["lr"] = rate(group) if group["first_lr"] else group["derived_lr"]
             group["first_lr"] = group["derived_lr"]
+
+
+def epochs_needed(
+    schedule: Schedule,
+    progress: dict[str, Any],
+    groups: Groups,
+    epochs: int,
+    batches: int,
+) -> int:
+    """Epochs of the outer iteration in progress, where the first one makes ``epochs``.
+
+    They grow as proposition 27 says when mu shrinks, and the steps with it, as shorter
+    steps get less far. Steps that are given do not shrink.
+    """
+    k, decay = progress["outer"] + 1, strong_convexity(groups)
+    first = schedule.mu_at(1)
+    rougher = first / progress["mu"] if progress["mu"] else 1.0
+    own = [g["smoothness"] for g in groups if g["derived_lr"] is not None]
+    if rougher <= 1 or not own:
+        return epochs
+    smoothness, delta = max(own), schedule.delta_at(k)
+    now = svrg_steps(smoothness * rougher, batches, decay, schedule.kappa_at(k), delta)
+    then = svrg_steps(smoothness, batches, decay, schedule.kappa_at(1), delta)
+    return max(epochs, round(epochs * now / then))

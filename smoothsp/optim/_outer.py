@@ -29,8 +29,16 @@ def start(params: Sequence[Tensor], kept: Kept, warm_start: str, factor: float) 
             p.copy_(one["center"])
         else:
             p.copy_(one["iterate"])
-        if warm_start == "extrapolation" and "older_center" in one:
+        if warm_start in ("restart", "extrapolation") and "older_center" in one:
             p.add_(one["center"] - one["older_center"], alpha=factor)
+
+
+def restart(params: Sequence[Tensor], kept: Kept) -> None:
+    """Begin anew at ``w_{k-1}``: there the parameters go, and ``z_{k-1}``."""
+    for p, one in zip(params, kept, strict=True):
+        p.copy_(one["iterate"])
+        one["center"] = one["iterate"].clone()
+        one.pop("older_center", None)
 
 
 def extrapolate(
@@ -42,6 +50,13 @@ def extrapolate(
             one["older_center"] = one["center"]
         one["center"] = torch.lerp(p, one["iterate"], -beta)
         one["iterate"] = p.detach().clone()
+
+
+def regulariser(params: Sequence[Tensor], decays: Sequence[float]) -> float:
+    """``lambda / 2 |w|^2``, each parameter with its own lambda."""
+    return (
+        norm([p * decay**0.5 for p, decay in zip(params, decays, strict=True)]) ** 2 / 2
+    )
 
 
 def is_accurate(

@@ -49,7 +49,8 @@ class Resumable(Optimizer):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on where ``state_dict()`` was called."""
         missing = {"progress", "oracle_calls", "generator"} - set(state_dict)
-        found = {*state_dict.get("progress", ())}
+        progress = self._completed(state_dict.get("progress", {}))
+        found = {*progress}
         if missing or not found >= {*self.progress}:
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
@@ -59,9 +60,13 @@ class Resumable(Optimizer):
         # not shared with the optimizer that wrote them
         for p, kept in self.state.items():
             self.state[p] = {name: value.clone() for name, value in kept.items()}
-        self.progress.update(state_dict["progress"])
+        self.progress.update(progress)
         self.oracle_calls.update(state_dict["oracle_calls"])
         self.generator.set_state(state_dict["generator"].cpu())
+
+    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """With what states of earlier versions lack."""
+        return progress
 
     def __getstate__(self) -> dict[str, Any]:
         # hooks stay behind, as in torch.optim, and so does a scheduler's wrapped step

@@ -10,13 +10,15 @@ calls the result :math:`w_k`, and moves the centre to
 :math:`z_k = w_k + \beta_k (w_k - w_{k-1})`.
 """
 
-from collections.abc import Iterable
+import math
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
+from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _budget, _checks, _outer
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
@@ -27,11 +29,22 @@ from smoothsp.optim.schedules import (
     Schedule,
     extrapolation,
     next_alpha,
+    satisfies_theorem_16,
 )
 from smoothsp.optim.svrg import SVRG
 
-WarmStart = Literal["prox-center", "extrapolation", "prev-iterate"]
+WarmStart = Literal["restart", "prox-center", "extrapolation", "prev-iterate"]
 Stop = Literal["budget", "relative"]
+
+_AT_THE_START = {
+    "proved": False,
+    "restarts": 0,
+    # where the outer iteration started, and the mu it was taken with
+    "start_objective": math.inf,
+    "start_mu": 0.0,
+    # of the last epoch, for the budget
+    "epoch_steps": 1,
+}
 
 
 class CasimirSVRG(BoundMu, SVRG):
@@ -74,16 +87,21 @@ class CasimirSVRG(BoundMu, SVRG):
         ``kappa_k``, ``mu_k``, ``delta_k`` and ``alpha_0`` of your own, instead of
         ``num_batches``, ``kappa``, ``mu`` and ``decreasing``.
     warm_start
-        Where iteration k starts: at ``z_{k-1}`` (``"prox-center"``), at ``w_{k-1}``
-        (``"prev-iterate"``), or at ``w_{k-1} + kappa / (kappa + lambda)
-        (z_{k-1} - z_{k-2})`` (``"extrapolation"``).
+        Where iteration k starts. ``"extrapolation"``: at ``w_{k-1} + kappa / (kappa +
+        lambda) (z_{k-1} - z_{k-2})``, fast but unstable. ``"restart"``: there too, but
+        if the objective is higher there than where iteration k - 1 started, the outer
+        loop begins anew at ``w_{k-1}``; as fast, and stable. ``"prox-center"``: at
+        ``z_{k-1}``, as in the theory. ``"prev-iterate"``: at ``w_{k-1}``, which with
+        one epoch an iteration is no faster than ``SVRG``. None: ``"restart"``, or
+        ``"prox-center"`` with ``stop="relative"``.
     stop
         ``"budget"``: an outer iteration is ``epochs`` epochs. ``"relative"``: it ends
         when the gradient of the subproblem proves ``w_k`` accurate up to
         ``delta_k kappa_k / 2 |w_k - z_{k-1}|^2``; each snapshot looks.
     epochs
         Of an outer iteration: how many, or with ``"relative"`` at most. None: 1, or
-        100.
+        100. Where mu shrinks, and with it a step size that is not given, they grow as
+        proposition 27 says, for shorter steps get less far.
     averaging, generator
         As ``SVRG``.
 
@@ -91,7 +109,11 @@ class CasimirSVRG(BoundMu, SVRG):
     ----------
     progress
         Besides those of ``SVRG``: ``outer`` iterations done, and ``alpha``, ``beta``,
-        ``kappa``, ``mu`` as they are now.
+        ``kappa``, ``mu`` as they are now; how many ``restarts`` there were; and
+        ``proved``, whether ``schedule.bound()`` holds for what is done, on a convex
+        loss. It does with ``stop="relative"`` until an iteration runs out of
+        ``epochs``, which is warned of, there is a restart, mu is set by hand, or a
+        schedule of your own leaves theorem 16.
 
     Raises
     ------
@@ -100,12 +122,16 @@ class CasimirSVRG(BoundMu, SVRG):
 
     Notes
     -----
-    Memory: two parameter sizes more than ``SVRG``, three with ``"extrapolation"``.
-    With too small a ``smoothness``, ``"extrapolation"`` diverges first and
-    ``"prev-iterate"`` last.
+    Memory: three parameter sizes more than ``SVRG``, two with ``"prox-center"`` and
+    ``"prev-iterate"``. The objective that ``"restart"`` looks at is that of the
+    snapshot, known anyway; a restart costs one more full gradient, at ``w_{k-1}``. If
+    ``batches`` is an iterator, which cannot be gone over again, the snapshot stays
+    where it is, and only the steps start at ``w_{k-1}``.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    algorithm 4, eq. (26) to (29), section 7.3.1, proposition 29 for kappa.
+    algorithm 4, eq. (26) to (29), section 7.3.1, proposition 29 for kappa. Restarts:
+    O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", the
+    function scheme.
 
     Examples
     --------
@@ -146,14 +172,16 @@ class CasimirSVRG(BoundMu, SVRG):
         mu: float | None = None,
         decreasing: bool = False,
         schedule: Schedule | None = None,
-        warm_start: WarmStart = "prox-center",
+        warm_start: WarmStart | None = None,
         stop: Stop = "budget",
         epochs: int | None = None,
         averaging: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
-        _checks.choice("warm_start", warm_start, get_args(WarmStart))
         _checks.choice("stop", stop, get_args(Stop))
+        if warm_start is None:
+            warm_start = "restart" if stop == "budget" else "prox-center"
+        _checks.choice("warm_start", warm_start, get_args(WarmStart))
         _checks.settable_mu(smoothing)
         self.smoothing = smoothing
         self.warm_start = warm_start
@@ -186,9 +214,10 @@ class CasimirSVRG(BoundMu, SVRG):
             decay = getattr(schedule, "weight_decay", decay)
             _budget.require_same_convexity(self.param_groups, decay)
         self.progress.update(outer=0, inner=0, alpha=schedule.alpha_0, beta=0.0)
-        self.progress["mu_factor"] = 1.0
+        self.progress.update(mu_factor=1.0, **_AT_THE_START)
         self.progress["num_batches"] = num_batches
         self.progress["weight_decay"] = _budget.strong_convexity(self.param_groups)
+        self.progress["proved"] = stop == "relative"
         self._mu_changed()
 
     @classmethod
@@ -277,17 +306,57 @@ class CasimirSVRG(BoundMu, SVRG):
         factor = kappa / (kappa + _budget.strong_convexity(self.param_groups))
         _outer.start(params, kept, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
-        params, kept, _ = self._kept()
+        params, kept, decays = self._kept()
         _outer.begin(params, kept)
+        objective = loss + _outer.regulariser(params, decays)
+        if self.warm_start == "restart" and self._has_risen(objective):
+            _outer.restart(params, kept)
+            self.progress["restarts"] += 1
+            self.progress.update(alpha=self.schedule.alpha_0, beta=0.0, proved=False)
+            if not isinstance(batches, Iterator):
+                loss = self._start_epoch(closure, batches, size)
+                objective = loss + _outer.regulariser(params, decays)
+        self.progress.update(start_objective=objective, start_mu=self.mu)
         return loss
 
+    def _has_risen(self, objective: float) -> bool:
+        """Whether it is higher than where the outer iteration before this started."""
+        before: float = self.progress["start_objective"]
+        # with more smoothing it is higher anyway
+        if before == math.inf or self.mu > self.progress["start_mu"]:
+            return False
+        eps = max((torch.finfo(p.dtype).eps for p in self._kept()[0]), default=0.0)
+        return objective - before > eps * abs(before)
+
     def _is_over(self) -> bool:
-        if self.progress["inner"] >= self.epochs:
-            return True
-        delta = self.schedule.delta_at(self.progress["outer"] + 1)
+        k = self.progress["outer"] + 1
+        delta, kappa = self.schedule.delta_at(k), self.progress["kappa"]
         convexity = _budget.strong_convexity(self.param_groups)
-        kappa = self.progress["kappa"]
-        return _outer.is_accurate(*self._kept(), convexity, kappa, delta)
+        if _outer.is_accurate(*self._kept(), convexity, kappa, delta):
+            covered = satisfies_theorem_16(self.schedule, k, convexity)
+            if not covered or self.progress["mu_factor"] != 1:
+                self.progress["proved"] = False
+            return True
+        most = self._epochs_needed()
+        if self.progress["inner"] < most:
+            return False
+        if self.progress["proved"]:
+            self.progress["proved"] = False
+            warnings.warn(
+                f"epochs: expected outer iteration {k} to reach its relative accuracy "
+                f"delta = {delta:.3g}, got no proof of it after {most} epochs, the most"
+                " allowed; the bounds of the schedule do not hold from here on. Raise "
+                "epochs, or find a better smoothness or lr",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return True
+
+    def _epochs_needed(self) -> int:
+        steps = self.progress["epoch_steps"]
+        return _budget.epochs_needed(
+            self.schedule, self.progress, self.param_groups, self.epochs, steps
+        )
 
     def _expect(self, steps: int) -> None:
         terms = self.progress["terms"]
@@ -312,9 +381,10 @@ class CasimirSVRG(BoundMu, SVRG):
         if not self.progress["open"]:
             return
         self._expect(self.progress["step"])
+        self.progress["epoch_steps"] = max(1, self.progress["step"])
         super().end_epoch()
         self.progress["inner"] += 1
-        if self.stop == "budget" and self.progress["inner"] >= self.epochs:
+        if self.stop == "budget" and self.progress["inner"] >= self._epochs_needed():
             self._advance()
 
     def _advance(self) -> None:
@@ -327,9 +397,22 @@ class CasimirSVRG(BoundMu, SVRG):
         alpha_k = next_alpha(alpha, kappa, next_kappa, decay)
         beta = extrapolation(alpha, alpha_k, kappa, next_kappa, decay)
         params, kept, _ = self._kept()
-        _outer.extrapolate(params, kept, beta, self.warm_start == "extrapolation")
+        keep_older = self.warm_start in ("restart", "extrapolation")
+        _outer.extrapolate(params, kept, beta, keep_older)
         self.progress.update(outer=k, inner=0, alpha=alpha_k, beta=beta)
         self._mu_changed()
 
     def _other_remedy(self) -> str:
-        return ', raise smoothness, or use warm_start="prev-iterate"'
+        if self.warm_start == "restart":
+            return " or raise smoothness"
+        return ', raise smoothness, or use warm_start="restart"'
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on where ``state_dict()`` was called."""
+        super().load_state_dict(state_dict)
+        if any([_budget.complete_group(group) for group in self.param_groups]):
+            self._mu_changed()
+
+    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: self.progress[name] for name in ("num_batches", "weight_decay")}
+        return {**_AT_THE_START, **kept, **super()._completed(progress)}

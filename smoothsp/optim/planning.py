@@ -1,10 +1,9 @@
 """What the theory of Casimir-SVRG prescribes and predicts, before anything is run."""
 
-import math
 from dataclasses import dataclass
 
 from smoothsp.optim import _checks
-from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa
+from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa, svrg_steps
 
 # a prediction beyond this is "never"
 _MOST_ITERATIONS = 2**60
@@ -155,16 +154,12 @@ def _inner_total(schedule: CasimirSchedule, n: int, A: float, outer: int) -> flo
     total = 0.0
     for first in range(1, outer + 1, block):
         many = min(block, outer + 1 - first)
-        total += many * svrg_steps(schedule, first + many // 2, n, A)
+        k = first + many // 2
+        total += many * svrg_steps(
+            A / schedule.mu_at(k),
+            n,
+            schedule.weight_decay,
+            schedule.kappa_at(k),
+            schedule.delta_at(k),
+        )
     return total
-
-
-def svrg_steps(schedule: CasimirSchedule, k: int, n: int, A: float) -> float:
-    """Expected SVRG steps of outer iteration k, at most: Prop. 27."""
-    kappa = schedule.kappa_at(k)
-    smooth = A / schedule.mu_at(k) + schedule.weight_decay + kappa
-    ratio = smooth / (schedule.weight_decay + kappa)
-    inverse_tau = 8 * ratio + n
-    C = ratio * (1 + n * ratio / inverse_tau)
-    relative = smooth / (kappa * schedule.delta_at(k))
-    return inverse_tau * math.log(8 * C * inverse_tau * relative) + 1

@@ -14,7 +14,7 @@ Iteration k of Casimir minimises the smoothed objective plus
 No tensors here: a solver that works on arrays uses the same numbers.
 
 Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-algorithm 4, corollaries 17 to 20, propositions 29 and 31; section 7.3.2.
+algorithm 4, corollaries 17 to 20, propositions 27, 29 and 31; section 7.3.2.
 """  # noqa: E501
 
 import math
@@ -186,6 +186,36 @@ def svrg_kappa(smoothness: float, num_batches: int, weight_decay: float) -> floa
         return smoothness / (num_batches + 1)
     share = smoothness / num_batches
     return share - weight_decay if share > 4 * weight_decay else weight_decay
+
+
+def svrg_steps(
+    smoothness: float, n: int, weight_decay: float, kappa: float, delta: float
+) -> float:
+    """Steps of SVRG that a subproblem takes in expectation, at most.
+
+    The smoothness is that of the n terms alone; ``delta`` is the relative accuracy.
+
+    Source: proposition 27; the rate of SVRG is ``tau = 1 / (8 L / lambda + n)``, with
+    its constant, from appendix D.4.
+    """
+    smooth = smoothness + weight_decay + kappa
+    ratio = smooth / (weight_decay + kappa)
+    inverse_tau = 8 * ratio + n
+    C = ratio * (1 + n * ratio / inverse_tau)
+    relative = smooth / (kappa * delta)
+    return inverse_tau * math.log(8 * C * inverse_tau * relative) + 1
+
+
+def satisfies_theorem_16(schedule: Schedule, k: int, weight_decay: float) -> bool:
+    """Whether iteration k of a schedule, and its passage to the next, are covered."""
+    kappa, mu, delta = schedule.kappa_at(k), schedule.mu_at(k), schedule.delta_at(k)
+    if k == 1:
+        least = weight_decay / (weight_decay + kappa)
+        # a square root and its square are not the same number
+        if not least * (1 - 1e-12) <= schedule.alpha_0**2 < 1:
+            return False
+    grows = 0 < kappa <= schedule.kappa_at(k + 1)
+    return grows and mu >= schedule.mu_at(k + 1) >= 0 and 0 <= delta < 1
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,9 @@ class SVRG(Resumable):
         self.progress.update(open=True, step=0, terms=terms)
         return loss
 
+    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
+        return {"terms": 0, **progress}
+
     def _watch(self) -> AbstractContextManager[None]:
         """Around a full gradient: what a closure has to do besides."""
         return nullcontext()
@@ -244,10 +247,11 @@ class SVRG(Resumable):
         active = [p for group in self.param_groups for p in self._active(group)]
         kept = [self.state[p] for p in active]
         v = [one["full_gradient"].clone() for one in kept]
+        snapshots = [one["snapshot"] for one in kept]
         here = [p.clone() for p in active]
         random = RandomState(active)
         try:
-            _copy(active, [one["snapshot"] for one in kept])
+            _copy(active, snapshots)
             with self._aside(look=False):
                 before = self._evaluate(at_snapshot or closure, params)
             if at_snapshot is not None:
@@ -258,8 +262,7 @@ class SVRG(Resumable):
         random.restore()
         loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
-        if not self.progress["step"]:
-            # the parameters are still those of the snapshot
+        if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
             warn_if_different(self._name, before, loss)
         self.oracle_calls["snapshot"] += num_examples
         self.oracle_calls["iterate"] += num_examples

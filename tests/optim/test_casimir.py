@@ -15,7 +15,7 @@ from smoothsp.optim.schedules import CasimirSchedule
 from smoothsp.oracles import Multiclass
 from tests.optim.problems import Vector, ridge, seeded, squares
 
-WARM_STARTS = ("prox-center", "extrapolation", "prev-iterate")
+WARM_STARTS = ("restart", "prox-center", "extrapolation", "prev-iterate")
 
 
 def catalyst(problem, size, kappas, warm_start, outer, epochs=1):
@@ -26,10 +26,13 @@ def catalyst(problem, size, kappas, warm_start, outer, epochs=1):
     def gradient(x, rows):
         return X[rows].T @ (X[rows] @ x - y[rows]) / len(y[rows])
 
+    def objective(x):
+        return np.mean((X @ x - y) ** 2) / 2 + decay / 2 * x @ x
+
     w = z = older = np.zeros(X.shape[1])
     first = decay / (decay + kappas(1))
-    alpha = math.sqrt(first) if decay else (math.sqrt(5) - 1) / 2
-    found = []
+    alpha = alpha_0 = math.sqrt(first) if decay else (math.sqrt(5) - 1) / 2
+    found, before = [], math.inf
     for k in range(1, outer + 1):
         kappa = kappas(k)
         rate = 1 / (4.0 + decay + kappa)
@@ -39,6 +42,10 @@ def catalyst(problem, size, kappas, warm_start, outer, epochs=1):
             x = w
         else:
             x = w + kappa / (kappa + decay) * (z - older)
+        if warm_start == "restart":
+            if objective(x) > before:
+                x, z, alpha = w, w, alpha_0
+            before = objective(x)
         for _ in range(epochs):
             start, full, iterates = x, gradient(x, slice(None)), []
             drawn = torch.randint(terms, (terms,), generator=generator)

@@ -89,7 +89,7 @@ RULE = {"smoothness": 4.0, "num_batches": 3}
         ),
         (
             ValueError,
-            "warm_start: expected one of ('prox-center', 'extrapolation', "
+            "warm_start: expected one of ('restart', 'prox-center', 'extrapolation', "
             "'prev-iterate'), got 'center'",
             casimir,
             {**RULE, "warm_start": "center"},
@@ -233,8 +233,11 @@ def test_loss_that_is_not_finite(value):
 
     message = f"SVRG: expected a finite loss, got {value} after 0 epochs; lower lr"
     raises(RuntimeError, message, SVRG([w], lr=0.1).snapshot, closure)
-    message = 'lower lr, raise smoothness, or use warm_start="prev-iterate"'
+    message = "lower lr or raise smoothness"
     raises(RuntimeError, message, CasimirSVRG([w], **RULE).snapshot, closure)
+    message = 'lower lr, raise smoothness, or use warm_start="restart"'
+    other = CasimirSVRG([w], warm_start="extrapolation", **RULE)
+    raises(RuntimeError, message, other.snapshot, closure)
 
 
 def test_state_of_another_optimizer():

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothsp.optim import plan
-from smoothsp.optim.planning import svrg_steps
-from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa
+from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa, svrg_steps
 
 PROBLEM = {"eps": 0.1, "n": 200, "A": 4.0, "D": 0.5}
 
@@ -73,9 +72,10 @@ def test_proposition_27_by_hand():
     C = smooth / convex * (1 + n * (smooth / convex) * tau)
     inside = 8 * C / tau * smooth / (1.5 * schedule.delta_at(1))
     expected = math.log(inside) / tau + 1
-    assert svrg_steps(schedule, 1, n, 2.0) == pytest.approx(expected)
+    delta = schedule.delta_at(1)
+    assert svrg_steps(2.0 / 0.1, n, 0.5, 1.5, delta) == pytest.approx(expected)
     found = plan(0.1, 10, 0.5, 2.0, 0.5, gap=1.0)
-    each = svrg_steps(found.schedule, 1, 10, 2.0)
+    each = svrg_steps(found.smoothness, 10, 0.5, found.kappa, found.delta)
     assert found.inner_iterations == pytest.approx(found.outer_iterations * each)
 
 
@@ -105,8 +105,11 @@ def test_long_runs_are_summed_by_blocks():
         kappa=1.0,
     )
     assert found.outer_iterations > 10_000
-    every = range(1, found.outer_iterations + 1, 37)
-    mean = sum(svrg_steps(found.schedule, k, 10, 1.0) for k in every) / len(every)
+    every, schedule = range(1, found.outer_iterations + 1, 37), found.schedule
+    mean = sum(
+        svrg_steps(k, 10, 0.0, schedule.kappa_at(k), schedule.delta_at(k))
+        for k in every
+    ) / len(every)
     total = mean * found.outer_iterations
     assert found.inner_iterations == pytest.approx(total, rel=1e-2)
 

@@ -136,3 +136,29 @@ def test_snapshot_steps_end_epoch_are_an_epoch():
     iterates = [other.state[p]["iterate"] for p in again.parameters()]
     same = zip(model.parameters(), iterates, strict=True)
     assert all(torch.equal(p, w) for p, w in same)
+
+
+@pytest.mark.parametrize("variant", ["const", "adapt", "relative"])
+def test_states_of_earlier_versions_load(variant):
+    """They know neither restarts nor what is proved."""
+    batches = tagging()
+    model, _, optimizer, closure = tagger(variant)
+    for _ in range(2):
+        optimizer.epoch(closure, batches)
+    state = optimizer.state_dict()
+    for new in ("proved", "restarts", "start_objective", "start_mu", "epoch_steps"):
+        del state["progress"][new]
+    for new in ("terms", "num_batches", "weight_decay"):
+        del state["progress"][new]
+    for group in state["param_groups"]:
+        del group["first_lr"]
+        group["derived_lr"] = group["derived_lr"] is not None
+    again, _, resumed, other = tagger(variant)
+    again.load_state_dict(model.state_dict())
+    resumed.load_state_dict(state)
+    assert not resumed.progress["proved"]
+    for _ in range(3):
+        optimizer.epoch(closure, batches)
+        resumed.epoch(other, batches)
+    same = zip(model.parameters(), again.parameters(), strict=True)
+    assert all(torch.equal(p, q) for p, q in same)
