@@ -53,12 +53,15 @@ def check_group(group: dict[str, Any]) -> None:
         )
 
 
-def complete_group(group: dict[str, Any]) -> bool:
-    """Whether a group of a state is of an earlier version; then it is of this one."""
-    if "first_lr" in group:
-        return False
-    group.update(first_lr=None, derived_lr=0.0 if group["derived_lr"] else None)
-    return True
+def complete(groups: Groups) -> bool:
+    """Whether groups are those of an earlier version's state; then bring them to this.
+
+    There ``derived_lr`` was whether the step size is derived.
+    """
+    old = [group for group in groups if "first_lr" not in group]
+    for group in old:
+        group.update(first_lr=None, derived_lr=0.0 if group["derived_lr"] else None)
+    return bool(old)
 
 
 def require_same_convexity(groups: Groups, weight_decay: float) -> None:

@@ -410,7 +410,7 @@ class CasimirSVRG(BoundMu, SVRG):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on where ``state_dict()`` was called."""
         super().load_state_dict(state_dict)
-        if any([_budget.complete_group(group) for group in self.param_groups]):
+        if _budget.complete(self.param_groups):
             self._mu_changed()
 
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
