@@ -57,9 +57,11 @@ PUBLIC = {
     },
     "smoothsp.oracles": {
         "Chain",
+        "Grammar",
         "Multiclass",
         "ProjectiveDependencies",
         "SemiMarkov",
+        "SpanTree",
         "Structure",
         "SumStructure",
         "Summed",

@@ -1,16 +1,20 @@
 """Structures that answer questions exactly: max, top-K, sum."""
 
 from smoothsp.oracles.chain import Chain
+from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
 from smoothsp.oracles.protocols import Structure, Summed, SumStructure, TopKStructure
 from smoothsp.oracles.semi_markov import SemiMarkov
+from smoothsp.oracles.span_tree import SpanTree
 
 __all__ = [
     "Chain",
+    "Grammar",
     "Multiclass",
     "ProjectiveDependencies",
     "SemiMarkov",
+    "SpanTree",
     "Structure",
     "SumStructure",
     "Summed",

@@ -1,0 +1,187 @@
+"""Weighted context-free grammars in Chomsky normal form."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles.span_tree import counted_spans
+
+
+class Grammar(CircuitStructure):
+    """A batch of sentences, each derived by a grammar whose rules have scores.
+
+    A derivation is a binary tree with a symbol at each span: rules turn a symbol into
+    two, and the symbol at a single word emits it. Its score is the sum of the scores of
+    its symbols at their spans, of its rules, and of the top symbol. With the
+    log-probabilities of a probabilistic grammar (PCFG), ``log_partition`` is the
+    log-probability of the sentence. A score of ``-inf`` forbids. Everything is exact,
+    and differentiable in every potential.
+
+    Parameters
+    ----------
+    spans
+        ``(batch, n, symbol)``: the score of each symbol at each single word, float32 or
+        float64; bfloat16 and float16 are computed in float32. Or ``(batch, n, n,
+        symbol)``: at each span ``[first, last]``, both inclusive; single words lie on
+        the diagonal, what lies below it is never read.
+    rules
+        ``(symbol, symbol, symbol)``: ``rules[a, b, c]`` scores that a becomes b, then
+        c. Or ``(batch, symbol, symbol, symbol)``: each row has its own.
+    top
+        ``(symbol,)`` scores of the symbol of the whole sentence; zero if absent.
+    lengths
+        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
+        is never read, and gets exactly zero gradient. The empty sentence has one
+        output, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, n, n)``: the symbol of each span ``[first, last]`` of the
+    tree, both inclusive, and -1 where it has none. The Hamming cost counts the spans of
+    an output that the true one has not, or gives another symbol. ``marginals()`` are
+    those of symbols at spans, ``marginals("rules")`` how often each rule is expected.
+    O(batch (n^3 symbol^2 + n^2 symbol^3)).
+
+    Source: Lari and Young, "The Estimation of Stochastic Context-Free Grammars Using
+    the Inside-Outside Algorithm" (1990), section 3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Grammar
+    >>> rules = torch.zeros(2, 2, 2)
+    >>> rules[0, 1, 0] = 1.0  # symbol 0 becomes 1, then 0
+    >>> words = torch.tensor([[[0.0, 2.0], [3.0, 0.0]]])  # two words
+    >>> value, y = Grammar(words, rules).decode()
+    >>> value.tolist(), y.tolist()
+    ([6.0], [[[1, 0], [-1, 0]]])
+    """
+
+    spans: Tensor
+    rules: Tensor
+    top: Tensor
+    _output_words = "symbols of the spans of a derivation, -1 elsewhere"
+
+    def __init__(
+        self,
+        spans: Tensor,
+        rules: Tensor,
+        top: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> None:
+        spans = checks.potentials("spans", spans)
+        square = spans.dim() == 4 and spans.shape[1] == spans.shape[2]
+        if not (spans.dim() == 3 or square) or not spans.shape[-1]:
+            raise ValueError(
+                "spans: expected (batch, n, symbol) or (batch, n, n, symbol) with at "
+                f"least one symbol, got {tuple(spans.shape)}"
+            )
+        if not square:
+            spans = spans.mT.diag_embed().permute(0, 2, 3, 1)
+        B, n, _, S = spans.shape
+        rules = checks.potentials("rules", rules)
+        checks.like("rules", rules, "spans", spans)
+        if rules.dim() == 4:
+            form = "(batch, symbol, symbol, symbol)"
+            checks.shape("rules", rules, (B, S, S, S), form)
+        else:
+            checks.shape("rules", rules, (S, S, S), "(symbol, symbol, symbol)")
+        if top is None:
+            top = spans.new_zeros(S)
+        else:
+            top = checks.potentials("top", top)
+            checks.like("top", top, "spans", spans)
+            checks.shape("top", top, (S,), "(symbol,)")
+        if lengths is None:
+            lengths = torch.full((B,), n, device=spans.device)
+        else:
+            lengths = checks.row_lengths(lengths, B, n, spans.device)
+        own, shared = {"spans": spans}, {"rules": rules, "top": top}
+        if rules.dim() == 4:
+            own["rules"] = shared.pop("rules")
+        built = topology(_derivations, n, S, rules.dim() == 3)
+        self._start(
+            built,
+            own,
+            shared,
+            roots=built.roots[lengths.cpu()],
+            lengths=lengths,
+            shape=(n, n),
+        )
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return counted_spans(y, self.lengths).flatten(2)
+
+    def _used(self, labels: Tensor) -> Tensor:
+        B, K, _ = labels.shape
+        _, n, _, S = self.spans.shape
+        symbol = labels.reshape(B, K, n, n)
+        symbol = torch.where(symbol < S, symbol, -1)
+        known = symbol >= 0
+        at = torch.arange(n, device=labels.device)
+        spans = torch.where(known, (at[:, None] * n + at) * S + symbol, -1).flatten(2)
+        leaf = n * n * S
+        if n < 2:
+            rules = spans[..., :0]
+        else:
+            # split[i, j, k]: words i to k and k + 1 to j are spans of the tree
+            left, right = known[..., None, :-1], known[..., 1:, :].mT[..., None, :, :]
+            split = (left & right).int()
+            k = split.argmax(4)
+            some = known & (split.amax(4) > 0) & (at[:, None] < at)
+            first = symbol.gather(3, k)
+            second = symbol.mT.gather(3, (k + 1).mT).mT
+            rule = leaf + (symbol * S + first) * S + second
+            rules = torch.where(some, rule, -1).flatten(2)
+        leaf += S**3
+        last = (self.lengths - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
+        if n:
+            whole = symbol[:, :, 0].gather(2, last)
+            real = (self.lengths[:, None, None] > 0) & (whole >= 0)
+            whole = torch.where(real, leaf + whole, -1)
+        else:
+            whole = last - 1
+        return torch.cat([spans, rules, whole], 2)
+
+
+def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
+    """``inside[i, j, a]``: all derivations of words i to j from a.
+
+    ``below``, the same without the score of a itself; ``pair[i, j, b, c]``, all
+    derivations from b and then c, over all splits.
+    """
+    c = Circuit()
+    span = c.leaves(n, n, S)
+    rule = c.shared(S, S, S) if shared else c.leaves(S, S, S)
+    top = c.shared(S)
+    at, symbol = np.arange(n), np.arange(S)
+    c.label(span, (at[:, None] * n + at)[..., None], symbol)
+    inside, below = c.chart(n, n, S), c.chart(n, n, S)
+    pair = c.chart(n, n, S, S)
+    answer = c.chart(n + 1)
+    answer[0] = c.ONE
+    inside[at, at] = span[at, at]
+    for width in range(2, n + 1):
+        i = np.arange(n + 1 - width)
+        j = i + width - 1
+        k = i[:, None] + np.arange(width - 1)
+        left = np.moveaxis(inside[i[:, None], k], 1, -1)[:, :, None]
+        right = np.moveaxis(inside[k + 1, j[:, None]], 1, -1)[:, None]
+        c.define(pair[i, j], (left, right))
+        pairs = pair[i, j].reshape(len(i), 1, S * S)
+        c.define(below[i, j], (pairs, rule.reshape(1, S, S * S)))
+        c.multiply(inside[i, j], below[i, j], span[i, j])
+    if n:
+        c.define(answer[1:], (inside[0], top[None]))
+    return c, answer

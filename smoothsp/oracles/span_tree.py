@@ -1,0 +1,125 @@
+"""Binary trees over the words of a sentence, scored by spans."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+
+class SpanTree(CircuitStructure):
+    """A batch of sentences, each bracketed by a binary tree of spans.
+
+    A tree over n words has 2n - 1 spans: all words, and of each span of two words or
+    more the two spans into which it is split, down to the single words. Its score is
+    the sum of its spans' scores. A score of ``-inf`` forbids. Everything is exact, and
+    differentiable in every potential.
+
+    Parameters
+    ----------
+    spans
+        ``(batch, n, n)``: ``[first, last]`` word, both inclusive, float32 or float64;
+        bfloat16 and float16 are computed in float32. What lies below the diagonal is
+        never read. Or ``(batch, n, n, label)``: each span has a label.
+    lengths
+        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
+        is never read, and gets exactly zero gradient. The empty sentence has one
+        output, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, n, n)``: the label of each span of the tree, 0 if there are
+    no labels, and -1 where the tree has no span. The Hamming cost counts the spans of
+    an output that the true one has not, or labels otherwise. O(batch n^3).
+
+    Source: Stern, Andreas and Klein, "A Minimal Span-Based Neural Constituency Parser"
+    (2017), section 2; the recursion is that of Cocke, Kasami and Younger.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import SpanTree
+    >>> spans = torch.zeros(1, 3, 3)
+    >>> spans[0, 1, 2] = 1.0  # the last two words
+    >>> value, y = SpanTree(spans).decode()
+    >>> value.tolist(), (y[0] == 0).nonzero().tolist()
+    ([1.0], [[0, 0], [0, 2], [1, 1], [1, 2], [2, 2]])
+    >>> SpanTree(torch.zeros(1, 4, 4)).log_count().exp()  # a Catalan number
+    tensor([5.])
+    """
+
+    spans: Tensor
+    _output_words = "labels of the spans of a binary tree, -1 elsewhere"
+
+    def __init__(self, spans: Tensor, *, lengths: Tensor | None = None) -> None:
+        spans = checks.potentials("spans", spans)
+        if spans.dim() not in (3, 4) or spans.shape[1] != spans.shape[2]:
+            raise ValueError(
+                "spans: expected (batch, n, n) or (batch, n, n, label), got "
+                f"{tuple(spans.shape)}"
+            )
+        B, n = spans.shape[:2]
+        labels = spans.shape[3] if spans.dim() == 4 else None
+        if labels == 0:
+            raise ValueError("spans: expected at least one label, got none")
+        if lengths is None:
+            lengths = torch.full((B,), n, device=spans.device)
+        else:
+            lengths = checks.row_lengths(lengths, B, n, spans.device)
+        built = topology(_trees, n, labels)
+        self._start(
+            built,
+            {"spans": spans},
+            roots=built.roots[lengths.cpu()],
+            lengths=lengths,
+            shape=(n, n),
+        )
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return counted_spans(y, self.lengths).flatten(2)
+
+
+def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
+    """Labels ``(batch, k, n, n)`` of spans, all -1 where there are not 2 length - 1.
+
+    Of so many spans that make a tree, none is left over.
+    """
+    at = torch.arange(y.shape[3], device=y.device)
+    read = (at[:, None] <= at) & (at < lengths[:, None, None])
+    several = ((y >= 0) & read[:, None]).sum((2, 3))
+    right = several == (2 * lengths - 1).clamp(min=0)[:, None]
+    return torch.where(right[..., None, None], y, -1)
+
+
+def _trees(n: int, labels: int | None) -> tuple[Circuit, Items]:
+    """``inside[i, j]``: all trees over the words i to j; ``split``, without the top."""
+    c = Circuit()
+    word = np.arange(n)
+    place = word[:, None] * n + word
+    if labels is None:
+        leaf = span = c.leaves(n, n)
+        c.label(leaf, place, 0)
+    else:
+        leaf, span = c.leaves(n, n, labels), c.chart(n, n)
+        c.label(leaf, place[..., None], np.arange(labels))
+        c.define(span, (leaf,))
+    inside, split = c.chart(n, n), c.chart(n, n)
+    inside[word, word] = span[word, word]
+    for width in range(2, n + 1):
+        i = np.arange(n + 1 - width)
+        j = i + width - 1
+        k = i[:, None] + np.arange(width - 1)
+        c.define(split[i, j], (inside[i[:, None], k], inside[k + 1, j[:, None]]))
+        c.multiply(inside[i, j], split[i, j], span[i, j])
+    answer = np.full(n + 1, c.ONE, np.int32)
+    answer[1:] = inside[:1].reshape(-1)
+    return c, answer

@@ -1,0 +1,117 @@
+"""What trees over spans have besides the laws of circuits: counts, sizes, messages."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp.oracles import Grammar, SpanTree
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(4)).double()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 15])
+def test_trees_are_counted_by_catalan_numbers(n):
+    count = SpanTree(torch.zeros(1, n, n).double()).log_count().exp()
+    catalan = math.comb(2 * n - 2, n - 1) / n
+    assert_close(count, torch.tensor([catalan]).double())
+    labelled = SpanTree(torch.zeros(1, n, n, 3).double()).log_count()
+    assert_close(labelled, count.log() + (2 * n - 1) * math.log(3))
+
+
+def test_expected_spans_are_2_n_minus_1():
+    lengths = torch.tensor([5, 3, 0])
+    trees = SpanTree(drawn(3, 5, 5, 2), lengths=lengths)
+    found = trees.marginals().sum((1, 2, 3))
+    assert_close(found, (2.0 * lengths - 1).clamp(min=0).double())
+    grammar = Grammar(drawn(3, 5, 2), drawn(2, 2, 2), lengths=lengths)
+    rules = grammar.marginals("rules").sum((1, 2, 3))
+    assert_close(rules, (lengths - 1.0).clamp(min=0).double())
+
+
+def test_a_grammar_without_scores_for_rules_is_a_span_tree():
+    spans = drawn(2, 4, 4, 2)
+    grammar, trees = Grammar(spans, torch.zeros(2, 2, 2).double()), SpanTree(spans)
+    assert_close(grammar.log_partition(), trees.log_partition())
+    assert_close(grammar.marginals(), trees.marginals())
+    assert_close(grammar.decode_topk(9)[0], trees.decode_topk(9)[0])
+    words = drawn(2, 4, 2)
+    square = words.mT.diag_embed().permute(0, 2, 3, 1)
+    rules = drawn(2, 2, 2)
+    assert_close(Grammar(words, rules).decode(), Grammar(square, rules).decode())
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("B", [0, 1])
+@pytest.mark.parametrize("kind", ["plain", "labelled", "grammar"])
+def test_small_sizes(kind, B, n):
+    spans = (drawn(B, n, n) if kind == "plain" else drawn(B, n, n, 1)).requires_grad_()
+    rules = drawn(1, 1, 1)
+    trees = Grammar(spans, rules) if kind == "grammar" else SpanTree(spans)
+    value, y = trees.decode()
+    assert_close(trees.score(y), value)
+    assert y.shape == (B, n, n)
+    assert (y >= 0).sum() == B * max(2 * n - 1, 0)
+    assert trees.hamming(y).shape == spans.shape
+    assert trees.sample(2).shape == (B, 2, n, n)
+    trees.log_partition().sum().backward()
+    assert spans.grad.isfinite().all()
+
+
+def test_a_tree_with_one_span_more_or_less_is_refused():
+    trees = SpanTree(drawn(1, 4, 4, 2))
+    y = trees.decode()[1]
+    for place in (0, 1), (1, 2), (0, 0), (0, 3), (2, 3):
+        other = y.clone()
+        other[0][place] = -1 if y[0][place] >= 0 else 0
+        with pytest.raises(ValueError, match="y: expected labels of the spans"):
+            trees.score(other)
+    other = torch.where(y >= 0, 2, -1)
+    with pytest.raises(ValueError, match="y: expected labels of the spans"):
+        trees.score(other)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: SpanTree(drawn(2, 3)), ValueError, r"spans: expected \(batch, n, n\)"),
+        (lambda: SpanTree(drawn(2, 3, 4)), ValueError, "spans: expected"),
+        (lambda: SpanTree(drawn(2, 3, 3, 0)), ValueError, "at least one label"),
+        (
+            lambda: SpanTree(drawn(1, 3, 3), lengths=torch.tensor([4])),
+            ValueError,
+            "lengths: .* got 4 at row 0",
+        ),
+        (lambda: Grammar(drawn(1, 3), drawn(3, 3, 3)), ValueError, "spans: expected"),
+        (
+            lambda: Grammar(drawn(1, 3, 2), drawn(2, 2)),
+            ValueError,
+            r"rules: expected \(symbol, symbol, symbol\) = \(2, 2, 2\), got \(2, 2\)",
+        ),
+        (
+            lambda: Grammar(drawn(1, 3, 2), drawn(2, 2, 2).float()),
+            TypeError,
+            "rules: expected",
+        ),
+        (
+            lambda: Grammar(drawn(1, 3, 2), drawn(2, 2, 2), drawn(3)),
+            ValueError,
+            r"top: expected \(symbol,\)",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_nan_below_the_diagonal_is_never_read():
+    spans = drawn(1, 3, 3)
+    spans[0, 2, 0] = torch.nan
+    assert SpanTree(spans).log_partition().isfinite().all()
+    spans[0, 0, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"spans: .* row 0, entry \[0, 2\]"):
+        SpanTree(spans)
