@@ -97,17 +97,17 @@ class PlainSteps:
 def plain_epoch(
     surface: CallbackSurface,
     begin: Flat,
+    slopes: Flat,
+    c: Flat,
     order: NDArray[np.int64],
     rate: float,
     mu: float,
     kappa: float,
-    z: Flat | None,
 ) -> Flat:
-    """The mean of the iterates of one epoch from the snapshot ``begin``."""
-    mean = surface.room()
-    _, slopes, _ = surface.gradient(begin, mu, mean, keep=True)
-    # c = kappa z - gbar
-    c = -mean if z is None else kappa * z - mean
+    """The mean of the iterates of one epoch from ``begin``, where the slopes are.
+
+    ``c`` is ``kappa z - gbar``.
+    """
     x, total = begin, surface.room()
     keep = 1 - rate * (surface.lam + kappa)
     for i in order:

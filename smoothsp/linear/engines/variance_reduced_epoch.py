@@ -1,5 +1,7 @@
 """One epoch of variance-reduced steps, from arrays to arrays."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,9 +14,31 @@ from smoothsp.linear.engines.which_objective import AnySurface
 Flat = NDArray[np.float64]
 
 
+class Snapshot(NamedTuple):
+    """A point, and what is known of the objective there.
+
+    The value has the regulariser; the gradient, that of the loss alone, is used up by
+    the epoch.
+    """
+
+    x: Flat
+    value: float
+    mean: Flat
+    nodes: Flat
+    edges: Flat
+
+
+def snapshot(surface: AnySurface, x: Flat, mu: float) -> Snapshot:
+    """Value and slopes at x, for one oracle call a sentence."""
+    mean = surface.room()
+    value, nodes, edges = surface.gradient(x, mu, mean, keep=True)
+    value += surface.lam / 2 * float(np.dot(x, x))
+    return Snapshot(x, value, mean, nodes, edges)
+
+
 def epoch(
     surface: AnySurface,
-    begin: Flat,
+    begin: Snapshot,
     order: NDArray[np.int64],
     rate: float,
     mu: float,
@@ -23,20 +47,19 @@ def epoch(
 ) -> Flat:
     r"""The mean of the iterates of one epoch on the loss plus ``kappa / 2 |x - z|^2``.
 
-    ``begin`` is the snapshot and the first iterate. Costs one oracle call a sentence
-    for the gradient at the snapshot, and one a step.
+    ``begin`` is also the first iterate. Costs one oracle call a step.
     """
-    if isinstance(surface, CallbackSurface):
-        return plain_epoch(surface, begin, order, rate, mu, kappa, z)
-    loss = surface.loss.arguments(mu)
     # c = kappa z - gbar
-    c = surface.room()
-    _, nodes, edges = surface.gradient(begin, mu, c, keep=True)
+    c = begin.mean
     np.negative(c, out=c)
     if z is not None:
         c += kappa * z
+    if isinstance(surface, CallbackSurface):
+        return plain_epoch(surface, begin.x, begin.nodes, c, order, rate, mu, kappa)
+    loss = surface.loss.arguments(mu)
+    nodes, edges = begin.nodes, begin.edges
     x = surface.room()
-    x[:] = begin
+    x[:] = begin.x
     sums = surface.room()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
     finite = np.isfinite(c).all() and kernel.epoch(

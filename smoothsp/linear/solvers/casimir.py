@@ -1,5 +1,6 @@
 """Casimir-SVRG: accelerated and smoothed, for linear structured models."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +11,19 @@ from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_loop import State, run
-from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of
+from smoothsp.linear.engines.variance_reduced_epoch import (
+    Snapshot,
+    epoch,
+    order_of,
+    snapshot,
+)
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
 from smoothsp.optim import schedules
 
-WARM_STARTS = ("prox-center", "extrapolation", "prev-iterate")
+WARM_STARTS = ("restart", "prox-center", "extrapolation", "prev-iterate")
+EXTRAPOLATED = ("restart", "extrapolation")
 
 
 class CasimirSVRG:
@@ -48,9 +55,12 @@ class CasimirSVRG:
     kappa
         Weight of the proximal term, if not that of the schedule.
     warm_start
-        Where epoch k starts: ``"prox-center"`` z_{k-1}; ``"extrapolation"``
-        ``w_{k-1} + kappa / (kappa + lam) (z_{k-1} - z_{k-2})``; ``"prev-iterate"``
-        w_{k-1}.
+        Where epoch k starts: ``"extrapolation"`` ``w_{k-1} + kappa / (kappa + lam)
+        (z_{k-1} - z_{k-2})``, fast but unstable; ``"restart"`` there too, but if the
+        smoothed objective is higher there than where epoch k - 1 started, anew at
+        w_{k-1} with ``z_{k-1} = w_{k-1}``, for n more oracle calls; ``"prox-center"``
+        z_{k-1}; ``"prev-iterate"`` w_{k-1}, stable, and with ``inner_passes=1`` no
+        faster than :class:`SVRG`.
     inner_passes
         Epochs of SVRG for each k.
     tol
@@ -63,7 +73,8 @@ class CasimirSVRG:
     The objective in the history is that without smoothing.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    algorithm 4, corollaries 17 and 18, proposition 29, section 7.3.1.
+    algorithm 4, corollaries 17 and 18, proposition 29, section 7.3.1. Restarts:
+    O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes".
 
     Examples
     --------
@@ -86,7 +97,7 @@ class CasimirSVRG:
         smoothness: float = 32.0,
         rate: float = 0.02,
         kappa: float | None = None,
-        warm_start: str = "prox-center",
+        warm_start: str = "restart",
         inner_passes: int = 1,
         tol: float = 0.0,
         evaluate_every: int = 10,
@@ -148,13 +159,15 @@ class CasimirSVRG:
 
 
 class _Reached(NamedTuple):
-    """After k iterations: w_k, z_k, z_{k-1}, alpha_k."""
+    """After k iterations: w_k, z_k, z_{k-1}, alpha_k; where the k-th one started."""
 
     k: int
     w: NDArray[np.float64]
     z: NDArray[np.float64]
     z_before: NDArray[np.float64]
     alpha: float
+    started: float = math.inf
+    restarts: int = 0
 
 
 class _Outer:
@@ -178,31 +191,50 @@ class _Outer:
 
     @property
     def calls(self) -> int:
-        return 2 * self.surface.n * self.solver.inner_passes * self.reached.k
+        epochs = self.solver.inner_passes * self.reached.k
+        return (2 * epochs + self.reached.restarts) * self.surface.n
 
     def begin(self, w: NDArray[np.float64]) -> None:
         self.reached = _Reached(0, w, w, w, self.plan.alpha_0)
 
     def advance(self) -> None:
-        before, w, z, z_before, alpha = self.reached
+        before, w, z, _, alpha, _, restarts = self.reached
         k = before + 1
         lam, kappa = self.solver.lam, self.plan.kappa_at(k)
         kappa_next, mu = self.plan.kappa_at(k + 1), self.plan.mu_at(k)
-        x = z
-        if self.solver.warm_start == "prev-iterate":
-            x = w
-        elif self.solver.warm_start == "extrapolation":
-            x = w + kappa / (kappa + lam) * (z - z_before)
+        start = snapshot(self.surface, self._start(kappa), mu)
+        if self.solver.warm_start == "restart" and self._has_risen(start):
+            # as large as the weights and the slopes
+            del start
+            start = snapshot(self.surface, w, mu)
+            z, alpha, restarts = w, self.plan.alpha_0, restarts + 1
+        started, x = start.value, start.x
         for inner in range(self.solver.inner_passes):
+            if inner:
+                start = snapshot(self.surface, x, mu)
             number = before * self.solver.inner_passes + inner
             order = order_of(self.solver.seed, number, self.surface.n)
-            x = epoch(self.surface, x, order, self.rate, mu, kappa, z)
+            x = epoch(self.surface, start, order, self.rate, mu, kappa, z)
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
         z_next = x + beta * (x - w)
-        # only one of the starts needs the one before
-        kept = z if self.solver.warm_start == "extrapolation" else z_next
-        self.reached = _Reached(k, x, z_next, kept, alpha_next)
+        # only these starts need the one before
+        kept = z if self.solver.warm_start in EXTRAPOLATED else z_next
+        self.reached = _Reached(k, x, z_next, kept, alpha_next, started, restarts)
+
+    def _start(self, kappa: float) -> NDArray[np.float64]:
+        _, w, z, z_before, *_ = self.reached
+        if self.solver.warm_start == "prev-iterate":
+            return w
+        if self.solver.warm_start == "prox-center":
+            return z
+        return w + kappa / (kappa + self.solver.lam) * (z - z_before)
+
+    def _has_risen(self, start: Snapshot) -> bool:
+        """Whether the objective is higher than where the iteration before started."""
+        before = self.reached.started
+        rounding = np.finfo(np.float64).eps * abs(before)
+        return before < math.inf and not start.value - before <= rounding
 
     def weights(self) -> NDArray[np.float64]:
         return self.reached.w
@@ -220,4 +252,10 @@ class _Outer:
                 )
             room[:] = state[name]
         w, z, z_before = rooms
-        self.reached = _Reached(int(state["k"]), w, z, z_before, float(state["alpha"]))
+        # states of earlier versions have neither
+        started = float(state.get("started", math.inf))
+        restarts = int(state.get("restarts", 0))
+        alpha = float(state["alpha"])
+        self.reached = _Reached(
+            int(state["k"]), w, z, z_before, alpha, started, restarts
+        )

@@ -8,7 +8,7 @@ from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_loop import State, run
-from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of
+from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.solution import Callback, Solution
@@ -128,7 +128,8 @@ class _Epochs:
         number, w = self.reached
         order = order_of(self.solver.seed, number, self.surface.n)
         mu = self.solver.loss.mu
-        w = epoch(self.surface, w, order, self.solver.rate, mu)
+        start = snapshot(self.surface, w, mu)
+        w = epoch(self.surface, start, order, self.solver.rate, mu)
         self.reached = (number + 1, w)
 
     def weights(self) -> NDArray[np.float64]:

@@ -192,6 +192,44 @@ def test_casimir_is_algorithm_4(schedule, warm_start):
     np.testing.assert_allclose(solver.solve(problem).w, w, atol=1e-11)
 
 
+@pytest.mark.parametrize("schedule", ["const", "adapt"])
+def test_casimir_begins_anew_where_the_smoothed_objective_rises(schedule):
+    """Where the k-th epoch would start, against where the one before did."""
+    problem, lam, passes, restarts = PROBLEMS["chain"], 0.01, 60, 0
+    n, truth = len(problem), Truth(problem, "hinge-entropy")
+    solver = CasimirSVRG(
+        lam=lam, schedule=schedule, loss="hinge-entropy", smoothness=30.0, rate=0.03,
+        max_passes=passes, mu=2.0, seed=2, kappa=0.5, evaluate_every=passes,
+    )  # fmt: skip
+    root = math.sqrt(lam / (lam + 0.5))
+    beta = (1 - root) / (1 + root)
+    rate = 1 / (30 + lam + 0.5) if schedule == "const" else 0.03
+    w = z = z_before = np.zeros(problem.num_weights)
+    before = math.inf
+    for k, order in enumerate(orders(2, passes, n), start=1):
+        mu = 2.0 if schedule == "const" else 2.0 * (1 - root / 2) ** (k / 2)
+        x = w + 0.5 / (0.5 + lam) * (z - z_before)
+        if truth.objective(x, lam, mu)[0] > before:
+            x, z, restarts = w, w, restarts + 1
+        before = truth.objective(x, lam, mu)[0]
+        x = svrg_epoch(truth, lam, order, rate, x, mu, 0.5, z)
+        w, z, z_before = x, x + beta * (x - w), z
+    found = solver.solve(problem)
+    np.testing.assert_allclose(found.w, w, atol=1e-9)
+    assert restarts >= 2
+    assert found.oracle_calls == (2 * passes + restarts + 1) * n
+
+
+def test_casimir_resumes_from_states_without_restarts():
+    problem, options = PROBLEMS["chain"], {"lam": 0.1, "max_passes": 3}
+    state = CasimirSVRG(**options).solve(problem).state
+    known = dict(state)
+    del state["started"], state["restarts"]
+    options["max_passes"] = 6
+    ends = [CasimirSVRG(**options).solve(problem, resume=s).w for s in (state, known)]
+    np.testing.assert_allclose(*ends, atol=1e-12)
+
+
 def optimum(truth, lam, mu, size):
     found = minimize(
         truth.objective, np.zeros(size), args=(lam, mu), jac=True, method="BFGS",
