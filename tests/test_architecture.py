@@ -66,6 +66,7 @@ PUBLIC = {
         "SumStructure",
         "Summed",
         "TopKStructure",
+        "Tree",
     },
     "smoothsp.constraints": {"Constraints", "bio"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},

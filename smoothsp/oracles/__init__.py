@@ -7,6 +7,7 @@ from smoothsp.oracles.projective import ProjectiveDependencies
 from smoothsp.oracles.protocols import Structure, Summed, SumStructure, TopKStructure
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
+from smoothsp.oracles.tree import Tree
 
 __all__ = [
     "Chain",
@@ -19,4 +20,5 @@ __all__ = [
     "SumStructure",
     "Summed",
     "TopKStructure",
+    "Tree",
 ]
