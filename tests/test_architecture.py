@@ -56,6 +56,7 @@ PUBLIC = {
         "projections",
     },
     "smoothsp.oracles": {
+        "CTC",
         "Chain",
         "Grammar",
         "Multiclass",

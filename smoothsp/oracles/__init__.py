@@ -1,6 +1,7 @@
 """Structures that answer questions exactly: max, top-K, sum."""
 
 from smoothsp.oracles.chain import Chain
+from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
@@ -10,6 +11,7 @@ from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.tree import Tree
 
 __all__ = [
+    "CTC",
     "Chain",
     "Grammar",
     "Multiclass",

@@ -116,10 +116,16 @@ def integers(name: str, value: object, device: torch.device) -> Tensor:
     return value.to(torch.int64)
 
 
-def row_lengths(value: object, batch: int, time: int, device: torch.device) -> Tensor:
+def row_lengths(
+    value: object,
+    batch: int,
+    time: int,
+    device: torch.device,
+    name: str = "lengths",
+) -> Tensor:
     """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
-    value = integers("lengths", value, device)
-    shape("lengths", value, (batch,), "(batch,)")
+    value = integers(name, value, device)
+    shape(name, value, (batch,), "(batch,)")
     value = value.clone(memory_format=torch.contiguous_format)
     if torch.compiler.is_compiling() and value.is_cuda:
         # nothing can be raised there without waiting for the device
@@ -129,8 +135,8 @@ def row_lengths(value: object, batch: int, time: int, device: torch.device) -> T
         if bool(wrong.any()):
             row = int(wrong.int().argmax())
             raise ValueError(
-                f"lengths: expected values from 0 to {time}, the time axis of "
-                f"emissions, got {int(value[row])} at row {row}"
+                f"{name}: expected values from 0 to {time}, got "
+                f"{int(value[row])} at row {row}"
             )
     return value
 

@@ -1,0 +1,212 @@
+"""Label sequences over frames: connectionist temporal classification."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+
+class CTC(CircuitStructure):
+    """A batch of targets, each spread over the frames of a row in all possible ways.
+
+    A path gives each frame a class so that the target is what remains when equal
+    neighbours are merged and blanks are dropped. Its score is the sum of its frames'
+    scores. With log-probabilities, ``-log_partition()`` is the CTC loss, as
+    ``torch.nn.functional.ctc_loss`` with ``reduction="none"``. A score of ``-inf``
+    forbids. Everything is exact, and differentiable in the scores.
+
+    Parameters
+    ----------
+    log_probs
+        ``(batch, time, class)``: any scores, though log-probabilities are usual;
+        float32 or float64; bfloat16 and float16 are computed in float32.
+    targets
+        ``(batch, label)`` integers: classes other than the blank; anything past the end
+        of a target.
+    lengths
+        ``(batch,)`` integers from 0 to time: the frames of each row. What lies beyond
+        is never read, and gets exactly zero gradient.
+    target_lengths
+        ``(batch,)`` integers from 0 to label: the labels of each target.
+    blank
+        The class that stands for no label.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, a target that is the blank or no class, NaN or +inf where it
+        is read, or a row that has no path: too few frames for its target (equal
+        neighbours need a blank between them), or all forbidden.
+
+    Notes
+    -----
+    An output is ``(batch, time)``: the class of each frame, -1 beyond the row.
+    O(batch time label).
+
+    Source: Graves et al., "Connectionist Temporal Classification" (2006), section 4.1,
+    equations 5 to 8.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import CTC
+    >>> log_probs = torch.log_softmax(torch.arange(12.0).reshape(1, 4, 3).sin(), 2)
+    >>> ctc = CTC(log_probs, torch.tensor([[2, 1]]))
+    >>> ctc.decode()[1].tolist()
+    [[2, 0, 1, 0]]
+    """
+
+    log_probs: Tensor
+    skips: Tensor
+    _by_row: ClassVar[tuple[str, ...]] = ("_classes",)
+    _output_words = (
+        "classes of frames that become the target when equal neighbours are merged and "
+        "blanks dropped"
+    )
+
+    def __init__(
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+        blank: int = 0,
+    ) -> None:
+        log_probs = checks.potentials("log_probs", log_probs)
+        if log_probs.dim() != 3 or not log_probs.shape[2]:
+            raise ValueError(
+                "log_probs: expected (batch, time, class) with at least one class, got "
+                f"{tuple(log_probs.shape)}"
+            )
+        (B, T, C), device = log_probs.shape, log_probs.device
+        targets = checks.integers("targets", targets, device)
+        if targets.dim() != 2 or len(targets) != B:
+            raise ValueError(
+                f"targets: expected (batch, label) with {B} rows, got "
+                f"{tuple(targets.shape)}"
+            )
+        if isinstance(blank, bool) or not isinstance(blank, int):
+            raise TypeError(f"blank: expected an int, got {type(blank).__name__}")
+        if not 0 <= blank < C:
+            raise ValueError(f"blank: expected a class from 0 to {C - 1}, got {blank}")
+        M = targets.shape[1]
+        sizes = {"lengths": (lengths, T), "target_lengths": (target_lengths, M)}
+        several = {
+            name: torch.full((B,), most, device=device)
+            if given is None
+            else checks.row_lengths(given, B, most, device, name)
+            for name, (given, most) in sizes.items()
+        }
+        lengths, target_lengths = several["lengths"], several["target_lengths"]
+        real = torch.arange(M, device=device) < target_lengths[:, None]
+        wrong = real & ((targets < 0) | (targets >= C) | (targets == blank))
+        if bool(wrong.any()):
+            b, m = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"targets: expected classes from 0 to {C - 1} other than the blank "
+                f"{blank}, got {int(targets[b, m])} at row {b}, label {m}"
+            )
+        self.blank = blank
+        # blank, label, blank, label, ..., blank
+        self._classes = torch.full((B, 2 * M + 1), blank, device=device)
+        self._classes[:, 1::2] = torch.where(real, targets, blank)
+        # from a label to the next without a blank: only if they differ
+        skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
+        skips = skips.masked_fill(targets[:, 1:] == targets[:, :-1], -torch.inf)
+        built = topology(_paths, T, M)
+        self._start(
+            built,
+            {"log_probs": log_probs, "skips": skips},
+            roots=built.roots[lengths.cpu(), target_lengths.cpu()],
+            lengths=lengths,
+            shape=(T,),
+        )
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        B, T, _ = self.log_probs.shape
+        classes = self._classes[:, None].expand(B, T, -1)
+        frames = self.log_probs.gather(2, classes).flatten(1)
+        return torch.cat([frames, self.skips], 1), frames.new_zeros(0)
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        B, K, _ = labels.shape
+        classes = self._classes[:, None].expand(B, K, -1)
+        found = classes.gather(2, labels.clamp(min=0))
+        return torch.where(labels >= 0, found, -1)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        """Places in blank, label, blank, ...: from how many labels have begun."""
+        label = y != self.blank
+        begins = label.clone()
+        begins[..., 1:] &= y[..., 1:] != y[..., :-1]
+        count = begins.long().cumsum(2)
+        place = 2 * count - label.long()
+        # another class than the target's is the label of no leaf
+        B, K, _ = y.shape
+        most = self._classes.shape[1]
+        classes = self._classes[:, None].expand(B, K, most)
+        right = classes.gather(2, place.clamp(max=most - 1)) == y
+        return torch.where(right & (place < most), place, most)
+
+    def _used(self, labels: Tensor) -> Tensor:
+        frames = super()._used(labels)
+        _, T, _ = self.log_probs.shape
+        S, M = self._classes.shape[1], self.skips.shape[1]
+        to, before = labels[..., 1:], labels[..., :-1]
+        skipped = (to == before + 2) & (before >= 0) & (to % 2 == 1)
+        skip = (to - 3).div(2, rounding_mode="floor")
+        known = skipped & (skip >= 0) & (skip < M)
+        return torch.cat([frames, torch.where(known, T * S + skip, -1)], 2)
+
+    def hamming(
+        self, y: Int[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch time class_"]:
+        """Cost 1 for every class that differs from y at a frame of the row."""
+        checks.shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
+        C = self.log_probs.shape[2]
+        wrong = y[..., None] != torch.arange(C, device=y.device)
+        real = torch.arange(y.shape[1], device=y.device) < self.lengths[:, None]
+        return (wrong & real[..., None]).to(self.log_probs.dtype)
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
+        """How many frames y gives each class."""
+        B, T, C = self.log_probs.shape
+        real = torch.arange(T, device=y.device) < self.lengths[:, None]
+        counts = self.log_probs.new_zeros(B, C + 1)
+        ones = counts.new_ones(y.shape)
+        return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]
+
+
+def _paths(T: int, M: int) -> tuple[Circuit, Items]:
+    """``alpha[t, s]``: all ways to be at place s of blank, label, ..., at frame t."""
+    c = Circuit()
+    S = 2 * M + 1
+    frame, skip = c.leaves(T, S), c.leaves(max(M - 1, 0))
+    c.label(frame, np.arange(T)[:, None], np.arange(S))
+    alpha, reach = c.chart(T, S), c.chart(T, S)
+    from_label = np.full(S, c.NONE, np.int32)
+    from_label[3::2] = skip
+    answer = np.full((T + 1, M + 1), c.NONE, np.int32)
+    answer[0, 0] = c.ONE
+    for t in range(T):
+        if t == 0:
+            alpha[0] = c.NONE
+            alpha[0, :2] = frame[0, :2]
+        else:
+            old = np.append([c.NONE, c.NONE], alpha[t - 1]).astype(np.int32)
+            stays = np.stack([old[2:], old[1:-1]], 1)
+            c.define(reach[t], (stays,), (old[:-2, None], from_label[:, None]))
+            c.multiply(alpha[t], reach[t], frame[t])
+        ends = c.chart(M + 1)
+        last_label = np.append(c.NONE, alpha[t, 1::2]).astype(np.int32)
+        c.define(ends, (np.stack([alpha[t, ::2], last_label], 1),))
+        answer[t + 1] = ends
+    return c, answer

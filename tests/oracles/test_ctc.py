@@ -1,0 +1,101 @@
+"""What CTC has besides the laws of circuits: torch's own loss, sizes, messages."""
+
+import pytest
+import torch
+from torch.nn.functional import ctc_loss
+from torch.testing import assert_close
+
+from smoothsp.oracles import CTC
+
+
+def drawn(*shape):
+    generator = torch.Generator().manual_seed(6)
+    return torch.randn(shape, generator=generator).double().log_softmax(-1)
+
+
+@pytest.mark.parametrize("blank", [0, 3])
+def test_log_partition_and_its_gradient_are_those_of_torch(blank):
+    ours = drawn(6, 40, 5).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(4, (6, 12), generator=generator)
+    targets += (targets >= blank).long()  # equal neighbours among them
+    lengths = torch.tensor([40, 33, 12, 25, 40, 1])
+    many = torch.tensor([12, 7, 0, 12, 1, 1])
+    expected = ctc_loss(
+        theirs.transpose(0, 1), targets, lengths, many, blank, reduction="none"
+    )
+    found = CTC(
+        ours, targets, lengths=lengths, target_lengths=many, blank=blank
+    ).log_partition()
+    assert_close(-found, expected, rtol=1e-12, atol=1e-12)
+    weights = torch.arange(1.0, 7).double()
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    # torch gives gradients of the logits below a log_softmax: it adds exp(log_probs)
+    real = torch.arange(40) < lengths[:, None]
+    given = theirs.grad - (weights[:, None] * real)[..., None] * theirs.detach().exp()
+    assert_close(-ours.grad, given, rtol=1e-9, atol=1e-9)
+
+
+def test_paths_of_all_targets_together_are_all_paths():
+    log_probs = drawn(1, 3, 3)
+    total = torch.zeros(1).double()
+    for m in range(4):
+        grid = [torch.arange(1, 3)] * m
+        targets = torch.cartesian_prod(*grid).reshape(-1, m) if m else torch.empty(1, 0)
+        for target in targets.long():
+            try:
+                total += CTC(log_probs, target[None]).log_partition().exp()
+            except ValueError:
+                assert (target[1:] == target[:-1]).any()  # no room for a blank
+    assert_close(total, torch.ones(1).double())
+
+
+@pytest.mark.parametrize("M", [0, 1])
+@pytest.mark.parametrize("T", [1, 2])
+@pytest.mark.parametrize("B", [0, 1])
+def test_small_sizes(B, T, M):
+    log_probs = drawn(B, T, 2).requires_grad_()
+    ctc = CTC(log_probs, torch.ones(B, M).long())
+    value, y = ctc.decode()
+    assert_close(ctc.score(y), value)
+    assert ctc.hamming(y).shape == log_probs.shape
+    assert ctc.label_counts(y).shape == (B, 2)
+    assert ctc.sample(2).shape == (B, 2, T)
+    ctc.log_partition().sum().backward()
+    assert log_probs.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"log_probs": drawn(2, 3)}, ValueError, r"log_probs: expected \(batch, time"),
+        ({"targets": torch.tensor([1, 2])}, ValueError, r"targets: expected \(batch"),
+        (
+            {"targets": torch.tensor([[1, 2], [1, 0]])},
+            ValueError,
+            "targets: .* other than the blank 0, got 0 at row 1, label 1",
+        ),
+        ({"blank": 4}, ValueError, "blank: expected a class from 0 to 3, got 4"),
+        ({"blank": True}, TypeError, "blank: expected an int, got bool"),
+        (
+            {"target_lengths": torch.tensor([3, 1])},
+            ValueError,
+            "target_lengths: expected values from 0 to 2.* got 3 at row 0",
+        ),
+        ({"lengths": torch.tensor([3, 1])}, ValueError, "row 1 has no feasible output"),
+        (
+            {
+                "lengths": torch.tensor([2, 3]),
+                "targets": torch.tensor([[1, 1], [1, 2]]),
+            },
+            ValueError,
+            "row 0 has no feasible output",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(change, kind, message):
+    right = {"log_probs": drawn(2, 3, 4), "targets": torch.tensor([[1, 2], [3, 2]])}
+    with pytest.raises(kind, match=message):
+        CTC(**{**right, **change})
