@@ -4,7 +4,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._chain import best, given_outputs, likelihood, sums, whole_calls
+from smoothsp.oracles._chain import (
+    best,
+    given_outputs,
+    large,
+    likelihood,
+    sums,
+    whole_calls,
+)
 from smoothsp.oracles._chain.addresses import Parts
 from smoothsp.oracles._chain.checks import (
     chain_positions,
@@ -76,7 +83,8 @@ class Chain(Summed):
         potentials = chain_potentials(emissions, transitions, start, end)
         self.emissions, self.transitions, self.start, self.end = potentials
         self._positions = chain_positions(self.emissions, lengths, mask)
-        chain_values(self._parts())
+        self._large = chain_values(self._parts())
+        self._relative: large.Relative | None = None
 
     def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.emissions, self.transitions, self.start, self.end
@@ -87,8 +95,9 @@ class Chain(Summed):
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
     ) -> "Chain":
-        """Other potentials on the same positions, trusted to be sound."""
+        """Other potentials on the same positions, trusted to be sound, none large."""
         other = object.__new__(Chain)
+        other._large, other._relative = False, None
         other.emissions, other.transitions = emissions, transitions
         other.start, other.end = start, end
         other._positions = self._positions
@@ -130,6 +139,8 @@ class Chain(Summed):
         ValueError
             If a label at a real position is not in ``[0, state)``.
         """
+        if self._large:
+            return large.score(self, y)
         return self._score(y).to(self.emissions.dtype)
 
     def _score(self, y: Tensor) -> Tensor:
@@ -167,15 +178,23 @@ class Chain(Summed):
         checks.same_device("cost", cost, self.emissions.device)
         B, T, S = self.emissions.shape
         checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
+        if self._large:
+            large.check_cost(self, cost)
         chain = self._like(self.emissions + cost, *self._potentials()[1:])
-        chain_values(chain._parts(), "cost")
+        chain._large = chain_values(chain._parts(), "cost")
         return chain
 
     def scale(self, factor: float) -> "Chain":
         """The chain with every potential multiplied by ``factor > 0``."""
         if not 0 < factor < float("inf"):
             raise ValueError(f"factor: expected a positive number, got {factor}")
-        return self._like(*(x * factor for x in self._potentials()))
+        ordinary = 1e-37 < factor < 1e19 and not self._large
+        if not ordinary and not torch.compiler.is_compiling():
+            return large.scale(self, factor)
+        chain = self._like(*(x * factor for x in self._potentials()))
+        if factor > 1:
+            chain._large = chain_values(chain._parts())
+        return chain
 
     def select(self, rows: Tensor) -> "Chain":
         """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -183,6 +202,7 @@ class Chain(Summed):
         emissions, transitions, start, end = self._potentials()
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         chain = self._like(emissions[rows], moves, start, end)
+        chain._large = self._large
         chain._positions = self._positions.select(rows)
         return chain
 
@@ -195,6 +215,8 @@ class Chain(Summed):
         negative to the last bit. What training asks, as ``log_likelihood``.
         """
         cost_scale = checks.cost_scale(cost_scale)
+        if self._large:
+            return large.violation(self, y, weight, cost_scale)
 
         def by_rows(y: Tensor) -> Tensor:
             augmented = self.augment(self.hamming(y) * cost_scale)
@@ -217,6 +239,8 @@ class Chain(Summed):
         O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 1.
         """
+        if self._large:
+            return large.decode(self)
         if not torch.is_grad_enabled():
             answer = whole_calls.decode(self._parts())
             if answer is not None:
@@ -247,6 +271,8 @@ class Chain(Summed):
         Structured Prediction Models", algorithm 2.
         """
         k = checks.positive_int("k", k)
+        if self._large:
+            return large.decode_topk(self, k)
         ys, valid = best.decode_topk(*self._chain(), k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
@@ -263,6 +289,8 @@ class Chain(Summed):
         Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
         algorithms 3 and 9.
         """
+        if self._large:
+            return large.log_partition(self)
         return self._log_partition().to(self.emissions.dtype)
 
     def _log_partition(self) -> Tensor:
@@ -272,6 +300,8 @@ class Chain(Summed):
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
+        if self._large:
+            return large.relative(self).marginals().to(self.emissions.dtype)
         nodes: Tensor = sums.log_partition(*self._chain())[1]
         return nodes
 
@@ -281,6 +311,8 @@ class Chain(Summed):
         ``[b, t - 1, i, j]`` is the chance of state i at the real position before t and
         state j at t; 0 where t is masked or the first. O(batch time state^2) memory.
         """
+        if self._large:
+            return large.relative(self).edge_marginals().to(self.emissions.dtype)
         emissions, transitions, start, end, steps, lengths = self._chain()
         B, T, S = emissions.shape
         if transitions.dim() == 2:
@@ -295,6 +327,8 @@ class Chain(Summed):
         The difference is taken in float64, before it is rounded.
         """
         y = checks.labels(y, self.emissions)
+        if self._large:
+            return large.log_prob(self, y)
         if y.dim() == 2:
             chance: Tensor = likelihood.log_prob(*self._chain(), y)
             return chance
@@ -317,10 +351,14 @@ class Chain(Summed):
         weight
             ``(batch,)``, or a number for all rows.
         """
+        if self._large:
+            return large.log_likelihood(self, y, weight)
         return whole_calls.log_likelihood(self._parts(), y, weight, self.log_prob)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
+        if self._large:
+            return large.relative(self).entropy().to(self.emissions.dtype)
         value: Tensor = sums.entropy(*self._chain())
         return value
 
@@ -329,6 +367,8 @@ class Chain(Summed):
     ) -> Int[Tensor, "batch n time"]:
         """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
         n = checks.positive_int("n", n)
+        if self._large:
+            return large.relative(self).sample(n, generator)
         B, T, _ = self.emissions.shape
         device = self.emissions.device
         uniforms = torch.rand(

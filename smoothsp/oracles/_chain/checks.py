@@ -65,11 +65,13 @@ def chain_positions(
     return Positions(B, T, device, lengths=lengths)
 
 
-def chain_values(chain: Parts, name: str = "emissions") -> None:
+def chain_values(chain: Parts, name: str = "emissions") -> bool:
     """No NaN and no +inf where a chain is read, and an output for every row.
 
     ``name`` is what to blame for a fault in the emissions. Costs one read of the
     potentials. Skipped while ``torch.compile`` traces.
+
+    Returns whether a score is so large that ``_chain.large`` has to answer.
     """
     potentials, positions = chain
     if is_plain(potentials[0]):
@@ -77,7 +79,7 @@ def chain_values(chain: Parts, name: str = "emissions") -> None:
             if value.data_ptr() == 0 and value.numel():
                 raise ValueError(f"{part}: its memory was let go: nothing to read")
     if is_sound(chain):
-        return
+        return False
     tensors = (*potentials, positions.steps, positions.lengths)
     if is_plain(potentials[0]):
         fault = np.empty(5, np.int64)
@@ -86,9 +88,10 @@ def chain_values(chain: Parts, name: str = "emissions") -> None:
     elif is_plain(potentials[0], "cuda"):
         found = on_device.find_fault(*tensors) or [faults.FINE]
     else:
-        return
-    if found[0] != faults.FINE:
+        return False
+    if found[0] not in (faults.FINE, faults.LARGE):
         raise ValueError(_message(found, potentials, name))
+    return found[0] == faults.LARGE
 
 
 def _message(fault: list[int], potentials: Potentials, name: str) -> str:

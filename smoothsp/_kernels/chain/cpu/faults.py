@@ -1,7 +1,8 @@
 """What is wrong with the values of a chain, if anything.
 
-One pass looks for what is not finite: ``0 x`` is 0 for finite x, else NaN. Only where
-it finds something is each value looked at.
+One pass looks for what is not finite, or large: whose square is not finite. With c the
+root of the first power of 2 that the dtype lacks, ``0 (c x)`` is 0 for other x, else
+NaN. Only where that finds something is each value looked at.
 """
 
 import numpy as np
@@ -11,7 +12,8 @@ from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.
-FINE, EMISSION, TRANSITION, START, END, INFEASIBLE = range(6)
+# LARGE is no fault: a finite value has a square that is not.
+FINE, EMISSION, TRANSITION, START, END, INFEASIBLE, LARGE = range(7)
 
 
 @kernel
@@ -27,6 +29,7 @@ def find_fault(
 ):
     """Fill fault[5] with the first NaN or +inf that is read, or row without an output.
 
+    Without a fault fault[0] is ``FINE``, or ``LARGE`` if a value that is read is.
     Reachability packs 64 states into a word, so a step costs S^2 / 64, not S^2.
     """
     B, T, S = emissions.shape
@@ -35,19 +38,23 @@ def find_fault(
     lanes = np.empty(16, emissions.dtype)
     flat = emissions.reshape(-1)
     moves = transitions.reshape(-1)
-    finite = _all_finite(start, 0, S, lanes) and _all_finite(end, 0, S, lanes)
+    ordinary = _all_ordinary(start, 0, S, lanes) and _all_ordinary(end, 0, S, lanes)
     if shared:
-        finite &= _all_finite(moves, 0, S * S, lanes)
-    if not finite:
+        ordinary &= _all_ordinary(moves, 0, S * S, lanes)
+    large = False
+    if not ordinary:
         _look_at_ends(start, end, fault)
         if shared and fault[0] == FINE:
             _look_at_moves(transitions, 0, 0, -1, -1, fault)
         if fault[0] != FINE:
             return
+        large = _any_large(start, 0, S) or _any_large(end, 0, S)
+        if shared:
+            large |= _any_large(moves, 0, S * S)
     # with finite emissions and shared moves, the length tells whether an output exists
-    fine_length = np.full(T + 1, finite)
+    fine_length = np.full(T + 1, ordinary)
     open_moves = np.zeros((S, (S + 63) // 64), np.uint64)
-    if shared and not finite:
+    if shared and not ordinary:
         _open_moves(transitions, 0, 0, open_moves)
     for b in range(B):
         N = lengths[b]
@@ -57,20 +64,20 @@ def find_fault(
         begin, last = steps[b, 0], steps[b, N - 1]
         if last - begin == N - 1:
             o = (b * T + begin) * S
-            sound &= _all_finite(flat, o, N * S, lanes)
+            sound &= _all_ordinary(flat, o, N * S, lanes)
             if not shared:
                 o = (b * (T - 1) + begin) * S * S
-                sound &= _all_finite(moves, o, (N - 1) * S * S, lanes)
+                sound &= _all_ordinary(moves, o, (N - 1) * S * S, lanes)
         else:
             for n in range(N):
                 t = steps[b, n]
-                sound &= _all_finite(flat, (b * T + t) * S, S, lanes)
+                sound &= _all_ordinary(flat, (b * T + t) * S, S, lanes)
                 if not shared and n > 0:
                     o = (b * (T - 1) + t - 1) * S * S
-                    sound &= _all_finite(moves, o, S * S, lanes)
+                    sound &= _all_ordinary(moves, o, S * S, lanes)
         if sound and fine_length[N]:
             continue
-        if shared and finite:
+        if shared and ordinary:
             _open_moves(transitions, 0, 0, open_moves)
         _look_at_row(b, emissions, transitions, steps, lengths, shared, fault)
         if fault[0] == FINE:
@@ -80,7 +87,14 @@ def find_fault(
             )  # fmt: skip
         if fault[0] != FINE:
             return
+        for n in range(N):
+            t = steps[b, n]
+            large |= _any_large(flat, (b * T + t) * S, S)
+            if not shared and n > 0:
+                large |= _any_large(moves, (b * (T - 1) + t - 1) * S * S, S * S)
         fine_length[N] |= shared and sound
+    if large:
+        fault[0] = LARGE
 
 
 @kernel
@@ -110,27 +124,45 @@ def find_bad_label(labels, steps, lengths, S):
 
 
 @njit(error_model="numpy")
-def _all_finite(flat, first, size, lanes):
-    """Whether ``flat[first : first + size]`` is finite; lanes is scratch."""
+def _all_ordinary(flat, first, size, lanes):
+    """Whether ``flat[first : first + size]`` has finite squares; lanes is scratch."""
     dtype = flat.dtype.type
     L = 64 // flat.itemsize
     zero = splat(dtype(0))
+    root = _root(flat)
+    roots = splat(root)
     a = zero
     b = zero
     x = first
     end = first + size
     while x + 2 * L <= end:
-        a = fma(load(flat, x), zero, a)
-        b = fma(load(flat, x + L), zero, b)
+        a = fma(load(flat, x) * roots, zero, a)
+        b = fma(load(flat, x + L) * roots, zero, b)
         x += 2 * L
     store(lanes, 0, a + b)
     total = dtype(0)
     for lane in range(L):
         total += lanes[lane]
     while x < end:
-        total += flat[x] * dtype(0)
+        total += flat[x] * root * dtype(0)
         x += 1
     return total == 0
+
+
+@njit(error_model="numpy")
+def _any_large(flat, first, size):
+    """Whether one of these numbers is large, but finite."""
+    root = _root(flat)
+    found = False
+    for x in range(first, first + size):
+        found |= root <= abs(flat[x]) < np.inf
+    return found
+
+
+@njit(error_model="numpy")
+def _root(flat):
+    """2^64 for float32, 2^512 for float64."""
+    return flat.dtype.type(2.0**64 if flat.itemsize == 4 else 2.0**512)
 
 
 @njit(error_model="numpy")

@@ -2,6 +2,7 @@
 
 One launch looks at every value, stretch by stretch of time, and one at the rows that
 hold a -inf, whether an output is left. Of several faults the CPU twin's is reported.
+Of what was looked at is kept 1 if there is a -inf, 2 or 3 if a value is large.
 """
 
 import torch
@@ -23,6 +24,7 @@ TRANSITION = tl.constexpr(2)
 START = tl.constexpr(3)
 END = tl.constexpr(4)
 INFEASIBLE = tl.constexpr(5)
+LARGE = 6
 
 # Values that one program looks at, about.
 STRETCH = 1 << 15
@@ -54,7 +56,7 @@ def find_fault(
     stretches = max(1, -(-T // span))
     # first what rows share; then for each row its emissions, its edges, and itself
     found = fault.new_empty((1 + B * (2 * stretches + 1), 5))
-    # which stretches hold a -inf, and last, whether what rows share does
+    # what stretches hold, and last, what rows share
     low = fault.new_empty(B * stretches + 1, dtype=torch.int32)
     launch(
         _values_kernel,
@@ -104,6 +106,8 @@ def find_fault(
     )
     first = found[:, 0].ne(0).int().argmax(0, keepdim=True)
     fault.copy_(found.index_select(0, first)[0])
+    large = (fault[0] == 0) & (low > 1).any()
+    fault[0] += LARGE * large
 
 
 @triton.jit(do_not_specialize=["T", "span", "stretches"])
@@ -173,8 +177,7 @@ def _shared_values(
     # the start of a state comes before its end
     b_place = tl.where(b_end < float("inf"), NOWHERE, 2 * o.to(tl.int64) + 1)
     b_place = tl.where(b_start < float("inf"), b_place, 2 * o.to(tl.int64))
-    b_low = (b_start == float("-inf")) | (b_end == float("-inf"))
-    has_low = tl.max(b_low.to(tl.int32), 0)
+    has_low = tl.max(tl.maximum(_kind(b_start), _kind(b_end)), 0)
     wrong = tl.min(b_place, 0)
     at_end = wrong % 2 == 1
     state = wrong // 2
@@ -197,6 +200,13 @@ def _shared_values(
 
 
 @triton.jit
+def _kind(b_x):
+    """1 for -inf, 2 for a large number, else 0."""
+    b_large = (b_x * b_x == float("inf")) & (tl.abs(b_x) < float("inf"))
+    return tl.where(b_large, 2, (b_x == float("-inf")).to(tl.int32))
+
+
+@triton.jit
 def _write(into, wrong, code, row, step, i, j):
     """Write a fault, or that there is none where ``wrong`` is NOWHERE."""
     some = wrong < NOWHERE
@@ -211,7 +221,7 @@ def _write(into, wrong, code, row, step, i, j):
 def _first_emission(
     emissions, steps, first, last, S, BLOCK: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Return the first place ``n S + j`` of a NaN or +inf, and whether a -inf is."""
+    """Return the first place ``n S + j`` of a NaN or +inf, and the kind of values."""
     j = tl.arange(0, BLOCK)
     b_wrong = tl.full([BLOCK], NOWHERE, tl.int64)
     b_low = tl.zeros([BLOCK], tl.int32)
@@ -225,7 +235,7 @@ def _first_emission(
         b_place = n[:, None].to(tl.int64) * S + j[None, :]
         b_place = tl.where(b_x < float("inf"), NOWHERE, b_place)
         b_wrong = tl.minimum(b_wrong, tl.min(b_place, 0))
-        b_low = b_low | tl.max((b_x == float("-inf")).to(tl.int32), 0)
+        b_low = b_low | tl.max(_kind(b_x), 0)
     return tl.min(b_wrong, 0), tl.max(b_low, 0)
 
 
@@ -241,7 +251,7 @@ def _first_edge(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Return the first place ``(n S + i) S + j`` of a NaN or +inf, and of -inf if."""
+    """Return the first place ``(n S + i) S + j`` of a NaN or +inf, and the kind."""
     wrong = tl.full([], NOWHERE, tl.int64)
     has_low = tl.full([], 0, tl.int32)
     for n in range(first, last):
@@ -255,7 +265,7 @@ def _first_edge(
 
 @triton.jit
 def _first_cell(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Return the first place ``i S + j`` of a NaN or +inf, and whether a -inf is."""
+    """Return the first place ``i S + j`` of a NaN or +inf, and the kind of values."""
     j = tl.arange(0, BLOCK)
     b_wrong = tl.full([BLOCK], NOWHERE, tl.int64)
     b_low = tl.zeros([BLOCK], tl.int32)
@@ -266,7 +276,7 @@ def _first_cell(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
         b_place = i[:, None].to(tl.int64) * S + j[None, :]
         b_place = tl.where(b_x < float("inf"), NOWHERE, b_place)
         b_wrong = tl.minimum(b_wrong, tl.min(b_place, 0))
-        b_low = b_low | tl.max((b_x == float("-inf")).to(tl.int32), 0)
+        b_low = b_low | tl.max(_kind(b_x), 0)
     return tl.min(b_wrong, 0), tl.max(b_low, 0)
 
 
