@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.solvers.solution import Callback, Record, Solution
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.solvers.solution import Callback, Record, Solution, State
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,15 @@ def limits(
 class Course:
     """What happened so far."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, problem: Any) -> None:
+        self.limits, self.problem = limits, problem
         self.passes = 0
         self.history: list[Record] = []
         self.over = self.interrupted = False
         self.status = ""
         self._before, self._start = 0.0, time.perf_counter()
-        self._certified = False
+        # whether the last certificate is that of the weights as they are
+        self.certified = False
         self._bar: Any = None
 
     @property
@@ -73,7 +75,7 @@ class Course:
 
     def moves(self) -> None:
         """The weights are about to change: no certificate holds."""
-        self._certified = False
+        self.certified = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -113,14 +115,26 @@ class Course:
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
-    def certify(self, calls: int, primal: float, dual: float, gap: float) -> None:
-        """Record a certificate, tell the callback, and decide whether to go on."""
-        record = Record(self.passes, calls, self.seconds, primal, dual, gap)
+    def certify(
+        self,
+        calls: int,
+        certificate: tuple[float, float, float],
+        state: Callable[[], State],
+    ) -> None:
+        """Record primal, dual and gap, tell the callback, decide whether to go on.
+
+        ``state`` is what the callback may ask for.
+        """
+        require_finite(self.problem, *certificate)
+        record = Record(self.passes, calls, self.seconds, *certificate)
         self.history.append(record)
-        self._certified = True
+        self.certified = True
         if self.interrupted:
             return
-        wanted = self.limits.callback is not None and self.limits.callback(record)
+        wanted = False
+        if self.limits.callback is not None:
+            with record.with_state(state):
+                wanted = self.limits.callback(record)
         self._decide(record)
         if wanted and not self.over:
             self.over = True
@@ -144,7 +158,7 @@ class Course:
         """The outcome."""
         nan = math.nan
         last = Record(self.passes, calls, self.seconds, nan, nan, nan)
-        if self._certified:
+        if self.certified:
             last = self.history[-1]
         return Solution(
             w=w,
@@ -160,11 +174,9 @@ class Course:
             state=state,
         )
 
-    def state(
-        self, settings: str, without_last: bool = False
-    ) -> dict[str, NDArray[Any]]:
+    def state(self, settings: str, without_last: bool = False) -> State:
         """All that changes, as arrays; perhaps as before the last certificate."""
-        again = int(without_last and self._certified)
+        again = int(without_last and self.certified)
         rows = [
             (r.passes, r.oracle_calls, r.seconds, r.primal, r.dual, r.gap)
             for r in self.history[: len(self.history) - again]
@@ -174,19 +186,50 @@ class Course:
             "passes": np.array(self.passes - again),
             "seconds": np.array(self.seconds),
             "settings": np.array(settings),
+            **mark_of(self.problem),
         }
 
-    def load(self, state: dict[str, NDArray[Any]], settings: str) -> None:
+    def load(self, state: State, settings: str) -> None:
         """Go on from a saved state, of the same settings."""
         found = str(state.get("settings", "no state of this solver"))
         if found != settings:
             raise ValueError(
                 f"resume: expected a state of {settings}, got one of {found}"
             )
+        require_same("resume", self.problem, state)
         self.history = [
             Record(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
             for row in state["history"]
         ]
         self.passes = int(state["passes"])
         self._before = float(state["seconds"])
-        self._certified = bool(self.history) and self.passes == self.history[-1].passes
+        self.certified = bool(self.history) and self.passes == self.history[-1].passes
+
+
+def mark_of(problem: Any) -> State:
+    """What a state says of the examples it belongs to, where they can be looked at."""
+    if not isinstance(problem, ChainProblem):
+        return {}
+    return {"examples": np.array(problem.checksum)}
+
+
+def require_same(name: str, problem: Any, state: State) -> None:
+    """Refuse a state of other examples; those of before there were marks have none."""
+    mark = mark_of(problem).get("examples")
+    if mark is not None and "examples" in state and state["examples"] != mark:
+        raise ValueError(
+            f"{name}: expected a state of the same features, labels and costs. Was it"
+            " another problem?"
+        )
+
+
+def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None:
+    """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
+    if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
+        return
+    name = problem.called if isinstance(problem, ChainProblem) else "psi"
+    raise ValueError(
+        f"{name}: expected features for which objective and gap fit float64, got"
+        f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
+        " take shorter steps"
+    )

@@ -21,6 +21,7 @@ from smoothsp.linear.engines.callback_steps import (
     lowest,
     save_slots,
 )
+from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import STEPS, Plan, box
 from smoothsp.linear.problems import CallbackProblem, Corner
 
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 class CallbackEngine:
     """A dual point of a problem with an oracle in Python, and steps from there."""
 
-    certifies_quickly = False
+    compiled = False
 
     def __init__(self, problem: CallbackProblem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
@@ -101,17 +102,17 @@ class CallbackEngine:
             gap = self._towards(i, own.corner).num
             least = plan.overall / n * self._known_gap()
             hit = gap > 0 and gap >= max(plan.local * self.estimates[i], least)
-        if not hit:
-            corner = self.problem.worst(i, self.w_now)
-            gap = self._towards(i, corner).num
-            self.calls += 1
-            self.estimates[i] = max(gap, 0.0)
-            keeps = plan.cached or plan.weighed
-            own = self._put(i, corner) if keeps else Slot(corner)
-        assert own is not None
-        self.hits += hit
-        self.steps += 1
-        self._go(i, own)
+        corner = None if hit else self.problem.worst(i, self.w_now)
+        with uninterrupted():
+            if corner is not None:
+                self.calls += 1
+                self.estimates[i] = max(self._towards(i, corner).num, 0.0)
+                keeps = plan.cached or plan.weighed
+                own = self._put(i, corner) if keeps else Slot(corner)
+            assert own is not None
+            self.hits += hit
+            self.steps += 1
+            self._go(i, own)
 
     def _known_gap(self) -> float:
         if math.isinf(self.last_gap):

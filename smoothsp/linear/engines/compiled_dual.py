@@ -11,6 +11,7 @@ from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import memory
 from smoothsp.linear.arrays import zeros
+from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import Plan, box
 from smoothsp.linear.engines.stored_outputs import StoredLabels
 from smoothsp.linear.engines.word_products import word_products
@@ -29,7 +30,7 @@ class ChainEngine:
         What is solved, and how.
     """
 
-    certifies_quickly = True
+    compiled = True
 
     def __init__(self, problem: ChainProblem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
@@ -202,10 +203,11 @@ class ChainEngine:
     def rebuild(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        p.v[:] = 0
-        kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
-        if p.boxed:
-            np.clip(p.v, p.low, p.high, out=p.w)
+        with uninterrupted():
+            p.v[:] = 0
+            kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
+            if p.boxed:
+                np.clip(p.v, p.low, p.high, out=p.w)
 
     # another lambda
 

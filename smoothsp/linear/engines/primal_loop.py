@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.budget import Course, Limits
 from smoothsp.linear.engines.which_objective import AnySurface
-from smoothsp.linear.solvers.solution import Solution
+from smoothsp.linear.solvers.solution import Solution, weights_of
 
 State = dict[str, NDArray[Any]]
 
@@ -45,11 +45,11 @@ def run(
     limits: Limits,
     every: int,
     settings: str,
-    start: Solution | None,
+    start: Solution | NDArray[np.float64] | None,
     resume: State | None,
 ) -> Solution:
     """Passes until the budget is used up or the gap, where there is one, is small."""
-    course = Course(limits)
+    course = Course(limits, surface.problem)
     looked = 0
     if resume is not None:
         if start is not None:
@@ -58,7 +58,7 @@ def run(
         stepper.load(resume)
         looked = int(resume["looked"])
     elif start is not None:
-        stepper.begin(surface.fits(start.w))
+        stepper.begin(surface.fits(weights_of(start)))
 
     def state() -> State:
         course.passes = stepper.passes
@@ -67,15 +67,16 @@ def run(
 
     def certify() -> None:
         nonlocal looked
+        found = surface.certificate(stepper.weights())
         looked += surface.n
-        calls = stepper.calls + looked
-        course.certify(calls, *surface.certificate(stepper.weights()))
+        course.certify(stepper.calls + looked, found, lambda: saved or state())
         course.show()
 
     saved: State = {}
     with course.running():
         while not course.over:
             if not course.spent():
+                course.moves()
                 stepper.advance()
                 course.passes = stepper.passes
                 course.show()
@@ -85,7 +86,8 @@ def run(
                 saved = state()
             if due or course.spent():
                 certify()
-    if course.interrupted:
+    if course.interrupted and not course.certified:
+        course.passes = stepper.passes
         saved = state()
         certify()
     weights = surface.plain(stepper.weights())

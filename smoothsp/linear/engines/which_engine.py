@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear.engines.budget import require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.settings import Plan
@@ -19,8 +20,9 @@ class Engine(Protocol):
     """A dual point, its weights, and steps from there."""
 
     n: int
+    problem: Any
     measured: int
-    certifies_quickly: bool
+    compiled: bool
     hinges: Floats
 
     @property
@@ -82,6 +84,7 @@ def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None
             "start: expected a Solution of a solver with dual variables, got "
             f"{type(start).__name__}"
         )
+    require_same("start", engine.problem, start.state)
     engine.take_duals(start.state)
     rho = lam / float(start.state["lam"])
     if rho < 1 and keep == "primal":

@@ -1,6 +1,8 @@
 """Sentences, sparse features of their words and a label each, as a linear problem."""
 
+import zlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,8 @@ class ChainProblem:
     """
 
     transitions = True
+    # what messages call the features
+    called = "features"
 
     def __init__(
         self,
@@ -176,6 +180,18 @@ class ChainProblem:
     def __len__(self) -> int:
         """How many sentences."""
         return len(self.offsets) - 1
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these sentences from others."""
+        arrays = (
+            self.indptr, self.indices, self.values, self.offsets, self.labels,
+            self.cost, self.cost_scale, np.array([self.boundaries, self.num_features]),
+        )  # fmt: skip
+        total = 0
+        for array in arrays:
+            total = zlib.crc32(np.ascontiguousarray(array).data, total)
+        return total
 
     @property
     def num_weights(self) -> int:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,
@@ -155,18 +156,19 @@ class BCFW:
         start
             A solution of the same problem, at any lambda, to start from.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit as if it had
-            not stopped.
+            The ``state`` of a solution of this solver, or that of a record in the
+            callback: goes on bit for bit as if it had not stopped. (After Ctrl-C within
+            an oracle in Python the pass under way is not done over.)
 
         Returns
         -------
         Solution
             With the certificate at its weights. Ctrl-C does not raise: it gives what is
-            reached.
+            reached, and for chains its certificate; a second one, meanwhile, raises.
         """
         engine = engine_for(problem, self.plan)
         stream = np.random.Generator(np.random.PCG64(self.seed))
-        course = Course(self._limits)
+        course = Course(self._limits, problem)
         fresh = 0
         if resume is not None:
             if start is not None:
@@ -178,13 +180,18 @@ class BCFW:
         elif start is not None:
             start_engine(engine, start, self.plan.lam, self.warm_start)
         saved: State = {}
+
+        def state() -> State:
+            return saved or self._state(engine, course, stream, fresh)
+
         with course.running():
             while not course.over:
                 if not course.spent():
                     course.moves()
-                    one_pass(engine, stream, self.sampling, self._enough)
-                    course.passes += 1
-                    fresh += 1
+                    with uninterrupted(engine.compiled):
+                        one_pass(engine, stream, self.sampling, self._enough)
+                        course.passes += 1
+                        fresh += 1
                 hope = float(engine.estimates.sum())
                 course.show(hope)
                 due = fresh >= self.refresh_every or hope <= self._enough
@@ -193,16 +200,17 @@ class BCFW:
                 if not due:
                     # one certificate more than a run that goes on would take
                     saved = self._state(engine, course, stream, fresh)
-                fresh = 0
                 if engine.measured % _REBUILD == _REBUILD - 1:
                     engine.rebuild()
-                course.certify(engine.oracle_calls, *engine.measure())
-        if course.interrupted:
+                found = engine.measure()
+                fresh = 0
+                course.certify(engine.oracle_calls, found, state)
+        if course.interrupted and not course.certified:
             saved = self._state(engine, course, stream, fresh)
-            if engine.certifies_quickly:
-                course.certify(engine.oracle_calls, *engine.measure())
-        state = saved or self._state(engine, course, stream, fresh)
-        return course.solution(engine.w, engine.oracle_calls, state)
+            if engine.compiled:
+                found = engine.measure()
+                course.certify(engine.oracle_calls, found, state)
+        return course.solution(engine.w, engine.oracle_calls, state())
 
     def _state(
         self, engine: Engine, course: Course, stream: np.random.Generator, fresh: int

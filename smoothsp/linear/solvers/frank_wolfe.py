@@ -123,10 +123,21 @@ class BatchFrankWolfe:
             corners = _callback_corners(as_callbacks(problem))
         lower, upper = engines_settings.box(self._bounds, problem.num_weights)
         v, ell, lam, n = np.zeros(problem.num_weights), 0.0, self.lam, len(problem)
-        course, settings = Course(self._limits), f"batch Frank-Wolfe lam={self.lam!r}"
+        course = Course(self._limits, problem)
+        settings = f"batch Frank-Wolfe lam={self.lam!r}"
         if resume is not None:
             course.load(resume, settings)
             v, ell = resume["v"].copy(), float(resume["total_ell"])
+
+        def state() -> dict[str, NDArray[Any]]:
+            return {
+                # a resumed run begins with the certificate at these weights
+                **course.state(settings, without_last=True),
+                "v": v.copy(),
+                "total_ell": np.array(ell),
+                "lam": np.array(lam),
+            }
+
         with course.running():
             while not course.over:
                 w = np.clip(v, lower, upper)
@@ -135,7 +146,8 @@ class BatchFrankWolfe:
                 norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
                 gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
                 dual = ell - lam * (cross - norm / 2)
-                course.certify(course.passes * n, lam / 2 * norm + hinge, dual, gap)
+                found = lam / 2 * norm + hinge, dual, gap
+                course.certify(course.passes * n, found, state)
                 course.show(gap)
                 if not course.over:
                     course.moves()
@@ -143,11 +155,4 @@ class BatchFrankWolfe:
                     den = lam * float(np.dot(step, step))
                     gamma = min(max(gap / den, 0.0), 1.0) if den > 0 else 0.0
                     v, ell = v + gamma * step, ell + gamma * (loss - ell)
-        state = {
-            # a resumed run begins with the certificate at these weights
-            **course.state(settings, without_last=True),
-            "v": v,
-            "total_ell": np.array(ell),
-            "lam": np.array(lam),
-        }
-        return course.solution(np.clip(v, lower, upper), course.passes * n, state)
+        return course.solution(np.clip(v, lower, upper), course.passes * n, state())

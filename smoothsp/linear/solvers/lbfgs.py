@@ -12,9 +12,10 @@ from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, advance
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.solution import Callback, Solution
+from smoothsp.linear.solvers.solution import Callback, Solution, weights_of
 
 State = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
 
 
 class LBFGS:
@@ -82,7 +83,7 @@ class LBFGS:
     def solve(
         self,
         problem: LinearProblem,
-        start: Solution | None = None,
+        start: Solution | NDArray[np.float64] | None = None,
         resume: State | None = None,
     ) -> Solution:
         """Minimise until the gap is small enough, or the budget is used up.
@@ -92,7 +93,7 @@ class LBFGS:
         problem
             What to solve; a :class:`CallbackProblem` with ``"hinge-l2"``.
         start
-            A solution to start from.
+            A solution, or weights, to start from.
         resume
             The ``state`` of a solution of this solver: goes on bit for bit.
 
@@ -103,19 +104,19 @@ class LBFGS:
             gives what is reached.
         """
         surface = surface_for(problem, self.loss, self.lam)
-        course = Course(self._limits)
-        run = _Run(surface, course, self.memory)
+        course = Course(self._limits, problem)
         settings = f"LBFGS lam={self.lam!r} loss={self.loss} memory={self.memory}"
+        run = _Run(surface, course, self.memory, settings)
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
             course.load(resume, settings)
             run.load(resume)
         elif start is not None:
-            run.begin(surface.fits(start.w)[run.used])
+            run.begin(surface.fits(weights_of(start))[run.used])
         with course.running():
             run.follow()
-        return run.solution(settings)
+        return run.solution()
 
 
 class _Done(Exception):
@@ -125,8 +126,11 @@ class _Done(Exception):
 class _Run:
     """Objective and gradient on the weights that matter, and the iterates."""
 
-    def __init__(self, surface: AnySurface, course: Course, memory: int) -> None:
+    def __init__(
+        self, surface: AnySurface, course: Course, memory: int, settings: str
+    ) -> None:
         self.surface, self.course, self.memory = surface, course, memory
+        self.settings = settings
         self.used = surface.used()
         self.flat, self.G = surface.room(), surface.room()
         self.begin(self.flat[self.used])
@@ -161,16 +165,17 @@ class _Run:
             self._certify(self.closest or self.at)
 
     def _keep(self, reached: Reached) -> None:
-        self.at = reached
         # the certificate that follows included
-        self.known = (self.course.passes, len(self.course.history) + 1)
+        known = (self.course.passes, len(self.course.history) + 1)
+        self.at, self.known = reached, known
         self._certify(reached)
 
     def _certify(self, reached: Reached) -> None:
         course, lam = self.course, self.surface.lam
         gap = float(np.dot(reached.slope, reached.slope)) / (2 * lam)
         value = reached.value
-        course.certify(course.passes * self.surface.n, value, value - gap, gap)
+        found = value, value - gap, gap
+        course.certify(course.passes * self.surface.n, found, self._copied)
         course.show(gap)
 
     def evaluate(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -190,24 +195,32 @@ class _Run:
             raise _Done
         return value, slope
 
-    def solution(self, settings: str) -> Solution:
+    def solution(self) -> Solution:
         """The last iterate."""
         course, surface = self.course, self.surface
         # no gradient comes after this
         self.G = np.zeros(0)
-        state = {**course.state(settings), **self._state()}
-        # what a line search that did not end has looked at is forgotten
-        state["passes"] = np.array(self.known[0])
-        state["history"] = state["history"][: self.known[1]]
+        state = self._state(list(self.at.steps), list(self.at.turns))
         calls = course.passes * surface.n
         self.flat[self.used] = (self.closest or self.at).x
         return course.solution(surface.plain(self.flat), calls, state)
 
-    def _state(self) -> State:
-        """The arrays, and nothing of the pairs left here."""
-        steps, turns = list(self.at.steps), list(self.at.turns)
+    def _copied(self) -> State:
+        at = self.at
+        state = self._state(list(at.steps), list(at.turns))
+        self.at = at
+        return {**state, "x": at.x.copy(), "slope": at.slope.copy()}
+
+    def _state(self, steps: list[Floats], turns: list[Floats]) -> State:
+        """All that changes; nothing of the pairs is left here nor in the lists."""
         self.at = at = self.at._replace(steps=(), turns=())
+        passes, certificates = self.known
+        known = self.course.state(self.settings)
         return {
+            **known,
+            # what a line search that did not end has looked at is forgotten
+            "passes": np.array(passes),
+            "history": known["history"][:certificates],
             "x": at.x,
             "value": np.array(at.value),
             "slope": at.slope,

@@ -126,10 +126,12 @@ class SGD:
     def solve(
         self,
         problem: LinearProblem,
-        start: Solution | None = None,
+        start: Solution | NDArray[np.float64] | None = None,
         resume: State | None = None,
     ) -> Solution:
         """Train until the budget is used up; arguments as those of ``BCFW.solve``.
+
+        ``start`` may be weights, too.
 
         Raises
         ------

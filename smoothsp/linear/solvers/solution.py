@@ -1,15 +1,47 @@
 """What a solver returns, and what it says on the way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+State = dict[str, NDArray[Any]]
+
+
+class Resumable:
+    """What a callback is called with: it has the state of the solver meanwhile."""
+
+    @property
+    def state(self) -> State:
+        """Arrays by name, copies, from which ``solve(problem, resume=state)`` goes on.
+
+        Bit for bit as if it had never stopped. Only while the callback runs.
+        """
+        take = self.__dict__.get("_take")
+        if take is None:
+            raise ValueError(
+                "state: expected to be asked for while the callback of a solver that"
+                " can resume runs"
+            )
+        found: State = take()
+        return found
+
+    @contextmanager
+    def with_state(self, take: Callable[[], State]) -> Iterator[None]:
+        """Around the call of the callback."""
+        # not a field: what is kept and compared are the numbers
+        object.__setattr__(self, "_take", take)
+        try:
+            yield
+        finally:
+            object.__delattr__(self, "_take")
+
 
 @dataclass(frozen=True)
-class Record:
+class Record(Resumable):
     """How far a solver was at one moment.
 
     Parameters
@@ -24,6 +56,13 @@ class Record:
     primal, dual, gap
         The objective, a bound below its minimum, and their difference; NaN where the
         solver knows none.
+
+    Examples
+    --------
+    A checkpoint at each certificate:
+
+    >>> def save(record):
+    ...     np.savez("run.npz", **record.state)
     """
 
     passes: int
@@ -72,4 +111,9 @@ class Solution:
     status: str
     converged: bool
     history: list[Record] = field(repr=False)
-    state: dict[str, NDArray[Any]] = field(repr=False)
+    state: State = field(repr=False)
+
+
+def weights_of(start: Solution | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights to start from."""
+    return start.w if isinstance(start, Solution) else start

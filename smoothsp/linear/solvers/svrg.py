@@ -87,10 +87,12 @@ class SVRG:
     def solve(
         self,
         problem: LinearProblem,
-        start: Solution | None = None,
+        start: Solution | NDArray[np.float64] | None = None,
         resume: State | None = None,
     ) -> Solution:
         """Train until the budget is used up; arguments as those of ``BCFW.solve``.
+
+        ``start`` may be weights, too.
 
         Raises
         ------

@@ -147,7 +147,7 @@ def test_wrong_oracles():
     with pytest.raises(TypeError, match="but this CallbackProblem was made without"):
         behind_oracles(CHAIN, topk=False).worst_few(0, START.w, 2)
     with pytest.raises(ValueError, match=r"start: expected \(30,\) weights"):
-        SGD(lam=1.0).solve(CALLBACKS, start=SimpleNamespace(w=np.zeros(3)))
+        SGD(lam=1.0).solve(CALLBACKS, start=np.zeros(3))
     state = SGD(lam=1.0, max_passes=1).solve(CALLBACKS).state
     with pytest.raises(ValueError, match="another problem"):
         SGD(lam=1.0).solve(behind_oracles(random_chain(0, S=2)), resume=state)

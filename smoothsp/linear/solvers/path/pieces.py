@@ -12,6 +12,8 @@ from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
+from smoothsp.linear.engines.budget import require_finite
+from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
 from smoothsp.linear.problems import ChainProblem, LinearProblem
 
@@ -88,7 +90,9 @@ class Walk:
         engine = self.engine
         if engine.measured % _REBUILD == _REBUILD - 1:
             engine.rebuild()
-        self.primal, _, self.gap = engine.measure()
+        found = engine.measure()
+        require_finite(self.problem, *found)
+        self.primal, _, self.gap = found
         self.fresh, self.exact = 0, True
         return self.gap
 
@@ -123,9 +127,10 @@ class Walk:
             elif spent():
                 return None
             else:
-                one_pass(self.engine, self.stream, self.manner.sampling, floor)
                 self.exact = False
-                self.fresh += 1
+                with uninterrupted(self.engine.compiled):
+                    one_pass(self.engine, self.stream, self.manner.sampling, floor)
+                    self.fresh += 1
 
     # another lambda
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
+from smoothsp.linear.engines.budget import mark_of, require_same
+from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.solvers.path.between_points import hinge_of, meeting
 from smoothsp.linear.solvers.path.first_point import begin
 from smoothsp.linear.solvers.path.pieces import Manner, State, Walk
@@ -130,6 +132,16 @@ class PathRun:
 
     def _reach(self) -> None:
         """The gap is small enough here: a breakpoint, if all above it is certain."""
+        with uninterrupted():
+            point = self._add()
+        callback = self.rules.callback
+        if point is None or callback is None:
+            return
+        with point.with_state(self._state):
+            if callback(point):
+                self.status = self.status or "stopped by the callback"
+
+    def _add(self) -> PathPoint | None:
         walk = self.walk
         lam, w = walk.lam, walk.engine.w
         known = walk.primal, walk.gap, walk.oracle_calls, self.seconds
@@ -141,12 +153,11 @@ class PathRun:
             self._learn(point, bound)
             if bound > self.rules.eps:
                 walk.scale_weights(self.points[-1].lam * math.exp(-self.stride) / lam)
-                return
+                return None
             point = dataclasses.replace(point, begins=begins)
         self._go_down()
         self.points.append(point)
-        if self.rules.callback is not None and self.rules.callback(point):
-            self.status = self.status or "stopped by the callback"
+        return point
 
     def _learn(self, point: PathPoint, bound: float) -> None:
         """How far the next breakpoint may be.
@@ -219,6 +230,7 @@ class PathRun:
             "stride": np.array(self.stride),
             "path_seconds": np.array(self.seconds),
             "path_rules": np.array(str(self.rules)),
+            **mark_of(self.problem),
         }
 
     def _load(self, state: State) -> None:
@@ -227,6 +239,7 @@ class PathRun:
             raise ValueError(
                 f"resume: expected a state of {self.rules}, got one of {found}"
             )
+        require_same("resume", self.problem, state)
         self.walk.load(state)
         self.points = [
             PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)

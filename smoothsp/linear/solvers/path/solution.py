@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear import checks
+from smoothsp.linear.solvers.solution import Resumable
 
 
 @dataclass(frozen=True)
-class PathPoint:
+class PathPoint(Resumable):
     """Weights at one lambda, and what it took to get there.
 
     Parameters
