@@ -172,6 +172,7 @@ class Course:
             converged=not self.interrupted and last.gap <= self.limits.tol,
             history=self.history,
             state=state,
+            interrupted=self.interrupted,
         )
 
     def state(self, settings: str, without_last: bool = False) -> State:

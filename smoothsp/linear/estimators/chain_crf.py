@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.compiled_objective import Loss, Surface
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import Tagger, solver_of
-from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import LBFGS, SGD, SVRG, Solution
+from smoothsp.linear.solvers import LBFGS, SGD, SVRG
 from smoothsp.linear.solvers.solution import Callback
 
 
@@ -32,15 +31,15 @@ class ChainCRF(Tagger):
     tol
         The gap at which to stop: ``|gradient|^2 / (2 lambda)``, which is above what is
         left to gain.
-    max_passes, solver_options, random_state, callback, verbose
+    max_passes, solver_options, warm_start, random_state, callback, verbose
         As in :class:`ChainSVM`.
 
     Attributes
     ----------
     classes_, coef_, transitions_, start_, end_
         As in :class:`ChainSVM`.
-    primal_, dual_, gap_, n_passes_, status_, history_
-        How the fit ended and went.
+    primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
+        How the fit ended and went; ``n_iter_`` are the passes.
 
     Notes
     -----
@@ -65,6 +64,7 @@ class ChainCRF(Tagger):
         tol: float = 1e-3,
         max_passes: int = 500,
         solver_options: dict[str, Any] | None = None,
+        warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
         verbose: bool = False,
@@ -75,14 +75,13 @@ class ChainCRF(Tagger):
         self.tol = tol
         self.max_passes = max_passes
         self.solver_options = solver_options
+        self.warm_start = warm_start
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
 
-    def _solve(self, problem: ChainProblem) -> Solution:
-        solver = solver_of(self, len(problem), loss="likelihood")
-        found: Solution = solver.solve(problem)
-        return found
+    def _solver(self, n: int) -> Any:
+        return solver_of(self, n, loss="likelihood")
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""

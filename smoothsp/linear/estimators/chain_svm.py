@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from smoothsp.linear import checks
-from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, Tagger, solver_of
+from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, Tagger
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import Solution
 from smoothsp.linear.solvers.solution import Callback
 
 
@@ -39,10 +38,15 @@ class ChainSVM(Tagger):
         Budget, in passes over the sentences.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
+    warm_start
+        Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
+        variables, which are those of the same data (C may be another), with all other
+        solvers at its weights; those of features that have names are found by name.
     random_state
         Seed, generator or None.
     callback
-        Called with a record at each certificate; a true answer stops.
+        Called with a record at each certificate; a true answer stops. The ``state`` of
+        the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
     verbose
         Whether to show a bar with the gap.
 
@@ -52,8 +56,8 @@ class ChainSVM(Tagger):
         The tags, sorted.
     coef_, transitions_, start_, end_
         Weights ``(classes, features)``, ``(from, to)`` and of the first and last tag.
-    primal_, dual_, gap_, n_passes_, status_, history_
-        How the fit ended and went.
+    primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
+        How the fit ended and went; ``n_iter_`` are the passes.
 
     Notes
     -----
@@ -81,6 +85,7 @@ class ChainSVM(Tagger):
         normalise_cost: bool = False,
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
+        warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
         verbose: bool = False,
@@ -93,6 +98,7 @@ class ChainSVM(Tagger):
         self.normalise_cost = normalise_cost
         self.max_passes = max_passes
         self.solver_options = solver_options
+        self.warm_start = warm_start
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
@@ -109,7 +115,3 @@ class ChainSVM(Tagger):
             cost=checks.costs(self.cost, num_labels),
             cost_scale=1 / np.maximum(lengths, 1) if shared else None,
         )
-
-    def _solve(self, problem: ChainProblem) -> Solution:
-        found: Solution = solver_of(self, len(problem)).solve(problem)
-        return found

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,29 +63,48 @@ def solver_of(estimator: Any, n: int, **more: Any) -> Any:
 
 
 def keep_solution(estimator: Any, solution: Solution) -> None:
-    """Set what is known about a fit; warn if it fell short of its certificate."""
+    """Set what is known about a fit; warn if it fell short of what was asked for."""
     estimator.history_ = solution.history
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
-    estimator.gap_, estimator.n_passes_ = solution.gap, solution.passes
-    if solution.gap > estimator.tol:
-        warnings.warn(
-            f"{type(estimator).__name__}: {solution.status}; the gap is"
-            f" {solution.gap:.3g} of an objective of {solution.primal:.3g}. Raise"
-            " max_passes or tol, or scale the features.",
-            ConvergenceWarning,
-            stacklevel=3,
+    estimator.gap_ = solution.gap
+    estimator.n_passes_ = estimator.n_iter_ = solution.passes
+    short = solution.gap > estimator.tol
+    if not short and not solution.interrupted:
+        return
+    text = f"{type(estimator).__name__}: {solution.status}"
+    if short:
+        text += f"; the gap is {solution.gap:.3g} of an objective of"
+        text += f" {solution.primal:.3g}"
+    if not solution.interrupted:
+        text += ". Raise max_passes or tol, or scale the features."
+    warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+
+def _require_same_data(problem: ChainProblem, found: Solution) -> None:
+    if found.state["examples"] != problem.checksum:
+        raise ValueError(
+            "warm_start: expected the sentences, tags and costs of the fit before,"
+            " whose dual variables bcfw goes on from; set warm_start=False, or choose a"
+            " solver that goes on from weights, sgd say"
         )
 
 
 class Tagger(BaseEstimator):  # type: ignore[misc]
     """A linear chain over sequences."""
 
+    warm_start: bool
     SOLVERS: ClassVar[dict[str, Any]] = {}
     # of taggers from before names were escaped
     _escaped = False
 
-    def fit(self, X: Any, y: Any, lengths: Any = None) -> "Tagger":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        lengths: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
+    ) -> "Tagger":
         r"""Train.
 
         Parameters
@@ -101,12 +121,17 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             A list of sequences of tags, strings or integers.
         lengths
             Lengths of the sentences in a single matrix.
+        resume
+            The ``state`` of a record, as the callback of a fit of the same data and
+            parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
+            for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep it.
 
         Returns
         -------
         self
-            Ctrl-C does not raise: it leaves the weights reached. After an error the
-            estimator is what it was before.
+            Ctrl-C does not raise: it leaves the weights reached, with their
+            certificate, and a warning. After an error the estimator is what it was
+            before.
 
         Raises
         ------
@@ -118,14 +143,14 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         """
         before = dict(vars(self))
         try:
-            self._fit(X, y, lengths)
+            self._fit(X, y, lengths, resume)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
-    def _fit(self, X: Any, y: Any, lengths: Any) -> None:
+    def _fit(self, X: Any, y: Any, lengths: Any, resume: Any) -> None:
         names = None
         if lengths is None and sequences.is_named(X):
             names, rows = learn(X)
@@ -144,7 +169,12 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         checks.two_classes(classes)
         labels = sequences.numbers_of(flat, sizes, classes)
         problem = self._problem(matrix, labels, sizes, len(classes))
-        solution = self._solve(problem)
+        problem.called = "X"
+        start = self._start(problem, names, classes) if resume is None else None
+        solver = self._solver(len(problem))
+        with np.errstate(over="ignore", invalid="ignore"):
+            solution = solver.solve(problem, start=start, resume=resume)
+        self._solution = solution if self.warm_start else None
         self.classes_ = classes
         self.feature_names_, self._escaped = names, True
         self.n_features_in_ = problem.num_features
@@ -157,8 +187,46 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     ) -> ChainProblem:
         return ChainProblem(matrix, labels, lengths=lengths, num_labels=num_labels)
 
-    def _solve(self, problem: ChainProblem) -> Solution:
-        raise NotImplementedError
+    def _solver(self, n: int) -> Any:
+        return solver_of(self, n)
+
+    def _start(
+        self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
+    ) -> Solution | NDArray[np.float64] | None:
+        """What the fit before found, in the columns of this one."""
+        if not checks.flag("warm_start", self.warm_start) or not hasattr(
+            self, "weights_"
+        ):
+            return None
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                "warm_start: expected the tags of the fit before"
+                f" ({', '.join(map(str, self.classes_[:20]))}), got"
+                f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
+            )
+        if self.solver == "bcfw":
+            found: Solution | None = self.__dict__.get("_solution")
+            if found is None or "ell" not in found.state:
+                # no dual variables: the fit before had another solver
+                return None
+            _require_same_data(problem, found)
+            return found
+        old = self.weights_.reshape(-1, len(classes))
+        if names is None or self.feature_names_ is None:
+            if names is not self.feature_names_ or len(old) != problem.num_rows:
+                raise ValueError(
+                    "warm_start: expected the features of the fit before; set"
+                    " warm_start=False, or clone"
+                )
+            weights: NDArray[np.float64] = self.weights_
+            return weights
+        table = np.zeros((problem.num_rows, len(classes)))
+        table[problem.num_features :] = old[self.n_features_in_ :]
+        place = {name: row for row, name in enumerate(self.feature_names_)}
+        for row, name in enumerate(names):
+            if name in place:
+                table[row] = old[place[name]]
+        return table.ravel()
 
     def _split(self, problem: ChainProblem) -> None:
         W, A, start, end = problem.split(self.weights_)
@@ -257,7 +325,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             setattr(tagger, name, facts[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
         tagger._escaped = facts.get("escaped", False)
-        tagger.history_ = []
+        tagger.history_, tagger.n_iter_ = [], tagger.n_passes_
         try:
             tagger._restore()
         except (TypeError, ValueError, OverflowError) as error:

@@ -99,6 +99,8 @@ class Solution:
     state
         Arrays by name, from which ``solve(problem, resume=state)`` goes on as if it had
         never stopped. ``numpy.savez`` stores them without pickle.
+    interrupted
+        Whether Ctrl-C ended it.
     """
 
     w: NDArray[np.float64]
@@ -112,6 +114,7 @@ class Solution:
     converged: bool
     history: list[Record] = field(repr=False)
     state: State = field(repr=False)
+    interrupted: bool = False
 
 
 def weights_of(start: Solution | NDArray[np.float64]) -> NDArray[np.float64]:

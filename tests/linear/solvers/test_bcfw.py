@@ -300,7 +300,7 @@ def test_what_does_not_fit_the_problem_is_refused(problem):
     solution = solver.solve(problem)
     with pytest.raises(TypeError, match="start: expected a Solution"):
         solver.solve(problem, start=solution.w)
-    with pytest.raises(ValueError, match="marginals of"):
+    with pytest.raises(ValueError, match="same features, labels and costs"):
         solver.solve(other, start=solution)
     with pytest.raises(ValueError, match="start: expected None"):
         solver.solve(problem, start=solution, resume=solution.state)

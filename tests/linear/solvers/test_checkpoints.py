@@ -1,0 +1,187 @@
+"""Runs that are cut: by a callback that keeps the state, by Ctrl-C at any moment."""
+
+import io
+import signal
+
+import numpy as np
+import pytest
+
+from smoothsp.linear.engines.callback_dual import CallbackEngine
+from smoothsp.linear.engines.compiled_dual import ChainEngine
+from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.solvers import (
+    BCFW,
+    LBFGS,
+    SGD,
+    SVRG,
+    BatchFrankWolfe,
+    CasimirSVRG,
+    RegularisationPath,
+    grid_search,
+)
+from tests.truth.frank_wolfe import as_callbacks
+from tests.truth.linear_chain import random_chain
+
+CHAIN = random_chain(0)
+OTHER = random_chain(3)
+OFTEN = {"refresh_every": 2, "tol": 0.0}
+SOLVERS = {
+    "BCFW": lambda **o: BCFW(lam=0.1, **OFTEN, **o),
+    "BCFW, pairwise, cached, averaged": lambda **o: BCFW(
+        lam=0.1, steps="pairwise", cache=True, averaging=True, **OFTEN, **o
+    ),
+    "batch": lambda **o: BatchFrankWolfe(lam=0.1, tol=0.0, **o),
+    "SGD": lambda **o: SGD(lam=0.1, average_after=2, evaluate_every=2, **o),
+    "SVRG": lambda **o: SVRG(lam=0.1, evaluate_every=2, **o),
+    "Casimir": lambda **o: CasimirSVRG(lam=0.1, evaluate_every=2, **o),
+    "L-BFGS": lambda **o: LBFGS(lam=0.01, tol=0.0, memory=3, **o),
+}
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    np.savez(file, **state)
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
+
+
+def numbers(history):
+    return [(r.passes, r.oracle_calls, r.primal, r.dual, r.gap) for r in history]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_checkpoint_of_a_callback_leads_to_the_same_bits(name):
+    problem, make = CHAIN, SOLVERS[name]
+    states = []
+    whole = make(
+        max_passes=11, callback=lambda record: states.append(record.state)
+    ).solve(problem)
+    assert len(states) == len(whole.history) > 3
+    for state in states[:-1]:
+        again = make(max_passes=11).solve(problem, resume=through_a_file(state))
+        assert again.w.tobytes() == whole.w.tobytes()
+        np.testing.assert_equal(numbers(again.history), numbers(whole.history))
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_every_checkpoint_of_a_path_leads_to_the_same_path(certified):
+    states = []
+
+    def path(**options):
+        return RegularisationPath(eps=0.3, certified=certified, **options)
+
+    whole = path(callback=lambda point: states.append(point.state)).solve(CHAIN)
+    assert len(states) == len(whole.points) > 2
+    for state in states[:-1]:
+        again = path().solve(CHAIN, resume=through_a_file(state))
+        assert [p.lam for p in again.points] == [p.lam for p in whole.points]
+        for one, two in zip(again.points, whole.points, strict=True):
+            assert one.w.tobytes() == two.w.tobytes()
+
+
+def test_a_record_has_a_state_while_the_callback_runs():
+    seen = []
+    solution = SOLVERS["BCFW"](max_passes=4, callback=seen.append).solve(CHAIN)
+    assert seen == solution.history and seen[0] is solution.history[0]
+    with pytest.raises(ValueError, match="while the callback of a solver"):
+        seen[0].state  # noqa: B018
+    grid = []
+    grid_search(CHAIN, [1.0], callback=lambda p: grid.append(hasattr(p, "lam")))
+    assert grid == [True]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_state_of_other_examples_is_refused(name):
+    state = SOLVERS[name](max_passes=2).solve(CHAIN).state
+    with pytest.raises(ValueError, match="same features, labels and costs"):
+        SOLVERS[name](max_passes=4).solve(OTHER, resume=state)
+    # of before there were checksums
+    del state["examples"]
+    assert SOLVERS[name](max_passes=4).solve(CHAIN, resume=state).passes == 4
+
+
+def test_ctrl_c_waits_for_the_end_of_a_step():
+    done = []
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt), uninterrupted(False):
+        signal.raise_signal(signal.SIGINT)
+        done.append(2)
+    assert done == [1]
+
+
+@pytest.mark.parametrize("name", ["BCFW", "BCFW, pairwise, cached, averaged"])
+def test_ctrl_c_in_a_pass_is_one_after_it(name, monkeypatch):
+    make = SOLVERS[name]
+    whole = make(max_passes=9).solve(CHAIN)
+    steps, count = ChainEngine.in_order, [0]
+
+    def pressed(self, order):
+        steps(self, order)
+        count[0] += 1
+        if count[0] == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ChainEngine, "in_order", pressed)
+    part = make(max_passes=9).solve(CHAIN)
+    assert part.interrupted and part.passes == 1
+    assert "interrupted after 1 passes" in part.status
+    # certified where it stands
+    assert part.gap == pytest.approx(part.primal - part.dual)
+    assert part.primal == pytest.approx(CHAIN.primal(part.w, 0.1))
+    again = make(max_passes=9).solve(CHAIN, resume=part.state)
+    assert again.w.tobytes() == whole.w.tobytes()
+    np.testing.assert_equal(numbers(again.history), numbers(whole.history))
+
+
+class Pressed(np.ndarray):
+    """Ctrl-C is pressed as a row is about to be written."""
+
+    def __setitem__(self, key, value):
+        signal.raise_signal(signal.SIGINT)
+        super().__setitem__(key, value)
+
+
+@pytest.mark.parametrize("steps", ["fw", "pairwise"])
+def test_ctrl_c_never_parts_weights_from_dual_variables(steps, monkeypatch):
+    start = CallbackEngine.__init__
+
+    def begin(self, *arguments):
+        start(self, *arguments)
+        self.blocks = self.blocks.view(Pressed)
+
+    monkeypatch.setattr(CallbackEngine, "__init__", begin)
+    part = BCFW(lam=0.1, steps=steps).solve(as_callbacks(CHAIN))
+    assert part.interrupted and part.passes == 0
+    state = part.state
+    assert state["blocks"].any()
+    np.testing.assert_allclose(state["v"], np.asarray(state["blocks"]).sum(0))
+    assert (state["ell"] > 0).sum() == 1
+
+
+def test_ctrl_c_twice_raises(monkeypatch):
+    def pressed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChainEngine, "measure", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        SOLVERS["BCFW"](max_passes=3).solve(CHAIN)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_ctrl_c_in_a_callback_keeps_the_certificate(name):
+    def press(record):
+        if record.passes >= 4:
+            raise KeyboardInterrupt
+
+    part = SOLVERS[name](max_passes=20, callback=press).solve(CHAIN)
+    assert part.interrupted and not part.converged
+    assert part.primal == part.history[-1].primal
+    assert len({r.passes for r in part.history}) == len(part.history)
+    whole = SOLVERS[name](max_passes=11).solve(CHAIN)
+    again = SOLVERS[name](max_passes=11).solve(CHAIN, resume=part.state)
+    assert again.w.tobytes() == whole.w.tobytes()
+    np.testing.assert_equal(numbers(again.history), numbers(whole.history))
