@@ -1,12 +1,21 @@
 """What Lightning users need of ``smoothsp.optim``. Needs the extra ``lightning``."""
 
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from smoothsp.optim import SVRG
+from smoothsp.optim._batches import Size, num_examples, require_repeatable
 
 __all__ = ["Snapshots"]
 
@@ -18,16 +27,36 @@ class Snapshots(Callback):
     full gradient over the training data; after the last batch, before validation and
     checkpoints, its epoch ends. Other optimizers are left alone.
 
+    With automatic optimization, steps ask ``training_step`` at the iterate only, so
+    that what it logs and counts is that of the iterates; at the snapshot they ask
+    ``loss``, which logs nothing there.
+
     Parameters
     ----------
     loss
-        Name of the module's method that gives the mean loss of a batch, without logging
-        it, and for which ``training_step`` stands during the steps.
+        Name of the module's method that gives the mean loss of a batch: the one that
+        ``training_step`` returns.
+    size
+        Number of examples of a batch: its weight in the full gradient.
+
+    Raises
+    ------
+    TypeError
+        If the module has no such method, or the trainer several training loaders or an
+        iterator for one.
+    ValueError
+        If the trainer accumulates or clips gradients, or scales the loss: each of them
+        applies to one gradient where a step is a difference of two.
 
     Notes
     -----
     One more pass over the training data each epoch. With several processes the full
     gradients are averaged over them.
+
+    ``limit_train_batches``: of a loader with a fixed order, the full gradient is over
+    the same first batches as the steps; of one that shuffles, over all, as the steps
+    draw from all; of one without a length, over as many. ``fast_dev_run`` tries the
+    code on its few batches, full gradient included.
 
     Examples
     --------
@@ -35,29 +64,46 @@ class Snapshots(Callback):
     >>> trainer = Trainer(callbacks=[Snapshots()], logger=False)  # doctest: +SKIP
     """
 
-    def __init__(self, loss: str = "loss") -> None:
+    def __init__(self, loss: str = "loss", size: Size = num_examples) -> None:
         self.loss = loss
+        self.size = size
 
     def on_train_epoch_start(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> None:
         """Take the full gradients."""
-        loss = getattr(pl_module, self.loss, None)
-        if not callable(loss):
-            raise TypeError(
-                f"loss: expected the name of a method of {type(pl_module).__name__} "
-                f"that computes the mean loss of a batch, got {self.loss!r}"
-            )
+        optimizers = _optimizers(trainer)
+        if not optimizers:
+            return
+        _require_whole_gradients(trainer, pl_module)
+        closure, batches = self._closure(trainer, pl_module), _batches(trainer)
 
-        def closure(batch: Any) -> Tensor:
-            batch = trainer.strategy.batch_to_device(batch)
-            value: Tensor = loss(batch)
-            torch.autograd.backward(value)
-            return value
+        def on_device(batch: Any) -> Tensor:
+            return closure(_moved(trainer, pl_module, batch))
 
-        for optimizer in trainer.optimizers:
-            if isinstance(optimizer, SVRG):
-                optimizer.snapshot(closure, trainer.train_dataloader)
+        for optimizer in optimizers:
+            if trainer.fast_dev_run:  # type: ignore[attr-defined]
+                _try_out(optimizer, on_device, batches)
+            else:
+                optimizer.snapshot(on_device, batches, size=self.size)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Tell the optimizer of what its next step is, as the trainer does not."""
+        for optimizer in _optimizers(trainer):
+            # may have changed since the epoch started
+            _require_whole_gradients(trainer, pl_module)
+            if pl_module.automatic_optimization and batch is not None:
+                closure = partial(self._closure(trainer, pl_module), batch)
+                optimizer._of_batch.update(
+                    at_snapshot=closure, num_examples=self.size(batch)
+                )
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Forget it."""
+        for optimizer in _optimizers(trainer):
+            optimizer._of_batch.clear()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Validate what the epoch ends with."""
@@ -66,6 +112,138 @@ class Snapshots(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End the epochs."""
-        for optimizer in trainer.optimizers:
-            if isinstance(optimizer, SVRG):
-                optimizer.end_epoch()
+        for optimizer in _optimizers(trainer):
+            optimizer.end_epoch()
+
+    def _closure(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> Callable[[Any], Tensor]:
+        """Loss and gradients of a batch that is on its device; logs nothing."""
+        loss = getattr(pl_module, self.loss, None)
+        if not callable(loss):
+            raise TypeError(
+                f"loss: expected the name of a method of {type(pl_module).__name__} "
+                f"that computes the mean loss of a batch, got {self.loss!r}"
+            )
+
+        def closure(batch: Any) -> Tensor:
+            with _quiet(pl_module), trainer.precision_plugin.train_step_context():
+                value: Tensor = loss(batch)
+            torch.autograd.backward(value)
+            return value.detach()
+
+        return closure
+
+
+def _optimizers(trainer: Trainer) -> list[SVRG]:
+    return [one for one in trainer.optimizers if isinstance(one, SVRG)]
+
+
+@contextmanager
+def _quiet(pl_module: LightningModule) -> Iterator[None]:
+    """Let the module log nothing."""
+    pl_module.log = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del pl_module.log
+
+
+def _moved(trainer: Trainer, pl_module: LightningModule, batch: Any) -> Any:
+    """What the trainer makes of a batch before it trains on it."""
+    batch = trainer.precision_plugin.convert_input(batch)
+    batch = pl_module._on_before_batch_transfer(batch, dataloader_idx=0)
+    return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+
+
+def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> None:
+    """Refuse what the trainer does to one gradient of the two of a step."""
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            "accumulate_grad_batches: SVRG expected 1, as a step evaluates its batch "
+            f"anew, got {trainer.accumulate_grad_batches}; use larger batches"
+        )
+    clips = type(pl_module).configure_gradient_clipping
+    if trainer.gradient_clip_val or (
+        clips is not LightningModule.configure_gradient_clipping
+    ):
+        raise ValueError(
+            "gradient_clip_val: SVRG expected None and no configure_gradient_clipping, "
+            "as the difference of clipped gradients is not a gradient, got "
+            f"{trainer.gradient_clip_val}; lower lr instead"
+        )
+    if getattr(trainer.precision_plugin, "scaler", None) is not None:
+        raise ValueError(
+            "precision: SVRG expected one without a scaler, as steps need the closure, "
+            f"got {trainer.precision}; use bf16-mixed"
+        )
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first batches of a loader, as often as they are asked for."""
+
+    loader: Iterable[Any]
+    many: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.loader), self.many)
+
+
+def _batches(trainer: Trainer) -> Iterable[Any]:
+    """What the full gradient of this epoch is over."""
+    loader: Any = trainer.train_dataloader
+    if isinstance(loader, list | tuple | dict):
+        raise TypeError(
+            "train_dataloader: Snapshots expected one loader, got a "
+            f"{type(loader).__name__} of {len(loader)}; make them one, for instance a "
+            "DataLoader of a torch.utils.data.StackDataset or ConcatDataset"
+        )
+    require_repeatable("Snapshots", loader)
+    if getattr(loader, "persistent_workers", False):
+        # it has one iterator, which is the trainer's
+        loader = copy.copy(loader)
+        loader._iterator = None
+    many = trainer.num_training_batches
+    length = len(loader) if _has_length(loader) else None
+    if many in (float("inf"), length):
+        return loader  # type: ignore[no-any-return]
+    if trainer.fast_dev_run or length is None or _in_fixed_order(loader):  # type: ignore[attr-defined]
+        return _First(loader, int(many))
+    return loader  # type: ignore[no-any-return]
+
+
+def _has_length(loader: Any) -> bool:
+    try:
+        len(loader)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def _in_fixed_order(loader: Any) -> bool:
+    if not isinstance(loader, DataLoader):
+        return False
+    plain = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
+    sampler = loader.sampler
+    shuffles = getattr(sampler, "shuffle", True)
+    sequential = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, DistributedSampler) and not shuffles
+    )
+    return plain and sequential
+
+
+def _try_out(
+    optimizer: SVRG, closure: Callable[[Any], Tensor], batches: Iterable[Any]
+) -> None:
+    """A snapshot of a few batches, however many its settings are made for."""
+
+    def whole() -> Tensor:
+        losses = [closure(batch) for batch in batches]
+        params = (p for group in optimizer.param_groups for p in group["params"])
+        for p in params:
+            if p.grad is not None:
+                p.grad /= len(losses)
+        return torch.stack(losses).mean()
+
+    optimizer.snapshot(whole)

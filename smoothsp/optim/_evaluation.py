@@ -43,8 +43,8 @@ def require_gradient(optimizer: str, params: Sequence[Tensor], loss: Any) -> Non
         raise _no_gradient(optimizer, params)
 
 
-def warn_if_different(optimizer: str, before: Any, loss: Any) -> None:
-    """Warn of a closure with two values at the same parameters."""
+def warn_if_different(optimizer: str, before: Any, loss: Any, two: bool) -> None:
+    """Warn if what should be the same loss at the same parameters is not."""
     values = []
     for value in (before, loss):
         if isinstance(value, Tensor) and value.numel() == 1:
@@ -54,12 +54,15 @@ def warn_if_different(optimizer: str, before: Any, loss: Any) -> None:
         else:
             return
     first, second = values
+    other = (
+        "at_snapshot (in Lightning, loss) may compute another loss, or " if two else ""
+    )
     if abs(first - second) > 1e-3 * (abs(first) + abs(second)) + 1e-6:
         warnings.warn(
-            f"{optimizer}: expected a closure with one value at one place, got "
-            f"{first:g} and {second:g} at the snapshot; random numbers of NumPy, of "
-            "Python and of generators of your own are not replayed: draw them before "
-            "the step, not in its closure",
+            f"{optimizer}: expected one loss at one place, got {first:g} and then "
+            f"{second:g} of the same batch at the snapshot; {other}random numbers are "
+            "not replayed, as those of NumPy, of Python and of generators of your own: "
+            "draw them before the step, not in its closure",
             stacklevel=2,
         )
 

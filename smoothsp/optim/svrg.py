@@ -263,7 +263,7 @@ class SVRG(Resumable):
         loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
-            warn_if_different(self._name, before, loss)
+            warn_if_different(self._name, before, loss, at_snapshot is not None)
         self.oracle_calls["snapshot"] += num_examples
         self.oracle_calls["iterate"] += num_examples
         self.progress["step"] += 1
