@@ -39,15 +39,19 @@ def run(sentences, monkeypatch):
 def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
     pytest.importorskip("pytorch_lightning")
     chosen = ("--optimizer", optimizer)
-    # what is lost of the optimizer's state shows two epochs later
-    whole = run(tmp_path / "whole", *chosen, "--epochs", "4")
-    cut = run(tmp_path / "cut", *chosen, "--epochs", "2")
-    resumed = run(tmp_path / "cut", *chosen, "--epochs", "4", "--resume")
+    # what is lost of the optimizer's state shows within two more epochs
+    whole = run(tmp_path / "whole", *chosen, "--epochs", "3")
+    cut = run(tmp_path / "cut", *chosen, "--epochs", "1")
+    resumed = run(tmp_path / "cut", *chosen, "--epochs", "3", "--resume")
     assert resumed["epoch"] == whole["epoch"] == cut["epoch"] + 2
-    assert resumed["global_step"] == whole["global_step"] == 12
-    for name, weight in whole["state_dict"].items():
+    assert resumed["global_step"] == whole["global_step"] == 9
+    weights = whole["state_dict"]
+    moved = [
+        not torch.equal(cut["state_dict"][name], weights[name]) for name in weights
+    ]
+    assert sum(moved) > len(moved) / 2
+    for name, weight in weights.items():
         assert torch.equal(resumed["state_dict"][name], weight), name
-        assert weight.dim() == 0 or not torch.equal(cut["state_dict"][name], weight)
 
 
 def test_the_script_is_short():
