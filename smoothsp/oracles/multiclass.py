@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 
 
 class Multiclass:
@@ -116,13 +117,19 @@ class Multiclass:
         checks.shape("cost", cost, tuple(self.scores.shape), words)
         other = self._like(self.scores + cost, self.mask)
         checks.candidate_values(other.scores, other.mask, name="cost")
+        finite = (self.scores > -torch.inf) & (cost > -torch.inf)
+        _require_room(other.scores, finite, "cost: expected sums with the scores")
         return other
 
     def scale(self, factor: float) -> "Multiclass":
         """The structure with every score multiplied by ``factor > 0``."""
         if not 0 < factor < float("inf"):
             raise ValueError(f"factor: expected a positive number, got {factor}")
-        return self._like(self.scores * factor, self.mask)
+        # a factor that float32 lacks would make NaN of -inf
+        scaled = (self.scores.double() * factor).to(self.scores.dtype)
+        finite = self.scores > -torch.inf
+        _require_room(scaled, finite, "factor: expected products with the scores")
+        return self._like(scaled, self.mask)
 
     def select(self, rows: Tensor) -> "Multiclass":
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -173,21 +180,31 @@ class Multiclass:
         return self._filled.softmax(1) * self.mask.any(1, keepdim=True)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0."""
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
+
+        Raises
+        ------
+        ValueError
+            If y is no real candidate of its row, or if the dtype has no such number.
+        """
         y = checks.candidates(y, self.mask)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
         # log_softmax is at most 0 to the last bit, the difference is not
         chances = self._filled.log_softmax(1)
-        picked = chances.gather(1, columns.masked_fill(~some, 0)).masked_fill(~some, 0)
+        columns = columns.masked_fill(~some, 0)
+        picked = chances.gather(1, columns).masked_fill(~some, 0)
+        finite = self._filled.gather(1, columns) > -torch.inf
+        _require_room(picked, finite, "scores: expected a log-probability")
         return picked if y.dim() == 2 else picked.squeeze(1)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
         log_chance = self._filled.log_softmax(1)
-        allowed = self.scores > -torch.inf
-        log_chance = log_chance.masked_fill(~allowed, 0)
-        return -(log_chance.exp() * allowed * log_chance).sum(1)
+        # forbidden, or so far below the others that the dtype has no such number
+        seen = (self.scores > -torch.inf) & (log_chance > -torch.inf)
+        log_chance = log_chance.masked_fill(~seen, 0)
+        return -(log_chance.exp() * seen * log_chance).sum(1)
 
     def sample(
         self, n: int, generator: torch.Generator | None = None
@@ -205,3 +222,16 @@ class Multiclass:
         """Logarithm of the number of candidates that are not forbidden."""
         allowed = (self.scores > -torch.inf).sum(1).clamp(min=1)
         return allowed.to(self.scores.dtype).log()
+
+
+def _require_room(found: Tensor, finite: Tensor, words: str) -> None:
+    """What is finite by arithmetic has to be finite in its dtype."""
+    if not is_plain(found):
+        return
+    lost = finite & found.isinf()
+    if bool(lost.any()):
+        raise ValueError(
+            f"{words} that {found.dtype} holds, got one beyond "
+            f"{torch.finfo(found.dtype).max:.3g} in row {lost.nonzero()[0, 0].item()}; "
+            "use smaller numbers, or forbid with -inf"
+        )

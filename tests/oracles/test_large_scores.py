@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from smoothsp.losses import CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
-from smoothsp.oracles import Chain
+from smoothsp.oracles import Chain, Multiclass
 
 DTYPES = (torch.float32, torch.float64)
 NAMES = "emissions", "transitions", "start", "end"
@@ -339,3 +339,23 @@ def test_losses_of_large_scores():
     for smoothing in (None, Entropy(1.0)):
         with pytest.raises(ValueError, match=r"^emissions: expected scores"):
             StructuralHinge(smoothing, reduction="none")(chain, wrong)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_with_large_scores_are_exact_or_refused(dtype):
+    top = torch.finfo(dtype).max
+    scores = torch.tensor([[top, -top, 0.0, -torch.inf]], dtype=dtype)
+    choice = Multiclass(scores.requires_grad_())
+    assert choice.entropy().item() == 0
+    assert torch.autograd.grad(choice.entropy().sum(), scores)[0].tolist() == [[0] * 4]
+    assert choice.log_partition().item() == top
+    assert choice.log_prob(torch.tensor([2])).item() == -top
+    assert choice.log_prob(torch.tensor([3])).item() == -math.inf
+    with pytest.raises(ValueError, match=r"^scores: expected a log-probability"):
+        choice.log_prob(torch.tensor([1]))
+    with pytest.raises(ValueError, match=r"^factor: expected products with the scores"):
+        choice.scale(2.0)
+    with pytest.raises(ValueError, match=r"^cost: expected sums with the scores"):
+        choice.augment(torch.full_like(scores, -top))
+    small = choice.scale(1e-300).scores
+    assert small[0, 3] == -math.inf and bool(small[0, :3].isfinite().all())
