@@ -74,14 +74,18 @@ class SVRG(Resumable):
     TypeError, ValueError
         If an argument is not as above.
     RuntimeError
-        If a gradient is sparse, if the loss is not finite, or if the parameters differ
-        between processes.
+        If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
+        scaled, if the loss is not finite, or if the parameters differ between
+        processes.
 
     Notes
     -----
-    A step costs two evaluations of the closure, which see the same random numbers, so
-    that dropout cancels. An epoch costs one more pass over the data. Memory: three
-    times the parameters, without averaging two.
+    A step costs two evaluations of the closure, which see the same random numbers of
+    torch; those of NumPy, of Python and of generators of your own should be drawn
+    before it. Full gradients have dropout masks of their own for an epoch. Buffers, as
+    those of BatchNorm, change in evaluations at the iterates only. Gradients should not
+    be clipped. An epoch costs one more pass over the data. Memory: three times the
+    parameters, without averaging two.
 
     With ``torch.distributed``, full gradients are averaged over the processes, each
     weighted by its number of examples; those of the steps are averaged by
