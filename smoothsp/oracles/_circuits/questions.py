@@ -17,7 +17,7 @@ from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
-from smoothsp._kernels.circuits.cpu.numbers import furthest
+from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.rooms import room
@@ -357,7 +357,7 @@ def _truly_far(own: Tensor, shared: Tensor, asked: Asked, far: Any) -> Tensor:
     faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
     leaves = _leaves(own[rows], shared).detach()
     size = _finite(leaves).masked_fill(~read, 0).abs().amax(1)
-    reach = size.double() * asked.topology.most
+    reach = size.double() * asked.topology.most / LN2
     return rows[reach > furthest(64 // own.element_size())]
 
 

@@ -51,7 +51,7 @@ def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts)
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, x, L)
+        gather(own, shared, lanes, x, one, L)
         maxima(x, circuit, low, high, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]

@@ -1,4 +1,4 @@
-"""Numbers ``m 2^e``: a mantissa m in [1, 2] and a whole e, in two vectors of floats.
+"""Numbers ``m 2^e``: a mantissa m from 0.7 to 2 and a whole e, two vectors of floats.
 
 Sums and products of them neither overflow nor underflow, and cost no exponential and no
 logarithm. Zero is m = 0 with an e so low that it counts for nothing.
@@ -18,11 +18,10 @@ from smoothsp._kernels.vectors.simd import (
     larger,
     load,
     smaller,
-    span,
     store,
     where_below,
 )
-from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exp, exponent, mantissa
+from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
 
 LN2 = math.log(2)
 
@@ -45,51 +44,67 @@ def constant(typing, like, value):
 
 
 @intrinsic
-def round_up(typing, x):
-    """The least whole number that is not below x."""
-
-    def code(context, builder, signature, args):
-        return call(builder, "ceil", *args)
-
-    return x(x), code
-
-
-@intrinsic
-def power2(typing, k):
-    """``2^k`` for whole k from half the least exponent to 1; 0 below.
-
-    So what is multiplied by it, if no smaller, stays a normal number: denormal ones
-    take a hundred cycles.
-    """
-    size, bias, *_ = CONSTANTS[k.dtype]
+def small_exp(typing, r):
+    """``exp(r)`` for ``|r| <= ln(2) / 2``, by its Taylor polynomial."""
+    degree = CONSTANTS[r.dtype][-1]
 
     def code(context, builder, signature, args):
         kind = args[0].type
-        ints = ir.VectorType(ir.IntType(k.dtype.bitwidth), kind.count)
+        terms = [1 / math.factorial(n) for n in range(degree, -1, -1)]
+        coefficients = [ir.Constant(kind, [term] * kind.count) for term in terms]
+        p = coefficients[0]
+        for coefficient in coefficients[1:]:
+            p = call(builder, "fma", p, args[0], coefficient)
+        return p
+
+    return r(r), code
+
+
+@intrinsic
+def power2(typing, x):
+    """``2^k`` of ``x = k + origin(L)``, k whole; 0 for k below half the least exponent.
+
+    So what is multiplied by it, if no smaller, stays a normal number: denormal ones
+    take a hundred cycles. In so large an x the last bits of the mantissa count ones.
+    """
+    size, bias, *_ = CONSTANTS[x.dtype]
+
+    def code(context, builder, signature, args):
+        kind = args[0].type
+        ints = ir.VectorType(ir.IntType(x.dtype.bitwidth), kind.count)
 
         def every(value, kind=kind):
             return ir.Constant(kind, [value] * kind.count)
 
-        least = every(float(-bias // 2))
+        least = every(1.5 * 2**size + bias - bias // 2)
         above = builder.fcmp_ordered(">", args[0], least)
-        x = builder.select(above, args[0], least)
-        # in so large a number the last bits of the mantissa count ones
-        x = builder.fadd(x, every(1.5 * 2**size + bias))
-        bits = builder.shl(builder.bitcast(x, ints), every(size, ints))
+        bits = builder.shl(builder.bitcast(args[0], ints), every(size, ints))
         return builder.select(above, builder.bitcast(bits, kind), every(0.0))
 
-    return k(k), code
+    return x(x), code
+
+
+@register_jitable
+def origin(L):
+    """What ``power2`` takes for the exponent 0: a large number and the bias."""
+    return 1.5 * 2.0**23 + 127 if L == 16 else 1.5 * 2.0**52 + 1023
+
+
+@register_jitable
+def highest(L):
+    """The largest exponent that a sum in the making may have."""
+    return 100.0 if L == 16 else 900.0
 
 
 @register_jitable
 def lowest(L):
-    """The exponent of zero; sums of two are exact and larger ones count."""
-    return -(2.0**22) if L == 16 else -(2.0**51)
+    """The exponent of zero: with any other added, lower than all of numbers."""
+    return -4e6 if L == 16 else -(2.0**50)
 
 
 @register_jitable
 def furthest(L):
-    """How far from 0 the score of an output may be, in nats, for exponents to hold."""
+    """How far from 0 the exponent of an output may be for all others to be exact."""
     return 2.0**20 if L == 16 else 2.0**48
 
 
@@ -99,40 +114,42 @@ def faintest(L):
     return 2.0**-60 if L == 16 else 2.0**-500
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def enter(m, e, count, one, L):
-    """Scores in the first items of m become numbers; the largest size of one, a lane.
+@register_jitable
+def large(L):
+    """So large that its last bits count ones."""
+    return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
 
-    -inf is zero, and so are NaN and +inf: they stand where nothing is read.
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def enter(m, e, first, last, reach, one, L):
+    """Scores in items ``first`` to ``last`` of m become numbers in m and e.
+
+    Returns the largest size of an exponent so far, a lane, ``reach`` being that before.
+    -inf is zero, and so is NaN: it stands where nothing is read.
     """
-    m, e = span(m), span(e)
     zero = one - one
     most = constant(one, furthest(L))
     least = zero - most
-    low = constant(one, lowest(L))
-    rate = constant(one, 1 / LN2)
-    infinite = constant(one, np.inf)
-    below = zero - infinite
-    reach = zero
-    for i in range(0, count * L, L):
+    low, below = constant(one, lowest(L)), constant(one, -np.inf)
+    whole, rate = constant(one, large(L)), constant(one, 1 / LN2)
+    high_part = constant(one, -0.693145751953125)
+    low_part = constant(one, -1.4286068203094172e-6)
+    for i in range(first * L, last * L, L):
         w = load(m, i)
-        w = where_below(w, infinite, w, below)  # NaN compares with nothing
-        size = larger(w, zero - w)
-        reach = larger(where_below(below, w, size, zero), reach)
-        x = smaller(larger(w, least), most)
-        # x = (k + 1) ln 2 + r with r in [-ln 2, 0]: twice exp(r) is in [1, 2]
-        k = round_up(x * rate)
-        r = fma(k, constant(one, -0.693145751953125), x)
-        r = fma(k, constant(one, -1.4286068203094172e-6), r)
-        v = exp(smaller(r, zero))
-        store(m, i, where_below(below, w, v + v, zero))
-        store(e, i, where_below(below, w, k - one, low))
+        x = smaller(larger(w, least), most)  # a NaN compares with nothing
+        # x = k ln 2 + r, with k whole and |r| at most half of ln 2
+        k = fma(x, rate, whole) - whole
+        r = fma(k, low_part, fma(k, high_part, x))
+        some = where_below(below, w, k, zero)
+        reach = larger(larger(some, zero - some), reach)
+        store(m, i, where_below(below, w, small_exp(r), zero))
+        store(e, i, where_below(below, w, k, low))
     return reach
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def put_number(m, e, at, total, top, low):
-    """Store ``total 2^top``: a normal number of at least 1, or 0."""
+    """Store ``total 2^top``: a normal number, or 0."""
     zero = total - total
     store(m, at, where_below(zero, total, mantissa(total), zero))
     store(e, at, where_below(zero, total, top + exponent(total), low))
@@ -145,11 +162,11 @@ if config.DISABLE_JIT:
         """A number in every lane."""
         return np.full_like(like, value)
 
-    def round_up(x):
-        """The least whole number that is not below x."""
-        return np.ceil(x)
+    small_exp = np.exp
 
-    def power2(k):
+    def power2(x):
         """``2^k``, 0 where k is very low."""
-        least = -64 if k.dtype == np.float32 else -512
-        return np.where(k > least, np.exp2(np.maximum(k, least)), 0).astype(k.dtype)
+        L = 64 // x.itemsize
+        least = -63 if L == 16 else -511
+        k = x - x.dtype.type(origin(L))
+        return np.where(k > least, np.exp2(np.maximum(k, least)), 0).astype(x.dtype)

@@ -4,8 +4,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
-from smoothsp._kernels.circuits.cpu.numbers import enter
+from smoothsp._kernels.circuits.cpu.lanes import bounds, gather_numbers, one_of
 from smoothsp._kernels.circuits.cpu.sums import inside
 from smoothsp._kernels.compilation import kernel
 
@@ -24,8 +23,7 @@ def samples(first, last, circuit, rows, own, shared, seeds, room, labels):
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, m, L)
-        enter(m, e, 1 + leaves, one, L)
+        gather_numbers(own, shared, lanes, m, e, one, L)
         inside(m, e, circuit, low, high, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]

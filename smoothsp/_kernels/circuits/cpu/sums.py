@@ -5,19 +5,33 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of, scatter
+from smoothsp._kernels.circuits.cpu.lanes import (
+    bounds,
+    gather_numbers,
+    one_of,
+    scatter,
+)
 from smoothsp._kernels.circuits.cpu.numbers import (
     LN2,
     constant,
-    enter,
     faintest,
     furthest,
+    highest,
     lowest,
+    origin,
     power2,
     put_number,
 )
 from smoothsp._kernels.compilation import kernel
-from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
+from smoothsp._kernels.vectors.simd import (
+    fma,
+    larger,
+    load,
+    smaller,
+    span,
+    store,
+    where_below,
+)
 from smoothsp._kernels.vectors.simd_compare import differ
 
 
@@ -34,12 +48,11 @@ def sums(
     L = 64 // room.itemsize
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
-    leaves = 1 + circuit.own + circuit.shared
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, m, L)
-        store(span(mu), 0, enter(m, e, leaves, one, L))
+        reach = gather_numbers(own, shared, lanes, m, e, one, L)
+        store(span(mu), 0, reach)
         for lane in range(len(lanes)):
             row = lanes[lane]
             most = max(circuit.uses[rows.roots[row]], 1)
@@ -63,38 +76,60 @@ def sums(
 def inside(m, e, circuit, low, high, one, L):
     """Every item from definition ``low`` to ``high``: the sum of its products.
 
-    The largest exponent first, then ``sum m_a m_b 2^(e_a + e_b - top)``, at least 1.
+    ``sum m_a m_b 2^(e_a + e_b - top)``, where top is the first product's exponent: any
+    will do that is not far below the largest. If it is, all again with the largest.
     """
     m, e = span(m), span(e)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     none = constant(one, lowest(L))
-    zero = one - one
+    most, half = constant(one, highest(L)), constant(one, 2.0 ** (highest(L) / 2))
     for h in range(low, high):
         first, last = starts[h], starts[h + 1]
         out = np.intp(heads[h]) * L
-        if last - first == 1 and runs[first, 0] == 1:
-            a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
-            total = load(m, a) * load(m, b)
-            put_number(m, e, out, total, load(e, a) + load(e, b), none)
+        if last == first:
+            put_number(m, e, out, one - one, none, none)
             continue
-        top = none
-        for r in range(first, last):
-            n = np.intp(runs[r, 0])
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-            for i in range(n):
-                k = load(e, a + i * step_a) + load(e, b + i * step_b)
-                top = larger(k, top)
-        total = zero
-        for r in range(first, last):
-            n = np.intp(runs[r, 0])
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-            for i in range(n):
-                p, q = a + i * step_a, b + i * step_b
-                k = load(e, p) + load(e, q) - top
-                total = fma(load(m, p) * load(m, q), power2(k), total)
+        a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
+        top = load(e, a) + load(e, b)
+        if last - first == 1 and runs[first, 0] == 1:
+            put_number(m, e, out, load(m, a) * load(m, b), top, none)
+            continue
+        total = _total(m, e, runs, first, last, top, most, one, L)
+        if differ(larger(total, half), half):
+            top = _top(e, runs, first, last, none, L)
+            total = _total(m, e, runs, first, last, top, most, one, L)
         put_number(m, e, out, total, top, none)
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _top(e, runs, first, last, top, L):
+    """The largest exponent of the products."""
+    for r in range(first, last):
+        a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+        b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+        for _ in range(runs[r, 0]):
+            top = larger(load(e, a) + load(e, b), top)
+            a += step_a
+            b += step_b
+    return top
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _total(m, e, runs, first, last, top, most, one, L):
+    """The sum of the products over ``2^top``; too large if one is far above it."""
+    start = constant(one, origin(L))
+    most = start + most
+    shift = start - top
+    total = one - one
+    for r in range(first, last):
+        a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+        b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+        for _ in range(runs[r, 0]):
+            k = smaller((load(e, a) + load(e, b)) + shift, most)
+            total = fma(load(m, a) * load(m, b), power2(k), total)
+            a += step_a
+            b += step_b
+    return total
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -108,6 +143,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
     faint = constant(one, faintest(L))
+    start, none = constant(one, origin(L)), constant(one, lowest(L))
     for h in range(high - 1, low - 1, -1):
         out = np.intp(heads[h]) * L
         g = load(mu, out)
@@ -120,26 +156,28 @@ def outside(m, e, mu, circuit, low, high, one, L):
             store(mu, a, load(mu, a) + g)
             store(mu, b, load(mu, b) + g)
             continue
-        g = where_below(faint, g, g / larger(load(m, out), one), zero)
-        top = load(e, out)
+        total = load(m, out)
+        g = where_below(faint, g, g / larger(total, one), zero)
+        # of what is impossible nobody takes a share, however large
+        shift = start + where_below(zero, total, zero - load(e, out), none)
         for r in range(first, last):
-            n = np.intp(runs[r, 0])
             a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
             b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
             if step_b == 0:
                 # summed in a register: else each product waits for the last one's store
-                total = zero
-                s, k = g * load(m, b), load(e, b) - top
-                for i in range(n):
-                    p = a + i * step_a
-                    v = s * load(m, p) * power2(load(e, p) + k)
-                    store(mu, p, load(mu, p) + v)
-                    total = total + v
-                store(mu, b, load(mu, b) + total)
+                sum_ = zero
+                s, k = g * load(m, b), load(e, b) + shift
+                for _ in range(runs[r, 0]):
+                    v = s * load(m, a) * power2(load(e, a) + k)
+                    store(mu, a, load(mu, a) + v)
+                    sum_ = sum_ + v
+                    a += step_a
+                store(mu, b, load(mu, b) + sum_)
                 continue
-            for i in range(n):
-                p, q = a + i * step_a, b + i * step_b
-                k = load(e, p) + load(e, q) - top
-                v = g * load(m, p) * load(m, q) * power2(k)
-                store(mu, p, load(mu, p) + v)
-                store(mu, q, load(mu, q) + v)
+            for _ in range(runs[r, 0]):
+                k = (load(e, a) + load(e, b)) + shift
+                v = (g * power2(k)) * (load(m, a) * load(m, b))
+                store(mu, a, load(mu, a) + v)
+                store(mu, b, load(mu, b) + v)
+                a += step_a
+                b += step_b

@@ -10,13 +10,20 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of, scatter
+from smoothsp._kernels.circuits.cpu.lanes import (
+    bounds,
+    gather,
+    gather_numbers,
+    one_of,
+    scatter,
+)
 from smoothsp._kernels.circuits.cpu.numbers import (
     LN2,
     constant,
-    enter,
     faintest,
     furthest,
+    lowest,
+    origin,
     power2,
 )
 from smoothsp._kernels.circuits.cpu.sums import inside
@@ -38,14 +45,13 @@ def tangent(
     L = 64 // room.itemsize
     one = one_of(room)
     m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
-    leaves = 1 + circuit.own + circuit.shared
     none = np.empty(0)
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, m, L)
-        gather(along, none, lanes, d, L)
-        store(span(mu), 0, enter(m, e, leaves, one, L))
+        gather(along, none, lanes, d, one, L)
+        reach = gather_numbers(own, shared, lanes, m, e, one, L)
+        store(span(mu), 0, reach)
         for lane in range(len(lanes)):
             row = lanes[lane]
             most = max(circuit.uses[rows.roots[row]], 1)
@@ -73,15 +79,17 @@ def _means(m, e, d, circuit, low, high, one, L):
     m, e, d = span(m), span(e), span(d)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
+    start, none = constant(one, origin(L)), constant(one, lowest(L))
     for h in range(low, high):
         out = np.intp(heads[h]) * L
-        total, top, mean = load(m, out), load(e, out), zero
+        total, mean = load(m, out), zero
+        shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(zero, total, one / larger(total, one), zero)
         for r in range(starts[h], starts[h + 1]):
             a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
             b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
             for _ in range(runs[r, 0]):
-                k = load(e, a) + load(e, b) - top
+                k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * share * power2(k)
                 mean = fma(q, load(d, a) + load(d, b), mean)
                 a += step_a
@@ -99,18 +107,20 @@ def _moves(m, e, d, mu, to, circuit, low, high, one, L):
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
     faint = constant(one, faintest(L))
+    start, none = constant(one, origin(L)), constant(one, lowest(L))
     for h in range(high - 1, low - 1, -1):
         out = np.intp(heads[h]) * L
         g, move = load(mu, out), load(to, out)
         if not differ(g, zero):
             continue
-        total, top, mean = load(m, out), load(e, out), load(d, out)
+        total, mean = load(m, out), load(d, out)
+        shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(faint, g, one / larger(total, one), zero)
         for r in range(starts[h], starts[h + 1]):
             a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
             b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
             for _ in range(runs[r, 0]):
-                k = load(e, a) + load(e, b) - top
+                k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * share * power2(k)
                 p = q * g
                 v = fma(q, move, p * (load(d, a) + load(d, b) - mean))
