@@ -122,6 +122,7 @@ PUBLIC = {
         "ProxLinear",
         "SVRG",
         "SubgradientLR",
+        "estimate_smoothness",
         "plan",
         "schedules",
         "weighted_average",

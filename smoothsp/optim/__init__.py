@@ -5,6 +5,7 @@ from smoothsp.optim.casimir import CasimirSVRG
 from smoothsp.optim.linearised import Linearised
 from smoothsp.optim.planning import Plan, plan
 from smoothsp.optim.prox_linear import ProxLinear
+from smoothsp.optim.smoothness import estimate_smoothness
 from smoothsp.optim.subgradient import SubgradientLR, weighted_average
 from smoothsp.optim.svrg import SVRG
 
@@ -15,6 +16,7 @@ __all__ = [
     "Plan",
     "ProxLinear",
     "SubgradientLR",
+    "estimate_smoothness",
     "plan",
     "schedules",
     "weighted_average",

@@ -104,7 +104,7 @@ def full_gradient(
     for call, weight in _terms(closure, batches, size):
         with around(not terms):
             value = evaluate(optimizer, call, params)
-        loss += weight * _loss(optimizer, value).to(device)
+        loss += weight * loss_of(optimizer, value).to(device)
         if all(p.grad is None for p in params) and reaches(value, params):
             raise _no_gradient(optimizer, params)
         examples, terms = examples + weight, terms + 1
@@ -151,7 +151,7 @@ def full_loss(
     for call, weight in _terms(closure, batches, size):
         with torch.enable_grad():
             value = call()
-        loss += weight * _loss(optimizer, value).to(device)
+        loss += weight * loss_of(optimizer, value).to(device)
         examples, terms = examples + weight, terms + 1
     _ranks.sum_over_ranks(loss)
     return float(loss) / _total(optimizer, examples, device), examples, terms
@@ -167,7 +167,8 @@ def _terms(
         yield partial(closure, batch), size(batch)
 
 
-def _loss(optimizer: str, value: Any) -> Tensor:
+def loss_of(optimizer: str, value: Any) -> Tensor:
+    """What a closure returned, as a tensor in float64."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach().double().reshape(())
     if isinstance(value, int | float):

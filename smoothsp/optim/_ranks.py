@@ -21,6 +21,14 @@ def sum_over_ranks(*tensors: Tensor) -> None:
             dist.all_reduce(tensor)
 
 
+def mean_over_ranks(value: Tensor) -> float:
+    """The mean of a number over the processes."""
+    if not several():
+        return float(value)
+    sum_over_ranks(value)
+    return float(value) / dist.get_world_size()
+
+
 def present_anywhere(present: Sequence[bool], device: torch.device) -> list[bool]:
     """Which parameters have a gradient on some process: all reduce the same ones."""
     if not several():

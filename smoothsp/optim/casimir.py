@@ -69,7 +69,8 @@ class CasimirSVRG(BoundMu, SVRG):
         Weight lambda of the squared norm, >= 0. The smallest one of all groups is the
         strong convexity that the sequences rely on, and has to stay.
     smoothness
-        Estimate of the Lipschitz constant of the terms' gradients, at the first mu.
+        Estimate of the Lipschitz constant of the terms' gradients, at the first mu, as
+        ``estimate_smoothness`` finds it.
     num_batches
         Number of terms of the sum: batches in an epoch. With ``smoothness`` it gives
         kappa; an epoch with another number is refused.

@@ -1,0 +1,183 @@
+r"""The smoothness of a loss, by line search: how long its gradients hold.
+
+The gradient of an L-smooth function promises a decrease,
+
+.. math:: f(w - \nabla f(w) / L) \le f(w) - \|\nabla f(w)\|^2 / (2 L),
+
+so where the promise is not kept, L is larger.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.optim import _ranks
+from smoothsp.optim._evaluation import (
+    Closure,
+    RandomState,
+    evaluate,
+    loss_of,
+    norm,
+    require_gradient,
+)
+from smoothsp.optim._inspection import Buffers
+
+_NAME = "estimate_smoothness"
+# line searches, and how much L falls after one that went well: they settle
+_LEAST, _MOST, _FALL = 32, 256, 2 ** (-1 / 8)
+
+
+@torch.no_grad()
+def estimate_smoothness(
+    params: Iterable[Tensor], closure: Closure, batches: Iterable[Any]
+) -> float:
+    r"""The ``smoothness`` of a loss, for ``CasimirSVRG`` and ``ProxLinear``.
+
+    Makes steps of SGD of length 1/L, one a batch. Where a step decreases the loss of
+    its batch by less than :math:`\|\nabla f\|^2 / (2 L)`, L doubles; else it falls by
+    8 %. The first L is :math:`\|\nabla f\|^2 / (2 f)`, below which a loss that is
+    never negative cannot be. At the end the parameters are put back.
+
+    Parameters
+    ----------
+    params
+        Parameters of the loss; those that do not require gradients are left out.
+    closure
+        ``closure(batch)``: ``backward()`` on the mean loss of a batch, as for
+        ``SVRG.epoch``; without the regulariser, whose smoothness is known.
+    batches
+        Mini-batches, at least 32, else they are gone over several times; a hundred are
+        plenty: ``batches[:100]`` of a shuffled list.
+
+    Returns
+    -------
+    float
+        The largest L of the second half of the steps, at the mu that the loss has now.
+        At most twice the Lipschitz constant of the mini-batches' gradients, which may
+        be far larger than what the steps met. 0 if no batch has a gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no parameters or no batches.
+    RuntimeError
+        If a gradient is sparse or missing, or the first loss is not finite.
+
+    Notes
+    -----
+    Two evaluations of the closure a batch, which see the same random numbers; buffers,
+    as those of BatchNorm, are put back. Memory: three times the parameters. With
+    ``torch.distributed`` losses and gradients are averaged over the processes, which
+    need equally many batches.
+
+    Works for losses with kinks too, where there is no constant: with few best outputs
+    in ``L2(mu, k)``, or without smoothing. For networks trained by ``ProxLinear``, give
+    the variables of ``Linearised`` and a closure that calls it: what counts there is
+    the curvature of Gauss and Newton, :math:`J^T \nabla^2 h \, J`.
+
+    Source: in the manner of Schmidt, Le Roux and Bach, "Minimizing finite sums with the
+    stochastic average gradient", but with one doubling a step at most, as where outputs
+    tie, at w = 0 for one, no L might do.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.optim import estimate_smoothness
+    >>> w = torch.nn.Parameter(torch.zeros(3))
+    >>> x = torch.nn.functional.normalize(torch.rand(50, 3)) * 5
+    >>> def closure(row):
+    ...     loss = (row @ w - 1).square() / 2
+    ...     loss.backward()
+    ...     return loss
+    >>> 25 <= estimate_smoothness([w], closure, x) <= 50  # |x|^2 = 25
+    True
+    """
+    moving = [p for p in params if p.requires_grad]
+    if not moving:
+        raise ValueError("params: expected parameters that require grad, got none")
+    start = [p.detach().clone() for p in moving]
+    search = _LineSearch(moving, closure)
+    try:
+        with Buffers().held(look=True):
+            for batch in _enough(batches, search):
+                search.step(batch)
+    finally:
+        torch._foreach_copy_(moving, start)
+        for p in moving:
+            p.grad = None
+    return max(search.seen[len(search.seen) // 2 :], default=0.0)
+
+
+def _enough(batches: Iterable[Any], search: "_LineSearch") -> Iterator[Any]:
+    """Batches until L has settled; in an iterator, what there is."""
+    while True:
+        before, asked = len(search.seen), 0
+        for batch in batches:
+            if search.has_settled():
+                return
+            yield batch
+            asked += 1
+        if not asked:
+            raise ValueError(f"batches: {_NAME} expected at least one, got none")
+        if isinstance(batches, Iterator) or len(search.seen) == before:
+            return
+
+
+class _LineSearch:
+    """Steps of SGD, and the L of each: doubled where its promise was not kept."""
+
+    def __init__(self, params: list[Tensor], closure: Closure) -> None:
+        self.params, self.closure = params, closure
+        self.seen: list[float] = []
+        self.kept: list[bool] = []
+        self.L = 0.0
+
+    def has_settled(self) -> bool:
+        """Whether the last promises were mostly kept."""
+        many = len(self.kept)
+        return many >= _MOST or (many >= _LEAST and sum(self.kept[-16:]) >= 8)
+
+    def step(self, batch: Any) -> None:
+        """Try a step on a batch; undo it if it increases the loss."""
+        here = [p.detach().clone() for p in self.params]
+        random = RandomState(self.params)
+        value = self._value(batch)
+        gradient = [
+            torch.zeros_like(p) if p.grad is None else p.grad for p in self.params
+        ]
+        if not math.isfinite(value):
+            raise RuntimeError(
+                f"{_NAME}: expected a finite loss, got {value}; start at parameters "
+                "where it is"
+            )
+        square = norm(gradient) ** 2
+        if not square:
+            return
+        self.L = self.L or (square / (2 * value) if value > 0 else square)
+        torch._foreach_add_(self.params, gradient, alpha=-1 / self.L)
+        random.restore()
+        there = self._value(batch)
+        promise = square / (2 * self.L)
+        eps = max(torch.finfo(p.dtype).eps for p in self.params)
+        rounding = 8 * eps * (abs(value) + abs(there))
+        if promise <= rounding:
+            return
+        kept = value - there >= promise - rounding
+        if not there <= value:
+            torch._foreach_copy_(self.params, here)
+        if not kept:
+            self.L *= 2
+        self.seen.append(self.L)
+        self.kept.append(kept)
+        if kept:
+            self.L *= _FALL
+
+    def _value(self, batch: Any) -> float:
+        """Loss of a batch; its gradient is left in the parameters."""
+        loss = evaluate(_NAME, lambda: self.closure(batch), self.params)
+        require_gradient(_NAME, self.params, loss)
+        _ranks.average_gradients(self.params)
+        return _ranks.mean_over_ranks(loss_of(_NAME, loss).to(self.params[0].device))

@@ -1,0 +1,188 @@
+"""Estimates of smoothness: bounds, kinks, networks, and what is put back."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from smoothsp.losses import L2, Entropy, StructuralHinge
+from smoothsp.optim import CasimirSVRG, Linearised, estimate_smoothness
+from smoothsp.oracles import Chain
+from tests.optim.problems import (
+    Vector,
+    closure_of,
+    logistic,
+    max_of_affine,
+    ridge,
+    seeded,
+    squares,
+)
+
+
+@pytest.mark.parametrize("curvature", [1e-3, 7.0, 1e4])
+@pytest.mark.parametrize("many", [1, 5, 100])
+def test_of_terms_that_are_alike_it_is_exact_up_to_2(curvature, many):
+    w = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    targets = torch.randn(many, generator=seeded(), dtype=torch.float64)
+
+    def closure(target):
+        loss = curvature / 2 * (w - target).square().sum()
+        loss.backward()
+        return loss
+
+    found = estimate_smoothness([w], closure, targets)
+    assert curvature <= found <= 2 * curvature
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_never_above_twice_the_constant(seed):
+    """Least squares, logistic regression, smoothed maxima: known constants."""
+    problem = ridge(n=40, seed=seed)
+    w = Vector(torch.zeros(3, dtype=torch.float64)).w
+    L = float((problem.X**2).sum(1).max())
+    found = estimate_smoothness([w], squares(w), problem.batches(1))
+    assert L / 20 < found <= 2 * L
+    problem = logistic(40, 5, 0.1, seed)
+    w = Vector(problem.start).w
+    found = estimate_smoothness([w], problem.closure(w), problem.terms)
+    assert 0.25 / 4 < found <= 2 * 0.25
+    for kind in ("l2", "entropy"):
+        problem = max_of_affine(n=40, seed=seed)
+        optimizer = CasimirSVRG([w], 1.0, mu=0.2, kappa=1.0)
+        w = Vector(torch.zeros(4, dtype=torch.float64)).w
+        closure = closure_of(problem, w, optimizer, kind)
+        terms = list(torch.arange(40).split(1))
+        L = problem.curvature(kind) / 0.2
+        assert L / 40 < estimate_smoothness([w], closure, terms) <= 2 * L
+
+
+def tagging(smoothing):
+    generator = seeded(5)
+    x = torch.randn(80, 6, 4, generator=generator, dtype=torch.float64)
+    tags = x[..., :3].argmax(-1)
+    model = nn.ModuleList([nn.Linear(4, 3), nn.Linear(3, 3, bias=False)]).double()
+    for p in model.parameters():
+        nn.init.zeros_(p)  # all outputs tie
+    hinge = StructuralHinge(smoothing)
+
+    def closure(batch):
+        loss = hinge(Chain(model[0](batch[0]), model[1].weight), batch[1])
+        loss.backward()
+        return loss
+
+    return model, closure, list(zip(x.split(4), tags.split(4), strict=True))
+
+
+@pytest.mark.parametrize("smoothing", [Entropy(1.0), L2(1.0, 3), L2(0.1, 2), None])
+def test_const_trains_with_it_with_kinks_too(smoothing):
+    model, closure, batches = tagging(smoothing)
+    L = estimate_smoothness(model.parameters(), closure, batches)
+    optimizer = CasimirSVRG.const(
+        model.parameters(),
+        smoothness=L,
+        num_batches=len(batches),
+        weight_decay=1e-3,
+        generator=seeded(),
+    )
+    losses = [optimizer.epoch(closure, batches) for _ in range(8)]
+    assert losses[-1] < 0.2 * losses[0]
+    assert optimizer.progress["restarts"] <= 2
+
+
+@pytest.mark.parametrize("mu", [0.1, 10.0])
+def test_inverse_to_mu(mu):
+    """Of the entropy, far from where one output has all the weight."""
+    found = [
+        estimate_smoothness(model.parameters(), closure, batches)
+        for model, closure, batches in (tagging(Entropy(100.0)), tagging(Entropy(mu)))
+    ]
+    assert 1 < math.log(found[1] / found[0]) / math.log(10) < math.log10(400 / mu)
+
+
+def test_linearised_network_has_the_curvature_of_gauss_and_newton():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x = torch.randn(40, 3, generator=seeded(), dtype=torch.float64)
+    linear = Linearised(network)
+
+    def closure(rows):
+        loss = (linear(rows) - 1).square().sum(1).mean() / 2
+        loss.backward()
+        return loss
+
+    largest = 0.0
+    for row in x:
+        J = []
+        for output in network(row):
+            parts = torch.autograd.grad(output, network.parameters(), retain_graph=True)
+            J.append(torch.cat([part.flatten() for part in parts]))
+        largest = max(largest, float(torch.linalg.matrix_norm(torch.stack(J), 2) ** 2))
+    found = estimate_smoothness(linear.variables, closure, x.split(1))
+    assert largest / 4 < found <= 2 * largest
+
+
+def test_leaves_nothing_behind():
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 1)
+    )
+    network[3].bias.requires_grad_(False)
+    before = [value.clone() for value in network.state_dict().values()]
+    x = normalize(torch.randn(24, 3, generator=seeded()))
+
+    def closure(rows):
+        loss = (network(rows) - rows[:, :1]).square().mean()
+        loss.backward()
+        return loss
+
+    network.train()
+    assert estimate_smoothness(network.parameters(), closure, x.split(4)) > 0
+    assert all(map(torch.equal, before, network.state_dict().values()))
+    assert all(p.grad is None for p in network.parameters())
+
+
+def test_an_iterator_is_gone_over_once():
+    model, closure, batches = tagging(Entropy(1.0))
+    calls = []
+
+    def counted(batch):
+        calls.append(batch)
+        return closure(batch)
+
+    estimate_smoothness(model.parameters(), counted, iter(batches))
+    assert len(calls) == 2 * len(batches)
+
+
+def test_loss_without_gradient_has_none():
+    w = nn.Parameter(torch.zeros(2))
+
+    def closure(_):
+        loss = (w * 0).sum()
+        loss.backward()
+        return loss
+
+    assert estimate_smoothness([w], closure, range(3)) == 0
+
+
+def test_messages():
+    w = nn.Parameter(torch.zeros(2))
+
+    def closure(value):
+        loss = (w * value).sum() + value
+        loss.backward()
+        return loss
+
+    frozen = [torch.zeros(2)]
+    with pytest.raises(ValueError, match="params: expected parameters that require"):
+        estimate_smoothness(frozen, closure, [1.0])
+    with pytest.raises(ValueError, match="batches: estimate_smoothness expected at le"):
+        estimate_smoothness([w], closure, [])
+    with pytest.raises(RuntimeError, match="estimate_smoothness: expected a finite l"):
+        estimate_smoothness([w], closure, [math.nan])
+    with pytest.raises(RuntimeError, match="a closure that calls backward"):
+        estimate_smoothness([w], lambda x: (w * x).sum(), [1.0])
+    with pytest.raises(TypeError, match="estimate_smoothness: expected the closure to"):
+        estimate_smoothness([w], lambda x: closure(x) and None, [1.0])
+    assert torch.equal(w, torch.zeros(2))
