@@ -81,7 +81,9 @@ def class_factors(
     value: Any, classes: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
     """One weight of at least 0 a class, from None, ``"balanced"`` or a dict."""
-    if value is not None and value != "balanced" and not isinstance(value, dict):
+    if value is None:
+        return np.ones(len(classes))
+    if value != "balanced" and not isinstance(value, dict):
         raise ValueError(
             'class_weight: expected None, "balanced" or a dict from classes to numbers,'
             f" got {value!r}"

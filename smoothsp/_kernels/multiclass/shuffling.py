@@ -7,19 +7,24 @@ from smoothsp._kernels.compilation import kernel
 
 
 @kernel
-def shuffle(state, order):
-    """Shuffle ``order`` in place: Fisher and Yates, with the numbers of splitmix64.
+def shuffle(state, order, orders):
+    """Fill ``orders`` with orders of ``order``, one after the other, each a new one.
 
-    ``state`` is one uint64, carried on from call to call.
+    By Fisher and Yates, with the numbers of splitmix64. ``state`` is one uint64,
+    carried on from call to call, and ``order`` is left as the last of them.
     """
+    n = len(order)
     s = state[0]
-    for i in range(len(order) - 1, 0, -1):
-        s += uint64(0x9E3779B97F4A7C15)
-        z = (s ^ (s >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-        z = (z ^ (z >> uint64(31))) >> uint64(32)
-        j = np.int64((z * uint64(i + 1)) >> uint64(32))
-        other = order[j]
-        order[j] = order[i]
-        order[i] = other
+    for first in range(0, len(orders), n):
+        for i in range(n - 1, 0, -1):
+            s += uint64(0x9E3779B97F4A7C15)
+            z = (s ^ (s >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
+            z = (z ^ (z >> uint64(31))) >> uint64(32)
+            j = np.int64((z * uint64(i + 1)) >> uint64(32))
+            other = order[j]
+            order[j] = order[i]
+            order[i] = other
+        for i in range(n):
+            orders[first + i] = order[i]
     state[0] = s

@@ -21,6 +21,11 @@ _REBUILD = 64
 # With "auto", a certificate is due when the gap is expected within so many times the
 # goal, or after so many epochs.
 _PROMISING, _AT_LEAST = 1.25, 16
+# or when the gap among blocks that were chosen has become so much smaller, and
+# as many were solved as a certificate looks at
+_SOLVED = 0.5
+# Blocks that are solved in one call of a kernel.
+_AT_ONCE = 4096
 # A sweep meets larger gaps than it leaves: at least this share is left.
 _LEFT = 0.3
 # Certificates without a higher dual or a smaller gap, this near to what rounding hides:
@@ -168,8 +173,9 @@ class _Run:
         self.order = problem.blocks.copy()
         self.state = np.array([plan.seed], dtype=np.uint64)
         self.wanted, self.left = math.inf, _LEFT
-        # blocks that moved since the last certificate
-        self.moves = math.inf
+        # since the last certificate: blocks that moved, and that had their turn
+        self.moves, self.visits = math.inf, 0
+        self.since_rebuilt = 0
         self.highest, self.smallest, self.idle = -math.inf, math.inf, 0
 
     def to_the_end(self) -> Status:
@@ -177,15 +183,15 @@ class _Run:
         problem, plan = self.problem, self.plan
         # the coefficients to begin with need not be 0
         problem.rebuild()
-        for epoch in range(1, plan.max_epochs + 1):
-            self.epoch = epoch
-            self.sweep()
-            if epoch % _REBUILD == 0:
+        while self.epoch < plan.max_epochs:
+            self.sweep(self.sweeps_at_once())
+            if self.since_rebuilt >= _REBUILD * len(problem.blocks):
                 problem.rebuild()
-            if epoch < plan.max_epochs and not self.is_due():
+                self.since_rebuilt = 0
+            if self.epoch < plan.max_epochs and not self.is_due():
                 continue
             found = self.measure()
-            if epoch == plan.max_epochs or self.end(found) is not None:
+            if self.epoch == plan.max_epochs or self.end(found) is not None:
                 # the last one is that of weights that were computed anew
                 problem.rebuild()
                 found = self.measure()
@@ -201,12 +207,28 @@ class _Run:
                 self.certify_again()
                 return Status.STOPPED
             self.left = max(_LEFT, last.gap / max(float(problem.met[0]), self.wanted))
-            self.moves = 0
+            self.moves = self.visits = 0
             if plan.shrinking:
-                awake = found.gaps > _NEGLIGIBLE * self.wanted / len(found.gaps)
-                problem.waits[awake] = 0
-                problem.calm[awake] = 0
+                self.choose(found.gaps)
         return Status.OUT_OF_EPOCHS
+
+    def choose(self, gaps: NDArray[np.float64]) -> None:
+        """Sweep over blocks with a part in the gap until the next certificate."""
+        problem = self.problem
+        awake = gaps > _NEGLIGIBLE * self.wanted / len(gaps)
+        problem.waits[awake] = 0
+        problem.calm[awake] = 0
+        # those that still move when they are solved count too
+        blocks = problem.blocks
+        self.order = blocks[problem.calm[blocks] == 0]
+
+    def sweeps_at_once(self) -> int:
+        """Sweeps until there may be something else to do."""
+        plan, epoch = self.plan, self.epoch
+        most = max(1, min(_AT_ONCE // max(1, len(self.order)), _AT_LEAST))
+        if plan.certify_every != "auto":
+            most = min(most, plan.certify_every - epoch % plan.certify_every)
+        return 1 if epoch == 0 else min(most, plan.max_epochs - epoch)
 
     def certify_again(self) -> None:
         """Make the last certificate that of weights that are computed anew."""
@@ -217,17 +239,26 @@ class _Run:
         else:
             self.history.append(last)
 
-    def sweep(self) -> None:
-        """Solve all blocks that do not rest."""
-        start, order = time.perf_counter(), self.order
-        size = max(1, _STEPS_PER_CALL * len(order) // max(1, self.problem.work))
+    def sweep(self, times: int) -> None:
+        """Solve the chosen blocks so many times, but for those that rest."""
+        start, problem, n = time.perf_counter(), self.problem, len(self.order)
+        orders = np.empty(times * n, dtype=np.intp)
         if self.plan.shuffle:
-            shuffle(self.state, order)
-        self.problem.met[:] = 0
-        for first in range(0, len(order), size):
-            self.problem.sweep(order, first, min(first + size, len(order)))
-            self.progress.tell(self.epoch, min(1.0, (first + size) / len(order)))
-        self.moves += float(self.problem.met[1])
+            shuffle(self.state, self.order, orders)
+        else:
+            orders.reshape(times, n)[:] = self.order
+        self.epoch += times
+        self.visits += len(orders)
+        self.since_rebuilt += len(orders)
+        size = max(1, _STEPS_PER_CALL * len(problem.blocks) // max(1, problem.work))
+        last = len(orders) - n
+        for first, end in ((0, last), (last, len(orders))):
+            # of the gaps met, those of the last sweep are of interest
+            problem.met[:] = 0
+            for at in range(first, end, size):
+                problem.sweep(orders, at, min(at + size, end))
+                self.progress.tell(self.epoch, min(1.0, (at + size - first) / n))
+            self.moves += float(problem.met[1])
         self.seconds += time.perf_counter() - start
 
     def is_due(self) -> bool:
@@ -235,8 +266,12 @@ class _Run:
         plan, epoch = self.plan, self.epoch
         if plan.certify_every != "auto":
             return epoch == 1 or epoch % plan.certify_every == 0
-        expected = self.left * float(self.problem.met[0])
-        return epoch % _AT_LEAST == 0 or expected <= _PROMISING * self.wanted
+        if not self.history:
+            return True
+        met, n = float(self.problem.met[0]), len(self.problem.blocks)
+        solved = self.visits >= n and met <= _SOLVED * self.history[-1].gap
+        late = self.visits >= _AT_LEAST * n
+        return solved or late or self.left * met <= _PROMISING * self.wanted
 
     def measure(self) -> _Measured:
         """A certificate of the present weights."""
