@@ -54,7 +54,9 @@ def gap_at(kind: type, narrow: Any, y: np.ndarray, C: float, highest: float) -> 
         if certificate.primal <= highest:
             raise Reached(certificate.gap)
 
-    model = kind(C=C, tol=0, random_state=0, max_epochs=EPOCHS, callback=look)
+    model = kind(
+        C=C, tol=0, certify_every=8, random_state=0, max_epochs=EPOCHS, callback=look
+    )
     try:
         model.fit(narrow, y)
     except Reached as found:
@@ -77,6 +79,7 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
     model = WestonWatkinsSVC(
         tol=tol,
         stopping="relative_gap",
+        certify_every=1,
         solver=solver,
         random_state=0,
         max_epochs=EPOCHS,
@@ -92,7 +95,9 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
 
 def threaded(X: Any, y: np.ndarray, threads: int) -> Racer:
     """A fit with a gap after each epoch; threads share the gaps, not the sweeps."""
-    model = CrammerSingerSVC(stopping="relative_gap", random_state=0, verbose=False)
+    model = CrammerSingerSVC(
+        stopping="relative_gap", certify_every=1, random_state=0, verbose=False
+    )
     return Racer(
         f"{threads} thread{'s' if threads > 1 else ''}",
         lambda: model.fit(X, y),

@@ -32,6 +32,7 @@ def score(
         C=C,
         tol=tolerance,
         stopping="relative_gap",
+        certify_every=1,
         max_epochs=EPOCHS,
         random_state=seed,
         callback=watch(limit, show),
@@ -95,6 +96,7 @@ def run(
         C=C,
         tol=min(tolerances),
         stopping="relative_gap",
+        certify_every=1,
         solver=solver,
         # as in the paper, where no sample rests
         shrinking=False,

@@ -18,7 +18,12 @@ from numba import njit
 from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.multiclass.simplex_sum import PATIENCE, threshold
-from smoothsp._kernels.vectors.class_rows import add_multiples, scores
+from smoothsp._kernels.vectors.class_rows import (
+    add_multiples,
+    own_class,
+    put_own,
+    scores,
+)
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
     fma,
@@ -79,6 +84,7 @@ def descend(
         np.empty(P, zeros.dtype),
     )
     places = np.empty(P // V, np.int64)
+    mark = own_class(P, zeros)
     for k in range(first, last):
         j = prefetch_row(k, last, order, waits, indptr, columns, values)
         if j >= 0:
@@ -92,8 +98,8 @@ def descend(
         low, high = indptr[i], indptr[i + 1]
         scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = _solve_block(
-            y, squares[i], z, cost, shared, bounds[i], P, still, zeros, v, step, places,
-            a, i * P,
+            y, squares[i], z, cost, shared, bounds[i], P, still, zeros, mark, v, step,
+            places, a, i * P,
         )  # fmt: skip
         add_multiples(low, high, columns, values, step, places, count, P, w)
         rest(i, count == 0, patience, waits, calm)
@@ -103,7 +109,7 @@ def descend(
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def _solve_block(
-    y, square, z, cost, shared, limit, P, still, zeros, v, step, places, a, o
+    y, square, z, cost, shared, limit, P, still, zeros, mark, v, step, places, a, o
 ):
     """Replace the row of ``a`` at o; in how many vectors, and what its gap was."""
     V = len(zeros)
@@ -114,15 +120,15 @@ def _solve_block(
     shift = splat(z[y])
     # class y, whose violation is 0, apart from the others
     own = get(a, o + y)
-    put(a, o + y, zeros[0])
-    z[y] = -np.inf
     r = 0 if shared else y * P
     most, least = zero - infinite, infinite
     inside = count = product = zero
     for j in range(0, P, V):
+        is_own = load(mark, P - y + j)
         m = load(cost, r + j) + (load(z, j) - shift)
+        m = where_below(zero, is_own, zero - infinite, m)
         # minus b
-        old = load(a, o + j)
+        old = where_below(zero, is_own, zero, load(a, o + j))
         product = product + where_below(old, zero, old * m, zero)
         most = larger(m, most)
         least = smaller(where_below(old, zero, m, infinite), least)
@@ -134,7 +140,6 @@ def _solve_block(
     highest, lowest = max(max_of(most), zeros[0]), -max_of(zero - least)
     gap = limit * highest + sum_of(product)
     if highest - (min(lowest, zeros[0]) if slack else lowest) <= still:
-        put(a, o + y, own)
         return 0, gap
     # the line of what has weight now lies below: its root is no guess too high
     base, total = float(own), float(limit)
@@ -149,7 +154,7 @@ def _solve_block(
     size = 0
     taken = zero
     for j in range(0, P, V):
-        old = load(a, o + j)
+        old = where_below(zero, load(mark, P - y + j), zero, load(a, o + j))
         new = larger(load(v, j) - at, zero)
         taken = taken + new
         new = zero - new
@@ -160,7 +165,7 @@ def _solve_block(
             size += 1
     new = min(sum_of(taken), limit) if base + t < total else limit
     put(a, o + y, new)
-    step[y] = new - own
+    put_own(step, y, new - own, mark, P, zeros)
     return size, gap
 
 

@@ -34,6 +34,7 @@ def threshold(v, base, total, t, patience, P, zeros):
     zero, one = splat(zeros[0]), splat(number(1))
     t = float(number(t))
     seen = seen_slack = -1.0
+    close = 4 * np.finfo(zeros.dtype).eps
     for _ in range(patience):
         at = splat(number(t))
         inside = count = zero
@@ -44,8 +45,12 @@ def threshold(v, base, total, t, patience, P, zeros):
         n, slack = float(sum_of(count)), 1.0 if base + t < total else 0.0
         if n + slack == 0:
             break
-        excess = float(sum_of(inside)) - min(base + t, total)
+        mass, room = float(sum_of(inside)), min(base + t, total)
+        excess = mass - room
         t = float(number(t + excess / (n + slack)))
+        # the guess was the root, as it is where the same entries stay in
+        if seen < 0 and abs(excess) <= close * (mass + abs(room)):
+            return t
         # this step, on the piece where the last one ended, was exact but for rounding
         if n == seen and slack == seen_slack:
             return t

@@ -18,7 +18,11 @@ from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
-from smoothsp._kernels.vectors.class_rows import add_multiples, scores
+from smoothsp._kernels.vectors.class_rows import (
+    add_multiples,
+    own_class,
+    scores,
+)
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import span, splat
 
@@ -59,7 +63,9 @@ def descend(
     columns, values, cost = span(indices), span(data), span(costs)
     shared = len(costs) == P
     z, v = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    step, cap = np.empty(P, zeros.dtype), np.zeros(P, zeros.dtype)
+    step, cap = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
+    mark, room = own_class(P, zeros), np.zeros(P, zeros.dtype)
+    room[:K] = 1
     places = np.empty(P // V, np.int64)
     for k in range(first, last):
         j = prefetch_row(k, last, order, waits, indptr, columns, values)
@@ -75,7 +81,7 @@ def descend(
         scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = solve_block(
             y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
-            greed, zeros, v, step, places, a, i * P,
+            greed, zeros, mark, room, v, step, places, a, i * P,
         )  # fmt: skip
         add_multiples(low, high, columns, values, step, places, count, P, w)
         rest(i, count == 0, patience, waits, calm)

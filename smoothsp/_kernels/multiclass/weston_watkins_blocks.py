@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.multiclass.capped_sum import PATIENCE, clip, root
+from smoothsp._kernels.vectors.class_rows import put_own
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -29,36 +30,54 @@ from smoothsp._kernels.vectors.simd_parts import max_of, sum_of
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def solve_block(
-    y, square, z, cost, r, limit, cap, K, P, still, greed, zeros, v, step, places, a, o
+    y,
+    square,
+    z,
+    cost,
+    r,
+    limit,
+    cap,
+    K,
+    P,
+    still,
+    greed,
+    zeros,
+    mark,
+    room,
+    v,
+    step,
+    places,
+    a,
+    o,
 ):
     """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
 
     Where they are is written to ``places``, and the change itself to ``step``. The
-    costs of class y are at r. A coefficient is at most ``limit``; ``cap`` is scratch
-    that is 0 past K. A block is left alone when no coefficient would leave where it is
-    by more than ``still`` times what it may be: ``limit``, or 1 / q where that is less.
-    ``greed`` is 0, or where the greedy solver stops.
+    costs of class y are at r. A coefficient is at most ``limit``; ``cap`` is scratch,
+    ``room`` has 1 for each class and 0 past K, ``mark`` is that of ``own_class``. A
+    block is left alone when no coefficient would leave where it is by more than
+    ``still`` times what it may be: ``limit``, or 1 / q where that is less. ``greed`` is
+    0, or where the greedy solver stops.
     """
-    cap[:K] = limit
-    cap[y] = 0
     V = len(zeros)
     number = zeros.dtype.type
     zero = splat(zeros[0])
-    one = splat(number(1))
+    one, most_of_all = splat(number(1)), splat(limit)
     inverse = splat(number(1) / square)
     shift = splat(z[y])
     own = get(a, o + y)
-    put(a, o + y, zeros[0])
     total = inside = most = gap = zero
     top = splat(number(-np.inf))
     for j in range(0, P, V):
+        is_own = load(mark, P - y + j)
         m = load(cost, r + j) + (load(z, j) - shift)
         store(z, j, m)
-        old = load(a, o + j)
+        old = where_below(zero, is_own, zero, load(a, o + j))
         u = fma(m, inverse, zero - old)
         store(v, j, u)
         top = larger(u, top)
-        bound = load(cap, j)
+        bound = where_below(zero, is_own, zero, load(room, j) * most_of_all)
+        store(cap, j, bound)
         above, under = larger(m, zero), larger(zero - m, zero)
         gap = gap + ((bound + old) * above - old * under)
         below = where_below(u, bound, one, zero)
@@ -67,9 +86,9 @@ def solve_block(
         total = total + new
         most = larger(larger(new + old, zero - (new + old)), most)
     if max_of(most) <= still * min(limit, number(1) / square):
-        put(a, o + y, own)
         return 0, sum_of(gap)
     if greed > 0:
+        put(a, o + y, zeros[0])
         _descend_greedily(z, cap, square, greed, K, P, zeros, a, o, v)
     else:
         base = float(own)
@@ -85,7 +104,7 @@ def solve_block(
     for j in range(0, P, V):
         new = load(v, j)
         total = total + new
-        old = load(a, o + j)
+        old = where_below(zero, load(mark, P - y + j), zero, load(a, o + j))
         new = zero - new
         store(a, o + j, new)
         store(step, j, new - old)
@@ -93,7 +112,7 @@ def solve_block(
             places[count] = j
             count += 1
     put(a, o + y, sum_of(total))
-    step[y] = sum_of(total) - own
+    put_own(step, y, sum_of(total) - own, mark, P, zeros)
     return count, sum_of(gap)
 
 

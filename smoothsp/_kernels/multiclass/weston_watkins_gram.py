@@ -10,6 +10,7 @@ from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
+from smoothsp._kernels.vectors.class_rows import own_class
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
 
@@ -41,7 +42,9 @@ def descend(
     scores, a, cost = span(kept), span(coefficients), span(costs)
     shared = len(costs) == P
     z, v = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    step, cap = np.empty(P, zeros.dtype), np.zeros(P, zeros.dtype)
+    step, cap = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
+    mark, room = own_class(P, zeros), np.zeros(P, zeros.dtype)
+    room[:K] = 1
     places = np.empty(P // V, np.int64)
     for k in range(first, last):
         i = order[k]
@@ -52,7 +55,7 @@ def descend(
         z[:] = kept[i * P : (i + 1) * P]
         count, gap = solve_block(
             y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
-            greed, zeros, v, step, places, a, i * P,
+            greed, zeros, mark, room, v, step, places, a, i * P,
         )  # fmt: skip
         rest(i, count == 0, patience, waits, calm)
         met[0] += gap

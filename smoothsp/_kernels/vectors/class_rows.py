@@ -5,9 +5,18 @@ classes and zeros up to whole vectors of V. Both loops run over contiguous numbe
 row is the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
+import numpy as np
 from numba import njit
 
-from smoothsp._kernels.vectors.simd import fma, get, load, splat_at, store
+from smoothsp._kernels.vectors.simd import (
+    fma,
+    get,
+    load,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
@@ -31,21 +40,43 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
         _put(z, j, V, a, b, c, d)
         _put(z, j + 4 * V, V, s, t, u, v)
         j += 8 * V
+    # two sums of every second feature: one would wait for itself
     while j + 2 * V <= P:
-        a = b = zero
-        for e in range(low, high):
+        a = b = c = d = zero
+        e = low
+        while e + 2 <= high:
             o = get(indices, e) * P + j
             x = splat_at(data, e)
             a = fma(x, load(weights, o), a)
             b = fma(x, load(weights, o + V), b)
-        store(z, j, a)
-        store(z, j + V, b)
+            o = get(indices, e + 1) * P + j
+            x = splat_at(data, e + 1)
+            c = fma(x, load(weights, o), c)
+            d = fma(x, load(weights, o + V), d)
+            e += 2
+        if e < high:
+            o = get(indices, e) * P + j
+            x = splat_at(data, e)
+            a = fma(x, load(weights, o), a)
+            b = fma(x, load(weights, o + V), b)
+        store(z, j, a + c)
+        store(z, j + V, b + d)
         j += 2 * V
     if j < P:
-        a = zero
-        for e in range(low, high):
+        a = b = c = d = zero
+        e = low
+        while e + 4 <= high:
+            o, p = get(indices, e) * P + j, get(indices, e + 1) * P + j
+            a = fma(splat_at(data, e), load(weights, o), a)
+            b = fma(splat_at(data, e + 1), load(weights, p), b)
+            o, p = get(indices, e + 2) * P + j, get(indices, e + 3) * P + j
+            c = fma(splat_at(data, e + 2), load(weights, o), c)
+            d = fma(splat_at(data, e + 3), load(weights, p), d)
+            e += 4
+        while e < high:
             a = fma(splat_at(data, e), load(weights, get(indices, e) * P + j), a)
-        store(z, j, a)
+            e += 1
+        store(z, j, (a + b) + (c + d))
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
@@ -59,9 +90,45 @@ def _put(z, j, V, a, b, c, d):
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def add_multiples(low, high, indices, data, step, places, count, P, weights):
     """``weights(f, j) += x(f) step(j)`` for the vectors of j at ``places[:count]``."""
-    for e in range(low, high):
-        o = get(indices, e) * P
-        x = splat_at(data, e)
-        for t in range(count):
-            j = get(places, t)
-            store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
+    if count == 1:
+        j = get(places, 0)
+        a = load(step, j)
+        for e in range(low, high):
+            o = get(indices, e) * P + j
+            store(weights, o, fma(splat_at(data, e), a, load(weights, o)))
+    elif count == 2:
+        i, j = get(places, 0), get(places, 1)
+        a, b = load(step, i), load(step, j)
+        for e in range(low, high):
+            o = get(indices, e) * P
+            x = splat_at(data, e)
+            store(weights, o + i, fma(x, a, load(weights, o + i)))
+            store(weights, o + j, fma(x, b, load(weights, o + j)))
+    elif count > 2:
+        for e in range(low, high):
+            o = get(indices, e) * P
+            x = splat_at(data, e)
+            for t in range(count):
+                j = get(places, t)
+                store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def own_class(P, zeros):
+    """``[2 P]`` numbers: those from P - y on are 1 at class y and 0 elsewhere.
+
+    A class is replaced in a vector by these: a number that is written into memory and
+    read as part of a vector makes the reader wait.
+    """
+    mark = np.zeros(2 * P, zeros.dtype)
+    mark[P] = 1
+    return mark
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def put_own(row, y, x, mark, P, zeros):
+    """``row[y] = x``, for a row that is read by vectors next."""
+    V = len(zeros)
+    j = y // V * V
+    is_own = load(mark, P - y + j)
+    store(row, j, where_below(splat(zeros[0]), is_own, splat(x), load(row, j)))

@@ -23,7 +23,7 @@ _REBUILD = 64
 _PROMISING, _AT_LEAST = 1.25, 16
 # or when the gap among blocks that were chosen has become so much smaller, and
 # as many were solved as a certificate looks at
-_SOLVED = 0.5
+_SOLVED = 0.3
 # Blocks that are solved in one call of a kernel.
 _AT_ONCE = 4096
 # A sweep meets larger gaps than it leaves: at least this share is left.
@@ -242,12 +242,15 @@ class _Run:
     def sweep(self, times: int) -> None:
         """Solve the chosen blocks so many times, but for those that rest."""
         start, problem, n = time.perf_counter(), self.problem, len(self.order)
+        self.epoch += times
+        problem.met[:] = 0
+        if not n:
+            return
         orders = np.empty(times * n, dtype=np.intp)
         if self.plan.shuffle:
             shuffle(self.state, self.order, orders)
         else:
             orders.reshape(times, n)[:] = self.order
-        self.epoch += times
         self.visits += len(orders)
         self.since_rebuilt += len(orders)
         size = max(1, _STEPS_PER_CALL * len(problem.blocks) // max(1, problem.work))

@@ -69,15 +69,17 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     shuffle
         Whether each epoch has a fresh order of the samples.
     shrinking
-        Whether samples whose block did not move are passed over for up to 31 epochs.
-        The gap is that of all samples in any case, and wakes those that have a part.
+        Whether epochs pass over samples that have no part in the last gap, and for up
+        to 31 epochs those that did not move. The gap is that of all samples in any
+        case, and wakes those that have a part.
     random_state
         Seed of the orders.
     max_epochs
         Passes over the samples, at most.
     certify_every
-        Epochs from one duality gap to the next, which costs about half an epoch.
-        ``"auto"``: when the gaps that an epoch met on its way are near the goal.
+        Epochs from one duality gap to the next, which costs about half an epoch over
+        all samples. ``"auto"``: after the first, and then when the gaps that an epoch
+        met on its way are near the goal or much smaller than the last.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``; with a kernel they are needed.
     warm_start
@@ -150,7 +152,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shrinking: bool = True,
         random_state: Any = None,
         max_epochs: int = 1000,
-        certify_every: int | Literal["auto"] = 1,
+        certify_every: int | Literal["auto"] = "auto",
         store_dual: bool = False,
         warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,

@@ -126,13 +126,13 @@ def test_a_signal_ends_the_fit_with_a_warning(model):
         if certificate.epoch == 3:
             signal.raise_signal(signal.SIGINT)
 
-    broken = model(random_state=0, tol=0, callback=press)
+    broken = model(random_state=0, tol=0, certify_every=1, callback=press)
     message = f"{model.__name__}: the fit was interrupted; .* the gap is .* 3 epochs"
     with pytest.warns(ConvergenceWarning, match=message):
         assert broken.fit(X, y) is broken
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = model(random_state=0, tol=0, max_epochs=3).fit(X, y)
+        whole = model(random_state=0, tol=0, certify_every=1, max_epochs=3).fit(X, y)
     assert broken.status_ is Status.INTERRUPTED
     assert broken.n_epochs_ == broken.n_iter_ == len(broken.history_) == 3
     np.testing.assert_array_equal(broken.coef_, whole.coef_)
@@ -174,7 +174,7 @@ def test_an_error_changes_nothing(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_callback_ends_the_fit(model):
     X, y = data_for(model)
-    ends = model(random_state=0, tol=0, callback=lambda c: c.epoch == 2)
+    ends = model(tol=0, certify_every=1, callback=lambda c: c.epoch == 2)
     with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
         ends.fit(X, y)
     assert ends.status_ is Status.STOPPED and ends.n_iter_ == 2

@@ -26,7 +26,8 @@ def interrupted_after(model, epochs, X, y, **options):
     """Fitted for so many epochs, converged or not."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model(max_epochs=epochs, store_dual=True, **options).fit(X, y)
+        options |= {"max_epochs": epochs, "certify_every": 1, "store_dual": True}
+        return model(**options).fit(X, y)
 
 
 def dual_rows(model, n):
@@ -79,6 +80,7 @@ def test_certificates_are_true_at_every_epoch(model, dtype):
 def test_the_dual_rises_and_converges_linearly(model):
     X, y = data_for(model, seed=2)
     run = model(tol=1e-13, stopping="gap", random_state=3, shrinking=False)
+    run.set_params(certify_every=1)
     history = run.set_params(max_epochs=5000).fit(X, y).history_
     best = history[-1].dual
     left = np.array([best - one.dual for one in history])
@@ -174,7 +176,9 @@ def test_the_scaling_of_weston_and_watkins():
 @pytest.mark.parametrize("model", MODELS)
 def test_relative_gap_is_the_share_of_the_first(model):
     X, y = data_for(model)
-    fitted = model(tol=0.01, stopping="relative_gap", random_state=0).fit(X, y)
+    fitted = model(
+        tol=0.01, stopping="relative_gap", certify_every=1, random_state=0
+    ).fit(X, y)
     gaps = [one.gap for one in fitted.history_]
     assert gaps[-1] <= 0.01 * gaps[0]
     assert all(gap > 0.01 * gaps[0] for gap in gaps[:-1])
@@ -206,7 +210,7 @@ def test_fewer_certificates_are_as_good(every):
     assert len(epochs) < fitted.n_epochs_ == epochs[-1]
     if every == 3:
         assert set(np.diff(epochs)[1:]) == {3}
-    often = WestonWatkinsSVC(tol=1e-6, random_state=0).fit(X, y)
+    often = WestonWatkinsSVC(tol=1e-6, random_state=0, certify_every=1).fit(X, y)
     assert fitted.n_epochs_ <= 2 * often.n_epochs_
 
 

@@ -21,7 +21,7 @@ def gram_root(gram):
 def test_greedy_takes_the_same_way(C, shrinking):
     X, y = blobs(60, 6, 8)
     options = {"C": C, "random_state": 9, "tol": 9e-4, "shrinking": shrinking}
-    options["stopping"] = "relative_gap"
+    options |= {"stopping": "relative_gap", "certify_every": 1}
     exact = WestonWatkinsSVC(**options).fit(X, y)
     greedy = WestonWatkinsSVC(solver="greedy", **options).fit(X, y)
     assert greedy.n_epochs_ == exact.n_epochs_
@@ -37,6 +37,8 @@ def test_greedy_takes_the_same_way(C, shrinking):
 def test_a_linear_kernel_takes_the_same_way_as_the_linear_form(solver, intercept):
     X, y = blobs(40, 4, 5)
     options = {"random_state": 2, "tol": 1e-4, "C": 0.3, "solver": solver}
+    # which samples rest depends on the last digits of the gap
+    options["shrinking"] = solver == "walrus"
     options |= {"fit_intercept": intercept, "intercept_scaling": 0.5}
     linear = WestonWatkinsSVC(store_dual=True, **options).fit(X, y)
     kernel = WestonWatkinsSVC(kernel="precomputed", **options).fit(X @ X.T, y)
