@@ -10,14 +10,14 @@ from smoothsp.oracles._chain import (
     large,
     likelihood,
     sums,
-    whole_calls,
+    totals,
 )
-from smoothsp.oracles._chain.addresses import Parts
 from smoothsp.oracles._chain.checks import (
     chain_positions,
     chain_potentials,
     chain_values,
 )
+from smoothsp.oracles._chain.record import Potentials, Record
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles.protocols import Summed
 
@@ -81,30 +81,45 @@ class Chain(Summed):
         mask: Tensor | None = None,
     ) -> None:
         potentials = chain_potentials(emissions, transitions, start, end)
-        self.emissions, self.transitions, self.start, self.end = potentials
-        self._positions = chain_positions(self.emissions, lengths, mask)
-        self._large = chain_values(self._parts())
+        positions = chain_positions(potentials[0], lengths, mask)
+        self._record = Record(potentials, positions)
+        self._large = chain_values(self._record)
         self._relative: large.Relative | None = None
 
-    def _potentials(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.emissions, self.transitions, self.start, self.end
-
-    def _parts(self) -> Parts:
-        return self._potentials(), self._positions
+    @classmethod
+    def _of(cls, record: Record) -> "Chain":
+        """The chain of a record, trusted to be sound and to have no large scores."""
+        chain = object.__new__(cls)
+        chain._record = record
+        chain._large, chain._relative = False, None
+        return chain
 
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
     ) -> "Chain":
         """Other potentials on the same positions, trusted to be sound, none large."""
-        other = object.__new__(Chain)
-        other._large, other._relative = False, None
-        other.emissions, other.transitions = emissions, transitions
-        other.start, other.end = start, end
-        other._positions = self._positions
-        return other
+        potentials = (emissions, transitions, start, end)
+        return self._of(Record(potentials, self._record.positions))
 
-    def _chain(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        return (*self._potentials(), self._positions.steps, self._positions.lengths)
+    @property
+    def emissions(self) -> Float[Tensor, "batch time state"]:
+        """Scores of the states at each position."""
+        return self._record.potentials[0]
+
+    @property
+    def transitions(self) -> Float[Tensor, "*batch_step state state"]:
+        """Scores of one state followed by another."""
+        return self._record.potentials[1]
+
+    @property
+    def start(self) -> Float[Tensor, " state"]:
+        """Scores of the first state; zeros if none were given."""
+        return self._record.potentials[2]
+
+    @property
+    def end(self) -> Float[Tensor, " state"]:
+        """Scores of the last state; zeros if none were given."""
+        return self._record.potentials[3]
 
     def __repr__(self) -> str:
         B, T, S = self.emissions.shape
@@ -113,12 +128,12 @@ class Chain(Summed):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """The number of real positions of each row."""
-        return self._positions.lengths.clone()
+        return self._record.positions.lengths.clone()
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where a position is real."""
-        return self._positions.mask
+        return self._record.positions.mask
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the labels y.
@@ -147,7 +162,7 @@ class Chain(Summed):
         """Score in float64."""
         y = checks.labels(y, self.emissions)
         paths = y if y.dim() == 3 else y[:, None]
-        value: Tensor = given_outputs.score(*self._chain(), paths)
+        value: Tensor = given_outputs.score.ask(self._record, paths)
         return value if y.dim() == 3 else value.squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
@@ -180,8 +195,8 @@ class Chain(Summed):
         checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
         if self._large:
             large.check_cost(self, cost)
-        chain = self._like(self.emissions + cost, *self._potentials()[1:])
-        chain._large = chain_values(chain._parts(), "cost")
+        chain = self._like(self.emissions + cost, *self._record.potentials[1:])
+        chain._large = chain_values(chain._record, "cost")
         return chain
 
     def scale(self, factor: float) -> "Chain":
@@ -189,21 +204,23 @@ class Chain(Summed):
         if not 0 < factor < float("inf"):
             raise ValueError(f"factor: expected a positive number, got {factor}")
         ordinary = 1e-37 < factor < 1e19 and not self._large
-        if not ordinary and not torch.compiler.is_compiling():
+        if not ordinary and checks.values_are_there():
             return large.scale(self, factor)
-        chain = self._like(*(x * factor for x in self._potentials()))
+        emissions, transitions, start, end = self._record.potentials
+        ends = start * factor, end * factor
+        chain = self._like(emissions * factor, transitions * factor, *ends)
         if factor > 1:
-            chain._large = chain_values(chain._parts())
+            chain._large = chain_values(chain._record)
         return chain
 
     def select(self, rows: Tensor) -> "Chain":
         """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
         rows = checks.rows(rows, len(self.emissions), self.emissions.device)
-        emissions, transitions, start, end = self._potentials()
+        emissions, transitions, start, end = self._record.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
-        chain = self._like(emissions[rows], moves, start, end)
+        potentials = (emissions[rows], moves, start, end)
+        chain = self._of(Record(potentials, self._record.positions.select(rows)))
         chain._large = self._large
-        chain._positions = self._positions.select(rows)
         return chain
 
     def violation(
@@ -218,11 +235,13 @@ class Chain(Summed):
         if self._large:
             return large.violation(self, y, weight, cost_scale)
 
-        def by_rows(y: Tensor) -> Tensor:
-            augmented = self.augment(self.hamming(y) * cost_scale)
-            return augmented.decode()[0] - self.score(y)
+        def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
+            chain = self._like(*potentials)
+            augmented = chain.augment(chain.hamming(y) * cost_scale)
+            return augmented.decode()[0] - chain.score(y)
 
-        return whole_calls.violation(self._parts(), y, weight, by_rows, cost_scale)
+        record = self._record
+        return totals.violation.ask(record, y, weight, by_rows, cost_scale)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -241,13 +260,8 @@ class Chain(Summed):
         """
         if self._large:
             return large.decode(self)
-        if not torch.is_grad_enabled():
-            answer = whole_calls.decode(self._parts())
-            if answer is not None:
-                return answer[1], answer[0]
-        y = best.decode(*self._chain())
-        # Danskin: the gradient of a max is that of the score at a maximiser
-        return self.score(y), y
+        found: tuple[Tensor, Tensor] = best.decode.ask(self._record)
+        return found
 
     def decode_topk(
         self, k: int
@@ -273,7 +287,7 @@ class Chain(Summed):
         k = checks.positive_int("k", k)
         if self._large:
             return large.decode_topk(self, k)
-        ys, valid = best.decode_topk(*self._chain(), k)
+        ys, valid = best.decode_topk.ask(self._record, k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
         return values, ys, valid
@@ -291,18 +305,19 @@ class Chain(Summed):
         """
         if self._large:
             return large.log_partition(self)
-        return self._log_partition().to(self.emissions.dtype)
+        value: Tensor = sums.log_partition.ask(self._record, False)[0]
+        return value
 
     def _log_partition(self) -> Tensor:
         """Log-partition in float64."""
-        value: Tensor = sums.log_partition(*self._chain())[0]
+        value: Tensor = sums.log_partition.ask(self._record, True)[0]
         return value
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
         if self._large:
             return large.relative(self).marginals().to(self.emissions.dtype)
-        nodes: Tensor = sums.log_partition(*self._chain())[1]
+        nodes: Tensor = sums.log_partition.ask(self._record, False)[1]
         return nodes
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
@@ -313,12 +328,12 @@ class Chain(Summed):
         """
         if self._large:
             return large.relative(self).edge_marginals().to(self.emissions.dtype)
-        emissions, transitions, start, end, steps, lengths = self._chain()
+        emissions, transitions, start, end = self._record.potentials
         B, T, S = emissions.shape
         if transitions.dim() == 2:
             transitions = transitions.expand(B, max(T - 1, 0), S, S)
-        chain = (emissions, transitions, start, end, steps, lengths)
-        edges: Tensor = sums.log_partition(*chain)[2]
+        apart = self._like(emissions, transitions, start, end)
+        edges: Tensor = sums.log_partition.ask(apart._record, False)[2]
         return edges
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
@@ -330,7 +345,7 @@ class Chain(Summed):
         if self._large:
             return large.log_prob(self, y)
         if y.dim() == 2:
-            chance: Tensor = likelihood.log_prob(*self._chain(), y)
+            chance: Tensor = likelihood.log_prob.ask(self._record, y)[0]
             return chance
         chances = self._score(y) - self._log_partition()[:, None]
         # back to the bound where rounding lifted it, with the gradient of the value
@@ -353,13 +368,17 @@ class Chain(Summed):
         """
         if self._large:
             return large.log_likelihood(self, y, weight)
-        return whole_calls.log_likelihood(self._parts(), y, weight, self.log_prob)
+
+        def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
+            return self._like(*potentials).log_prob(y)
+
+        return totals.log_likelihood.ask(self._record, y, weight, by_rows)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         if self._large:
             return large.relative(self).entropy().to(self.emissions.dtype)
-        value: Tensor = sums.entropy(*self._chain())
+        value: Tensor = sums.entropy.ask(self._record)
         return value
 
     def sample(
@@ -374,10 +393,13 @@ class Chain(Summed):
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device
         )
-        draws: Tensor = best.sample(*self._chain(), uniforms)
+        draws: Tensor = best.sample.ask(self._record, uniforms)
         return draws
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        allowed = (torch.where(x > -torch.inf, 0.0, x) for x in self._potentials())
-        return self._like(*(x.detach() for x in allowed)).log_partition()
+        given = (x.detach() for x in self._record.potentials)
+        emissions, transitions, start, end = (
+            torch.where(x > -torch.inf, 0.0, x) for x in given
+        )
+        return self._like(emissions, transitions, start, end).log_partition()

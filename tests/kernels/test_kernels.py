@@ -14,7 +14,6 @@ from smoothsp._kernels.chain.cpu import (
     sums_over_states,
 )
 from smoothsp._kernels.vectors.lanes import lanes_pay
-from smoothsp.oracles._chain.arrays import kernel_arrays
 from tests.instances.drawn import forbid_some, generators, structure, values
 from tests.truth.chain_cases import ChainCase
 
@@ -46,7 +45,7 @@ def arrays(case: ChainCase, dtype: type) -> tuple:
         name: value.to(torch.float32 if dtype is np.float32 else torch.float64)
         for name, value in case.potentials().items()
     }))  # fmt: skip
-    return kernel_arrays(*built._chain())
+    return built._record.arrays
 
 
 def answers(kernel: str, case: ChainCase, dtype: type) -> tuple[np.ndarray, list]:

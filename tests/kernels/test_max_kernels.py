@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from smoothsp._kernels.chain.cpu import best as cpu_best
 from smoothsp._kernels.chain.cpu import given_outputs
 from smoothsp._kernels.chain.cpu import hinge as cpu_hinge
-from smoothsp.oracles._chain.arrays import kernel_arrays
 from tests.instances.chains import large_case
 from tests.instances.drawn import SPREADS, forbid_some, generators, structure
 from tests.instances.drawn import values as drawn_values
@@ -39,7 +38,7 @@ def batches(draw: st.DrawFn) -> ChainCase:
 
 def arrays(case: ChainCase, dtype: torch.dtype) -> tuple:
     """The chain as kernels take it, and its rows, longest first."""
-    chain = kernel_arrays(*structure(case.map(lambda x: x.to(dtype)))._chain())
+    chain = structure(case.map(lambda x: x.to(dtype)))._record.arrays
     return (*chain, np.argsort(-chain[5], kind="stable"))
 
 

@@ -95,19 +95,19 @@ class Twins:
         torch.testing.assert_close(found, list(expected), **self.tolerance)
 
     def forward_backward(self) -> None:
-        expected = OPS.chain_log_partition(*self.chain)
+        expected = OPS.chain_log_partition(*self.chain, True)
         fill = [torch.full_like(x, math.nan) for x in expected]
         self.close(self.run(kernels("sums").forward_backward, fill=fill), expected)
 
     def scan(self) -> None:
-        expected = OPS.chain_log_partition(*self.chain)
+        expected = OPS.chain_log_partition(*self.chain, True)
         fill = [torch.full_like(x, math.nan) for x in expected]
         for chunk in (2, None):
             kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
             self.close(self.run(kernel, fill=fill), expected)
 
     def weigh(self) -> None:
-        _, *parts = OPS.chain_log_partition(*self.chain)
+        _, *parts = OPS.chain_log_partition(*self.chain, True)
         weights = self.randn(len(parts[0]))
         wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
         moves = wide[1].sum((0, 1)) if self.shared else wide[1]
@@ -145,7 +145,7 @@ class Twins:
         B, T, _ = self.sizes
         fill = [torch.full((B, T), OLD_LABEL)]
         (found,) = self.run(kernels("best").viterbi, fill=fill)
-        assert torch.equal(found, OPS.chain_decode(*self.chain))
+        assert torch.equal(found, OPS.chain_decode(*self.chain)[1])
 
     def viterbi_topk(self) -> None:
         expected, exist = OPS.chain_topk(*self.chain, 4)
@@ -198,7 +198,7 @@ class Twins:
         steps, lengths = self.chain[4:]
         for k in (1, 3):
             y, weights = self.labels(k), self.randn(B, k)
-            expected = OPS.chain_count(weights, y, steps, lengths, S, self.shared)
+            expected = OPS.chain_count(weights, y, steps, lengths, S, self.shared, 1)
             edges = (1, 1, S, S) if self.shared else (B, max(T - 1, 0), S, S)
             sums = [torch.zeros(x, dtype=WIDE) for x in (edges, (S,), (S,))]
             fill = [weights.new_zeros(B, T, S), *sums]
@@ -208,16 +208,19 @@ class Twins:
             self.close([x.to(e.dtype).view_as(e) for x, e in pairs], expected)
 
     def residual(self) -> None:
-        y = self.labels(1)[:, 0].contiguous()
-        _, *expected = OPS.chain_log_prob(*self.chain, y)
-        _, *fill = OPS.chain_log_partition(*self.chain)
-        given = (y, *self.chain[4:], self.shared)
-        self.close(
-            self.call(kernels("given_outputs").residual, *given, fill=fill), expected
-        )
+        y, places, shared = self.labels(1), self.chain[4:], self.shared
+        B, S = len(y), self.sizes[2]
+        _, *parts = OPS.chain_log_partition(*self.chain, True)
+        ones = torch.ones(B, 1, dtype=parts[0].dtype)
+        used = OPS.chain_count(ones, y, *places, S, shared, B)
+        expected = [a.view_as(b) - b for a, b in zip(used, parts, strict=True)]
+        given = (y[:, 0].contiguous(), *places, shared, *parts)
+        fill = [torch.full_like(x, math.nan) for x in parts]
+        found = self.call(kernels("given_outputs").residual, *given, fill=fill)
+        self.close(found, expected)
 
     def covariance(self) -> None:
-        shapes = [x.shape for x in OPS.chain_log_partition(*self.chain)[1:]]
+        shapes = [x.shape for x in OPS.chain_log_partition(*self.chain, True)[1:]]
         weights = [self.randn(*shape) for shape in shapes]
         expected = OPS.chain_covariance(*self.chain, *weights)
         fill = [torch.full_like(x, math.nan) for x in expected]

@@ -61,7 +61,7 @@ def further_inputs(name: str, twins: Twins) -> Iterator[tuple[object, ...]]:
     if name == "log_prob":
         yield (twins.labels(1)[:, 0],)
     elif name == "covariance":
-        marginals = OPS.chain_log_partition(*twins.chain)[1:]
+        marginals = OPS.chain_log_partition(*twins.chain, True)[1:]
         yield tuple(twins.randn(*x.shape) for x in marginals)
     elif name == "score":
         yield from ((twins.labels(k),) for k in (1, 3))
@@ -69,6 +69,8 @@ def further_inputs(name: str, twins: Twins) -> Iterator[tuple[object, ...]]:
         yield from ((k,) for k in (1, 4))
     elif name == "sample":
         yield (torch.rand((B, 3, T), generator=twins.generator, dtype=WIDE),)
+    elif name == "log_partition":
+        yield from ((True,), (False,))
     else:
         yield ()
 
@@ -98,13 +100,20 @@ def compare(name: str, twins: Twins) -> None:
 def compare_counts(twins: Twins) -> None:
     B, _, S = twins.sizes
     for k in (1, 3):
-        given = (twins.randn(B, k), twins.labels(k), *twins.chain[4:], S, twins.shared)
+        given = (
+            twins.randn(B, k),
+            twins.labels(k),
+            *twins.chain[4:],
+            S,
+            twins.shared,
+            1,
+        )
         found, expected = ask("count", *given), OPS.chain_count(*given)
         torch.testing.assert_close(found, tuple(expected), **twins.tolerance)
 
 
 def compare_weighed(twins: Twins) -> None:
-    _, *parts = OPS.chain_log_partition(*twins.chain)
+    _, *parts = OPS.chain_log_partition(*twins.chain, True)
     # float64, as the gradient of a log-partition comes
     weights = twins.randn(len(parts[0])).to(WIDE)
     there = [x.to(DEVICE) for x in (weights, *parts)]

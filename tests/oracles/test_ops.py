@@ -24,6 +24,7 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
     case = random_case(per_edge)
     with_gradient = {
         "chain_score",
+        "chain_decode",
         "chain_log_partition",
         "chain_log_prob",
         "chain_entropy",
@@ -43,10 +44,11 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
         "chain_topk": (3,),
         "chain_sample": (torch.rand(B, 2, T, generator=generator).double(),),
         "chain_covariance": tuple(weights),
+        "chain_log_partition": (False,),
     }
     if name == "chain_count":
         amounts = torch.randn(B, 2, generator=generator).double().requires_grad_()
-        return amounts, labels, steps, lengths, S, not per_edge
+        return amounts, labels, steps, lengths, S, not per_edge, 1
     return (*chain, *rest.get(name, ()))
 
 

@@ -4,10 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import PLAIN, is_plain
 
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
@@ -19,39 +15,6 @@ PIECE = 800_000
 # Pieces have whole groups of the rows that are computed together, over states twice as
 # many as that: fewer would share too little of the preparation.
 STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
-Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
-Parts = tuple[Potentials, Positions]
-
-
-def memory(chain: Parts) -> tuple[Any, ...] | None:
-    """Sizes and addresses; None where ops have to answer.
-
-    That is for tensors which are traced or not contiguous, and for transitions of each
-    step.
-    """
-    (emissions, transitions, start, end), positions = chain
-    plain = (
-        transitions.dim() == 2
-        and is_plain(emissions)
-        and type(transitions) in PLAIN
-        and type(start) in PLAIN
-        and type(end) in PLAIN
-        and emissions.is_contiguous()
-        and transitions.is_contiguous()
-        and start.is_contiguous()
-        and end.is_contiguous()
-    )
-    if not plain:
-        return None
-    return (
-        *emissions.shape,
-        emissions.data_ptr(),
-        transitions.data_ptr(),
-        start.data_ptr(),
-        end.data_ptr(),
-        *positions.addresses(),
-        VECTORS[emissions.dtype],
-    )
 
 
 def rows_of_piece(B: int, T: int, S: int) -> int:

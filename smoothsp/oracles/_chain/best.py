@@ -1,20 +1,22 @@
-"""Maximisers and samples of a chain: labels, without gradient.
+"""Maximisers and samples of a chain.
 
-The arguments of a chain are those of ``_chain.arrays``.
+The arguments of a chain are those of ``_chain.record``.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import best, samples
+from smoothsp._kernels.chain.cpu import best, samples, whole_calls
 from smoothsp._kernels.chain.cpu.best_over_states import ROWS
-from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import inner_steps, kernel_arrays, prove_positions
-from smoothsp.oracles._questions.registration import question
+from smoothsp.oracles._chain.addresses import piece, rows_of_piece
+from smoothsp.oracles._chain.given_outputs import counted, score_along
+from smoothsp.oracles._chain.record import Record, chain_question, inner_steps
 
 
 def _longest_first(lengths: Any) -> Any:
@@ -31,101 +33,128 @@ def _work(emissions: Tensor, k: int = 0) -> int:
     return inner_steps(emissions) // 4 + 40 * k * B * T
 
 
-def _decode(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> Tensor:
-    """A maximiser of each row, ``[B, T]``, -1 where there is no real position."""
-    labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    found, value = labels.numpy(), np.empty(len(labels))
-    arrays = (*chain, _longest_first(chain[5]), found, 0.0, found, value)
-    work = _work(emissions)
-    run_rows(best.viterbi, len(labels), work, *arrays, together=ROWS)
-    return labels
+def best_of(chain: Record) -> tuple[Tensor, Tensor]:
+    """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real."""
+    emissions = chain.views[0]
+    B, T, S = emissions.shape
+    labels = chain.new(B, T, dtype=torch.int64)
+    value = chain.new(B)
+    if not chain.shared:
+        found, scores = labels.numpy(), np.empty(B)
+        order = _longest_first(chain.arrays[5])
+        arrays = (*chain.arrays, order, found, 0.0, found, scores)
+        run_rows(best.viterbi, B, _work(emissions), *arrays, together=ROWS)
+        return torch.from_numpy(scores).to(emissions.dtype), labels
+    where, rows = chain.addresses, rows_of_piece(B, T, S)
+    if rows >= B:
+        whole_calls.decode(*where, labels.data_ptr(), value.data_ptr())
+        return value, labels
+    run_all(
+        [
+            partial(
+                whole_calls.decode,
+                *piece(where, b, rows),
+                labels[b:].data_ptr(),
+                value[b:].data_ptr(),
+            )
+            for b in range(0, B, rows)
+        ]
+    )
+    return value, labels
 
 
-def _fake_decode(*chain: Tensor) -> Tensor:
-    return torch.empty_like(chain[4], memory_format=torch.contiguous_format)
+def _fake_best(emissions: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    B, T, _ = emissions.shape
+    new = emissions.new_empty
+    return new((B,)), new((B, T), dtype=torch.int64)
 
 
-def _decode_topk(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    k: int,
-) -> tuple[Tensor, Tensor]:
+# Danskin: the gradient of a maximum is that of the score at a maximiser
+def _save_best(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+    emissions, transitions, _, _, steps, lengths = inputs
+    ctx.save_for_backward(steps, lengths, output[1])
+    ctx.set_materialize_grads(False)
+    ctx.S = emissions.shape[2]
+    ctx.shared = transitions.dim() == 2
+    ctx.dtype = emissions.dtype
+
+
+def _best_gradient(ctx: Any, grad: Tensor | None, _: None) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 6
+    steps, lengths, labels = ctx.saved_tensors
+    paths = labels[:, None]
+    found = counted(grad[:, None], paths, steps, lengths, ctx.S, ctx.shared)
+    return *found, None, None
+
+
+def _best_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
+    steps, lengths, labels = ctx.saved_tensors
+    paths = labels[:, None]
+    moved = score_along(tangents, paths, steps, lengths, ctx.S, ctx.shared)
+    return moved.squeeze(1).to(ctx.dtype), None
+
+
+def _k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``."""
-    B, T = steps.shape
-    labels = steps.new_empty((B, k, T))
-    valid = steps.new_empty((B, k), dtype=torch.bool)
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    arrays = (*chain, _longest_first(chain[5]), labels.numpy(), valid.numpy())
-    work = _work(emissions, k)
-    run_rows(best.viterbi_topk, B, work, *arrays, together=ROWS)
+    emissions = chain.views[0]
+    B, T, _ = emissions.shape
+    labels = chain.new(B, k, T, dtype=torch.int64)
+    valid = chain.new(B, k, dtype=torch.bool)
+    order = _longest_first(chain.arrays[5])
+    arrays = (*chain.arrays, order, labels.numpy(), valid.numpy())
+    run_rows(best.viterbi_topk, B, _work(emissions, k), *arrays, together=ROWS)
     return labels, valid
 
 
-def _fake_decode_topk(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    k: int,
-) -> tuple[Tensor, Tensor]:
-    B, T = steps.shape
-    return steps.new_empty((B, k, T)), steps.new_empty((B, k), dtype=torch.bool)
+def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:
+    emissions, k = inputs[0], inputs[-1]
+    B, T, _ = emissions.shape
+    new = emissions.new_empty
+    return new((B, k, T), dtype=torch.int64), new((B, k), dtype=torch.bool)
 
 
-def _sample(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    uniforms: Tensor,
-) -> Tensor:
+def _samples_of(chain: Record, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
-    labels = torch.empty_like(uniforms, dtype=torch.int64)
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    work = 8 * inner_steps(emissions)
-    arrays = (*chain, uniforms.contiguous().numpy(), labels.numpy())
-    run_rows(samples.sample, len(lengths), work, *arrays)
+    labels = torch.empty_like(
+        uniforms, dtype=torch.int64, memory_format=torch.contiguous_format
+    )
+    work = 8 * inner_steps(chain.views[0])
+    arrays = (*chain.arrays, uniforms.contiguous().numpy(), labels.numpy())
+    run_rows(samples.sample, len(labels), work, *arrays)
     return labels
 
 
-def _fake_sample(*inputs: Tensor) -> Tensor:
+def _fake_samples(*inputs: Tensor) -> Tensor:
     return torch.empty_like(inputs[-1], dtype=torch.int64)
 
 
-decode = question(
-    "chain_decode",
-    _decode,
-    on_device.decode,
-    _fake_decode,
-    prove=prove_positions,
+decode = chain_question(
+    "decode",
+    "",
+    "(Tensor, Tensor)",
+    of_record=best_of,
+    cuda=on_device.decode,
+    fake=_fake_best,
+    save=_save_best,
+    gradient=_best_gradient,
+    tangent=_best_tangent,
 )
-decode_topk = question(
-    "chain_topk",
-    _decode_topk,
-    on_device.decode_topk,
-    _fake_decode_topk,
-    prove=prove_positions,
+decode_topk = chain_question(
+    "topk",
+    "SymInt k",
+    "(Tensor, Tensor)",
+    of_record=_k_best_of,
+    cuda=on_device.decode_topk,
+    fake=_fake_k_best,
+    rest_by_row=(False,),
 )
-sample = question(
-    "chain_sample",
-    _sample,
-    on_device.sample,
-    _fake_sample,
-    prove=prove_positions,
+sample = chain_question(
+    "sample",
+    "Tensor uniforms",
+    "Tensor",
+    of_record=_samples_of,
+    cuda=on_device.sample,
+    fake=_fake_samples,
+    rest_by_row=(True,),
 )

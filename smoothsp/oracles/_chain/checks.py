@@ -1,18 +1,15 @@
 """Checks of the potentials of a chain."""
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import faults
+from smoothsp._kernels.chain.cpu import faults, whole_calls
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.addresses import Parts, Potentials
-from smoothsp.oracles._chain.arrays import kernel_arrays
-from smoothsp.oracles._chain.whole_calls import is_sound
+from smoothsp.oracles._chain.record import Potentials, Record
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import is_plain
-
-NAMES = ("emissions", "transitions", "start", "end")
 
 
 def chain_potentials(
@@ -37,7 +34,7 @@ def chain_potentials(
     ends = []
     for name, value in (("start", start), ("end", end)):
         if value is None:
-            ends.append(emissions.new_zeros(S))
+            ends.append(torch.zeros(S, dtype=emissions.dtype, device=emissions.device))
             continue
         found = checks.potentials(name, value)
         checks.like(name, found, "emissions", emissions)
@@ -65,28 +62,23 @@ def chain_positions(
     return Positions(B, T, device, lengths=lengths)
 
 
-def chain_values(chain: Parts, name: str = "emissions") -> bool:
+def chain_values(chain: Record, name: str = "emissions") -> bool:
     """No NaN and no +inf where a chain is read, and an output for every row.
 
     ``name`` is what to blame for a fault in the emissions. Costs one read of the
-    potentials. Skipped while ``torch.compile`` traces.
+    potentials. Skipped where something traces.
 
     Returns whether a score is so large that ``_chain.large`` has to answer.
     """
-    potentials, positions = chain
-    if is_plain(potentials[0]):
-        for part, value in zip(NAMES, potentials, strict=True):
-            if value.data_ptr() == 0 and value.numel():
-                raise ValueError(f"{part}: its memory was let go: nothing to read")
-    if is_sound(chain):
-        return False
-    tensors = (*potentials, positions.steps, positions.lengths)
-    if is_plain(potentials[0]):
+    potentials = chain.potentials
+    if chain.plain:
+        if chain.shared and whole_calls.is_sound(*chain.addresses):
+            return False
         fault = np.empty(5, np.int64)
-        faults.find_fault(*kernel_arrays(*tensors), fault)
+        faults.find_fault(*chain.arrays, fault)
         found = fault.tolist()
     elif is_plain(potentials[0], "cuda"):
-        found = on_device.find_fault(*tensors) or [faults.FINE]
+        found = on_device.find_fault(*chain.inputs) or [faults.FINE]
     else:
         return False
     if found[0] not in (faults.FINE, faults.LARGE):

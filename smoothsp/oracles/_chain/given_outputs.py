@@ -1,6 +1,6 @@
 """Scores and counts of given outputs of a chain.
 
-The arguments of a chain are those of ``_chain.arrays``.
+The arguments of a chain are those of ``_chain.record``.
 """
 
 from typing import Any
@@ -11,148 +11,225 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import faults, given_outputs
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import (
-    array,
-    kernel_arrays,
-    prove_positions,
-    prove_within,
-)
+from smoothsp.oracles._chain.record import Record, array, chain_question, prove_within
 from smoothsp.oracles._questions.checks import label_out_of_range
-from smoothsp.oracles._questions.registration import question
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.registration import Question
 
 
-def score_labels(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    labels: Tensor,
-) -> Tensor:
+def score_of(chain: Record, labels: Tensor) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    return torch.from_numpy(fill_score(chain, array(labels)))
-
-
-def fill_score(chain: tuple[Any, ...], labels: Any) -> Any:
-    """The same, of arrays to an array."""
-    B, K, _ = labels.shape
+    paths = array(labels)
+    B, K, _ = paths.shape
     value = np.empty((B, K))
     fault = np.empty(B, np.int64)
-    given_outputs.score(0, B, *chain, labels, value, fault)
+    given_outputs.score(0, B, *chain.arrays, paths, value, fault)
     if B and fault.max() >= 0:
         row = int(fault.argmax())
         step = int(fault[row])
-        found = labels[row, :, step].tolist()
+        found = paths[row, :, step].tolist()
         label = found[0] if K == 1 else found
-        raise ValueError(label_out_of_range(chain[0].shape[2], label, row, step))
-    return value
+        S = chain.views[0].shape[2]
+        raise ValueError(label_out_of_range(S, label, row, step))
+    return torch.from_numpy(value)
 
 
-def _fake_score(emissions: Tensor, *rest: Tensor) -> Tensor:
-    return emissions.new_empty(rest[-1].shape[:2], dtype=torch.float64)
+def _fake_score(*inputs: Tensor) -> Tensor:
+    return inputs[0].new_empty(inputs[-1].shape[:2], dtype=torch.float64)
 
 
 def _save_score(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     emissions, transitions, _, _, steps, lengths, labels = inputs
     ctx.save_for_backward(steps, lengths, labels)
+    ctx.set_materialize_grads(False)
     ctx.S = emissions.shape[2]
     ctx.shared = transitions.dim() == 2
     ctx.dtype = emissions.dtype
 
 
-def _score_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _score_gradient(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 7
     steps, lengths, labels = ctx.saved_tensors
-    grad = grad.to(ctx.dtype)
-    return (*count(grad, labels, steps, lengths, ctx.S, ctx.shared), None, None, None)
+    given = (labels, steps, lengths, ctx.S, ctx.shared)
+    return (*counted(grad.to(ctx.dtype), *given), None, None, None)
+
+
+def _score_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    steps, lengths, labels = ctx.saved_tensors
+    return score_along(tangents, labels, steps, lengths, ctx.S, ctx.shared)
+
+
+def score_along(
+    tangents: tuple[Tensor | None, ...],
+    labels: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    S: int,
+    shared: bool,
+) -> Tensor:
+    """How scores move with the potentials: linear, so they are scores of tangents."""
+    B, _, T = labels.shape
+    edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
+    moved = _or_zeros(tangents[:4], ((B, T, S), edges, (S,), (S,)))
+    value: Tensor = score(*moved, steps, lengths, labels)
+    return value
+
+
+def _or_zeros(
+    parts: tuple[Tensor | None, ...], shapes: tuple[Any, ...]
+) -> list[Tensor]:
+    one = next(x for x in parts if x is not None)
+    return [
+        torch.zeros(shape, dtype=one.dtype, device=one.device) if x is None else x
+        for x, shape in zip(parts, shapes, strict=True)
+    ]
+
+
+def counted(
+    weights: Tensor,
+    labels: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    S: int,
+    shared: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use.
+
+    In the shapes of the potentials, and differentiable in the weights.
+    """
+    nodes, edges, start, end = count(weights, labels, steps, lengths, S, shared, 1)
+    return nodes, edges[0] if shared else edges, start[0], end[0]
 
 
 def _count(
     weights: Tensor,
     labels: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
     S: int,
     shared: bool,
+    groups: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use."""
+    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use.
+
+    What rows share is added up over each of the ``groups`` of as many rows, for itself:
+    ``[groups, S, S]``, ``[groups, S]`` and ``[groups, S]``.
+    """
     B, _, T = labels.shape
+    paths, steps, lengths = _prove(labels, steps, lengths, S)
     emissions = weights.new_zeros((B, T, S))
-    edges = (1, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
+    edges = (groups, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
     new = weights.new_zeros
-    sums = [new(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
-    given_outputs.count(
-        0,
-        B,
-        *(x.detach().contiguous().numpy() for x in (weights, labels, steps, lengths)),
-        shared,
-        emissions.numpy(),
-        *(x.numpy() for x in sums),
-    )
+    shapes = (edges, (groups, S), (groups, S))
+    sums = [new(shape, dtype=torch.float64) for shape in shapes]
+    nodes, moves, heads, tails = (x.numpy() for x in (emissions, *sums))
+    given = (array(weights), paths, array(steps), array(lengths), shared, nodes)
+    for g in range(groups):
+        into = moves[g : g + 1] if shared else moves
+        rows = B * g // groups, B * (g + 1) // groups
+        given_outputs.count(*rows, *given, into, heads[g], tails[g])
     transitions, start, end = (x.to(weights.dtype) for x in sums)
-    return emissions, transitions.reshape(S, S) if shared else transitions, start, end
+    return emissions, transitions[:, 0] if shared else transitions, start, end
 
 
-def _prove_count(
-    weights: Tensor,
-    labels: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    S: int,
-    shared: bool,
-) -> None:
-    """Refuse positions outside of the time axis, and labels that are no state."""
-    prove_within(steps, lengths, labels.shape[2])
+def _prove(
+    labels: Tensor, steps: Tensor | None, lengths: Tensor | None, S: int
+) -> tuple[Any, Tensor, Tensor]:
+    """The labels as an array, and the positions; both can be trusted from now on."""
+    B, _, T = labels.shape
+    if lengths is not None and steps is not None:
+        prove_within(steps, lengths, T)
+    else:
+        positions = Positions(B, T, labels.device)
+        steps, lengths = positions.steps, positions.lengths
     paths = array(labels)
     place = faults.find_bad_label(paths, array(steps), array(lengths), S)
     if place >= 0:
         _, K, T = paths.shape
         row, step = place // (K * T), place % T
         raise ValueError(label_out_of_range(S, paths.flat[place], row, step))
+    return paths, steps, lengths
 
 
 def _fake_count(
     weights: Tensor,
     labels: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
     S: int,
     shared: bool,
+    groups: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     B, _, T = labels.shape
-    edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
+    edges = (groups, S, S) if shared else (B, max(T - 1, 0), S, S)
     new = weights.new_empty
-    return new((B, T, S)), new(edges), new((S,)), new((S,))
+    return new((B, T, S)), new(edges), new((groups, S)), new((groups, S))
 
 
 def _save_count(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, labels, steps, lengths, _, _ = inputs
+    weights, labels, steps, lengths, *ctx.sizes = inputs
     ctx.save_for_backward(labels, steps, lengths)
+    ctx.set_materialize_grads(False)
+    ctx.dtype = weights.dtype
 
 
-def _count_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    # count is linear in the weights, and score is its adjoint
+def _count_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    # linear in the weights, and score is its adjoint
     labels, steps, lengths = ctx.saved_tensors
-    weights = score(*grads, steps, lengths, labels).to(grads[0].dtype)
-    return weights, None, None, None, None, None
+    if all(x is None for x in grads):
+        return (None,) * 7
+    S, shared, groups = ctx.sizes
+    B, _, T = labels.shape
+    edges = (groups, S, S) if shared else (B, max(T - 1, 0), S, S)
+    shapes = ((B, T, S), edges, (groups, S), (groups, S))
+    nodes, moves, start, end = _or_zeros(grads, shapes)
+    found = []
+    for g in range(groups):
+        rows = slice(B * g // groups, B * (g + 1) // groups)
+        chain = (nodes[rows], moves[g] if shared else moves[rows], start[g], end[g])
+        places = (None if x is None else x[rows] for x in (steps, lengths))
+        found.append(score(*chain, *places, labels[rows]))
+    return torch.cat(found).to(ctx.dtype), *(None,) * 6
 
 
-score = question(
-    "chain_score",
-    score_labels,
-    on_device.score,
-    _fake_score,
-    _save_score,
-    _score_gradient,
-    prove=prove_positions,
+def _count_tangent(
+    ctx: Any, weights: Tensor | None, *rest: None
+) -> tuple[Tensor | None, ...]:
+    if weights is None:
+        return (None,) * 4
+    labels, steps, lengths = ctx.saved_tensors
+    found: tuple[Tensor, ...] = count(weights, labels, steps, lengths, *ctx.sizes)
+    return found
+
+
+def _fold_count(inputs: list[Any], size: int) -> list[Any]:
+    *rest, groups = inputs
+    return [*rest, groups * size]
+
+
+score = chain_question(
+    "score",
+    "Tensor labels",
+    "Tensor",
+    of_record=score_of,
+    cuda=on_device.score,
+    fake=_fake_score,
+    save=_save_score,
+    gradient=_score_gradient,
+    tangent=_score_tangent,
+    rest_by_row=(True,),
 )
-count = question(
+count = Question(
     "chain_count",
-    _count,
-    on_device.count,
-    _fake_count,
-    _save_count,
-    _count_gradient,
-    prove=_prove_count,
+    "(Tensor weights, Tensor labels, Tensor? steps, Tensor? lengths, SymInt S, "
+    "bool shared, SymInt groups) -> (Tensor, Tensor, Tensor, Tensor)",
+    function=_count,
+    cuda=on_device.count,
+    fake=_fake_count,
+    save=_save_count,
+    gradient=_count_gradient,
+    tangent=_count_tangent,
+    by_row=lambda axes: [True, True, True, True, False, False, False],
+    fold=_fold_count,
 )

@@ -120,9 +120,9 @@ def scale(chain: "Chain", factor: float) -> "Chain":
                 "factor"
             )
     scaled = chain._like(
-        *((x.double() * factor).to(dtype) for x in chain._potentials())
+        *((x.double() * factor).to(dtype) for x in chain._record.potentials)
     )
-    scaled._large = chain_values(scaled._parts())
+    scaled._large = chain_values(scaled._record)
     return scaled
 
 
@@ -147,7 +147,7 @@ def _score(chain: "Chain", y: Tensor) -> Tensor:
     if _relative(chain).offset is not None:
         return _with_gradient(_sums(chain, y), _zeros(chain)._score(y))
     # large scores are negative: a sum left the range if it is -inf and nothing forbids
-    allowed = (torch.where(x > -torch.inf, 0.0, x) for x in chain._potentials())
+    allowed = (torch.where(x > -torch.inf, 0.0, x) for x in chain._record.potentials)
     lost = (value == -torch.inf) & (chain._like(*allowed)._score(y) == 0)
     return value.masked_fill(lost, torch.nan)
 
@@ -214,7 +214,7 @@ def _make_relative(chain: "Chain", cost: Tensor | None = None) -> Relative:
     close = 8 * (T + 1) * rest + T * np.log(S) + 1e4 < limit
     if not close or not _have_outputs(chain, parts):
         return _by_step(chain, (emissions, *others), added)
-    zeros = _zeros(chain)._potentials()
+    zeros = _zeros(chain)._record.potentials
     potentials = (_like(x, chain) + z for x, z in zip(parts, zeros, strict=True))
     offset = _exact(shift).sum(1) if shift.any() else None
     return Relative(chain._like(*potentials), offset, True)
@@ -223,7 +223,7 @@ def _make_relative(chain: "Chain", cost: Tensor | None = None) -> Relative:
 def _have_outputs(chain: "Chain", parts: list[Any]) -> bool:
     """Whether every row has an output that nothing forbids."""
     emissions, moves, start, end = (x > -np.inf for x in parts)
-    steps, lengths = _array(chain._positions.steps), _array(chain.lengths)
+    steps, lengths = _array(chain._record.positions.steps), _array(chain.lengths)
     rows = np.arange(len(lengths))
     reach = np.broadcast_to(start, (len(lengths), len(start)))
     for n in range(lengths.max(initial=0)):
@@ -241,7 +241,7 @@ def _by_step(chain: "Chain", parts: Any, cost: Any = 0.0) -> Relative:
     B, T, S = chain.emissions.shape
     emissions, moves, start, end = (_exact(x) for x in parts)
     emissions = emissions + _exact(np.broadcast_to(cost, (B, T, S)))
-    steps, lengths = _array(chain._positions.steps), _array(chain.lengths)
+    steps, lengths = _array(chain._record.positions.steps), _array(chain.lengths)
     first, last = np.zeros((2, B, T, 1))
     ends, edges = np.zeros((B, T, S)), np.zeros((B, max(T - 1, 0), S, S))
     offset = np.zeros(B, object)
@@ -260,7 +260,7 @@ def _by_step(chain: "Chain", parts: Any, cost: Any = 0.0) -> Relative:
         last[b, t] = 1
         ends[b, t] = _scores(reach + end, offset[b])
     # where rows begin and end differs, so start and end join the emissions
-    e, m, s, n = _zeros(chain)._potentials()
+    e, m, s, n = _zeros(chain)._record.potentials
     e = e + _like(ends, chain) + _like(first, chain) * s + _like(last, chain) * n
     m = m.expand(edges.shape) + _like(edges, chain)
     nothing = torch.zeros_like(s.detach())
@@ -274,7 +274,7 @@ def _k_best(chain: "Chain", k: int) -> tuple[Tensor, Tensor]:
     """
     B, T, S = chain.emissions.shape
     emissions, moves, start, end = (_exact(x) for x in _arrays(chain))
-    steps, lengths = _array(chain._positions.steps), _array(chain.lengths)
+    steps, lengths = _array(chain._record.positions.steps), _array(chain.lengths)
     ys = np.full((B, k, T), -1)
     valid = np.zeros((B, k), bool)
     for b, N in enumerate(lengths):
@@ -318,7 +318,7 @@ def _scores(sums: Any, best: Any) -> Any:
 def _sums(chain: "Chain", y: Tensor) -> Any:
     """Scores of labels ``[B, T]`` or ``[B, K, T]``, exactly."""
     emissions, moves, start, end = _arrays(chain)
-    steps, lengths = _array(chain._positions.steps), _array(chain.lengths)
+    steps, lengths = _array(chain._record.positions.steps), _array(chain.lengths)
     labels = _array(y if y.dim() == 3 else y[:, None])
     B, K, _ = labels.shape
     total = np.zeros((B, K), object)
@@ -339,7 +339,7 @@ def _sums(chain: "Chain", y: Tensor) -> Any:
 
 def _zeros(chain: "Chain") -> "Chain":
     """Zeros in float64 whose gradients are those of the potentials."""
-    return chain._like(*(_zero(x.double()) for x in chain._potentials()))
+    return chain._like(*(_zero(x.double()) for x in chain._record.potentials))
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -374,7 +374,7 @@ def _floats(whole: Any) -> Any:
 
 def _arrays(chain: "Chain") -> list[Any]:
     """The potentials in float64, 0 where nothing is read."""
-    arrays = [_array(x).astype(np.float64) for x in chain._potentials()]
+    arrays = [_array(x).astype(np.float64) for x in chain._record.potentials]
     real = _array(chain.mask)
     arrays[0][~real] = 0
     if arrays[1].ndim == 4:

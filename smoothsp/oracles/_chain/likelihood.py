@@ -1,126 +1,96 @@
 """Log-probability of given outputs of a chain: a score and a log-partition at once.
 
-The arguments of a chain are those of ``_chain.arrays``.
+The arguments of a chain are those of ``_chain.record``.
 """
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import given_outputs, weigh
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import array, kernel_arrays, prove_positions
-from smoothsp.oracles._chain.given_outputs import fill_score, score
+from smoothsp.oracles._chain.given_outputs import counted, score_along, score_of
+from smoothsp.oracles._chain.record import Record, array, chain_question
 from smoothsp.oracles._chain.sums import (
-    empty_marginals,
-    fake_log_partition,
-    fill_marginals,
-    log_partition,
-    log_partition_gradient,
-    save_log_partition,
+    Sums,
+    fake_sums,
+    gradient_of_sums,
+    sums_of,
+    tangent_of_sums,
 )
-from smoothsp.oracles._chain.weights import run_pieces
-from smoothsp.oracles._questions.registration import question
+from smoothsp.oracles._chain.weights import weigh_residual
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.registration import is_plain
 
 
-def _fill(chain: tuple[Any, ...], labels: Any) -> list[Any]:
-    """Log-probability ``[B]``, at most 0, and the marginals."""
-    value = fill_score(chain, labels[:, None])[:, 0]
-    out = empty_marginals(chain)
-    fill_marginals(chain, out)
-    # where the labels are nearly sure, rounding may lift it above its bound
-    value = np.minimum(value - out[0], 0)
-    out[0] = value.astype(chain[0].dtype)
-    return out
+def _log_prob_of(chain: Record, labels: Tensor) -> Sums:
+    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, at most 0, and the marginals.
 
-
-def _log_prob(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    labels: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, and its gradient.
-
-    At most 0. The gradient, one per row, is the parts that the labels use less the
-    marginals, in the shapes of the marginals of ``log_partition``.
+    These in the shapes of those of ``log_partition``.
     """
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    paths = array(labels)
-    arrays = _fill(chain, paths)
-    steps, lengths, shared = chain[4:]
-    B = len(lengths)
-    given_outputs.residual(0, B, paths, steps, lengths, shared, *arrays[1:])
-    out = [torch.from_numpy(x) for x in arrays]
-    return out[0], out[1], out[2], out[3], out[4]
+    value = score_of(chain, labels[:, None]).squeeze(1)
+    log_z, nodes, edges, heads, tails = sums_of(chain, True)
+    # where the labels are nearly sure, rounding may lift it above its bound
+    value = (value - log_z).clamp_(max=0).to(nodes.dtype)
+    return value, nodes, edges, heads, tails
 
 
-def _fake_log_prob(
-    *inputs: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    value, *parts = fake_log_partition(*inputs[:6])
-    nodes, edges, heads, tails = parts
-    return value.to(nodes.dtype), nodes, edges, heads, tails
+def _fake_log_prob(*inputs: Any) -> Sums:
+    return fake_sums(*inputs[:6], False)
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    save_log_partition(ctx, inputs[:6], output)
-    ctx.sign = -1
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Sums) -> None:
+    ctx.save_for_backward(*inputs, *output[1:])
+    ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    return (*log_partition_gradient(ctx, *grads), None)
+def _gradient(
+    ctx: Any, grad: Tensor | None, *marginal_grads: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    chain, labels, marginals = saved[:6], saved[6], saved[7:]
+    steps, lengths = chain[4:]
+    shared, S = chain[1].dim() == 2, chain[0].shape[2]
+    if grad is None:
+        return *gradient_of_sums(chain, marginals, None, marginal_grads), *(None,) * 3
+    known = all(g is None for g in marginal_grads)
+    if known and not torch.is_grad_enabled():
+        if is_plain(marginals[0]) and is_plain(grad):
+            if lengths is None:
+                B, T, _ = marginals[0].shape
+                positions = Positions(B, T, grad.device)
+                steps, lengths = positions.steps, positions.lengths
+            paths = (array(x) for x in (labels, steps, lengths))
+            return *weigh_residual(grad, marginals, shared, *paths), *(None,) * 3
+        if is_plain(marginals[0], "cuda") and is_plain(grad, "cuda"):
+            places = (labels, steps, lengths)
+            found = on_device.weigh_residual(grad, marginals, shared, *places)
+            return *found, *(None,) * 3
+    used = counted(grad[:, None], labels[:, None], steps, lengths, S, shared)
+    mean = gradient_of_sums(chain, marginals, -grad, marginal_grads)
+    pairs = zip(used, mean, strict=True)
+    return *(a if b is None else a + b for a, b in pairs), *(None,) * 3
 
 
-class Eager(torch.autograd.Function):
-    """The same for plain CPU tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        """Log-probability; keeps the marginals."""
-        chain = kernel_arrays(*inputs[:6])
-        value, *parts = (torch.from_numpy(x) for x in _fill(chain, array(inputs[6])))
-        ctx.save_for_backward(*inputs, *parts)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Weigh what was kept; ask again where a second derivative is wanted."""
-        saved = ctx.saved_tensors
-        chain, labels, parts = saved[:6], saved[6], saved[7:]
-        grads: tuple[Tensor | None, ...]
-        if torch.is_grad_enabled():
-            value = score(*chain, labels[:, None]).squeeze(1) - log_partition(*chain)[0]
-            wanted = [x for x in chain[:4] if x.requires_grad]
-            found = iter(
-                torch.autograd.grad(
-                    value, wanted, grad.to(value.dtype), create_graph=True
-                )
-            )
-            grads = tuple(next(found) if x.requires_grad else None for x in chain[:4])
-        else:
-            _, _, _, _, steps, lengths = chain
-            given = [
-                array(x) for x in (grad.to(parts[0].dtype), labels, steps, lengths)
-            ]
-            kernel = weigh.weigh_residual
-            shared = chain[1].dim() == 2
-            grads = run_pieces(kernel, [array(x) for x in parts], shared, *given)
-        return (*grads, None, None, None)
+def _tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+    saved = ctx.saved_tensors
+    chain, labels, marginals = saved[:6], saved[6], saved[7:]
+    shared, S = chain[1].dim() == 2, chain[0].shape[2]
+    steps, lengths = chain[4:]
+    moved = score_along(tangents, labels[:, None], steps, lengths, S, shared).squeeze(1)
+    mean, *parts = tangent_of_sums(chain, marginals, tangents)
+    return (moved - mean).to(marginals[0].dtype), *parts
 
 
-log_prob = question(
-    "chain_log_prob",
-    _log_prob,
-    on_device.log_prob,
-    _fake_log_prob,
-    _save,
-    _gradient,
-    Eager,
-    prove=prove_positions,
+log_prob = chain_question(
+    "log_prob",
+    "Tensor labels",
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
+    of_record=_log_prob_of,
+    cuda=on_device.log_prob,
+    fake=_fake_log_prob,
+    save=_save,
+    gradient=_gradient,
+    tangent=_tangent,
+    rest_by_row=(True,),
 )

@@ -11,8 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._chain.arrays import as_edges
 from smoothsp.oracles._questions.checks import label_out_of_range
+
+
+def as_edges(transitions: Tensor) -> Tensor:
+    """Transitions with an axis for rows and one for steps."""
+    return transitions[None, None] if transitions.dim() == 2 else transitions
 
 
 def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Tensor) -> None:
@@ -59,9 +63,11 @@ def log_partition(
     end: Tensor,
     steps: Tensor,
     lengths: Tensor,
+    wide: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-partition ``[B]``, in float64, and marginals: nodes, edges, heads, tails.
+    """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
+    The log-partition is in float64 if ``wide``, else of the dtype of the potentials.
     One launch, or a few with time in parallel where ``chain.cuda.scan.pays``.
     """
     from smoothsp._kernels.chain.cuda import scan
@@ -76,7 +82,7 @@ def log_partition(
     parallel = scan.pays(B, T, S)
     twin = scan if parallel else cuda_sums
     _run(twin.forward_backward, chain, value, nodes, edges, heads, tails)
-    return value, nodes, edges, heads, tails
+    return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
 
 
 def log_prob(
@@ -88,20 +94,14 @@ def log_prob(
     lengths: Tensor,
     labels: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, at most 0, and its gradient.
+    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, at most 0, and the marginals.
 
     Waits for the device like ``score``.
     """
-    from smoothsp._kernels.chain.cuda import given_outputs
-
     labels = labels.contiguous()
     chain = (emissions, transitions, start, end, steps, lengths)
     value, fault = _score(chain, labels[:, None])
-    log_z, *parts = log_partition(*chain)
-    shared = transitions.dim() == 2
-    places = (labels, steps.contiguous(), lengths.contiguous(), shared)
-    given_outputs.residual(*places, *parts)
-    nodes, edges, heads, tails = parts
+    log_z, nodes, edges, heads, tails = log_partition(*chain, True)
     # where the labels are nearly sure, rounding may lift it above its bound
     value = (value.squeeze(1) - log_z).clamp(max=0).to(emissions.dtype)
     # read last, so that all work is under way before the host waits
@@ -114,8 +114,8 @@ def weigh(
 ) -> tuple[Tensor, ...]:
     """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
 
-    The backward pass of ``log_partition`` and ``log_prob`` in one launch, without a
-    derivative of its own.
+    The backward pass of ``log_partition`` in one launch, without a derivative of its
+    own.
     """
     from smoothsp._kernels.chain.cuda import weigh as cuda_weigh
 
@@ -127,6 +127,27 @@ def weigh(
     given = (weights.to(nodes.dtype).contiguous(), nodes, edges, heads, tails)
     cuda_weigh.weigh(*given, shared, *out)
     return out
+
+
+def weigh_residual(
+    weights: Tensor,
+    parts: tuple[Tensor, ...],
+    shared: bool,
+    labels: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, ...]:
+    """The same with the parts that ``labels`` ``[B, T]`` use, less the parts given.
+
+    The backward pass of ``log_prob``, in two launches.
+    """
+    from smoothsp._kernels.chain.cuda import given_outputs
+
+    places = (x.contiguous() for x in (labels, steps, lengths))
+    used = tuple(torch.empty_like(x) for x in parts)
+    kernel: Callable[..., None] = given_outputs.residual
+    kernel(*places, shared, *parts, *used)
+    return weigh(weights, used, shared)
 
 
 def covariance(
@@ -219,20 +240,29 @@ def count(
     lengths: Tensor,
     S: int,
     shared: bool,
+    groups: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use."""
+    """Weights ``[B, K]`` added up over the parts that ``labels`` ``[B, K, T]`` use.
+
+    What rows share, for each of the ``groups`` of as many rows.
+    """
     from smoothsp._kernels.chain.cuda import given_outputs
 
     B, _, T = labels.shape
     new = weights.new_zeros
-    edges = (1, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
+    edges = (groups, 1, S, S) if shared else (B, max(T - 1, 0), S, S)
     emissions = new((B, T, S))
-    sums = [new(shape, dtype=torch.float64) for shape in (edges, (S,), (S,))]
-    given = (x.detach().contiguous() for x in (weights, labels, steps, lengths))
+    shapes = (edges, (groups, S), (groups, S))
+    moves, start, end = (new(shape, dtype=torch.float64) for shape in shapes)
+    given = [x.detach().contiguous() for x in (weights, labels, steps, lengths)]
     kernel: Callable[..., None] = given_outputs.count
-    kernel(*given, shared, emissions, *sums)
-    transitions, start, end = (x.to(weights.dtype) for x in sums)
-    return emissions, transitions.reshape(S, S) if shared else transitions, start, end
+    for g in range(groups):
+        rows = slice(B * g // groups, B * (g + 1) // groups)
+        into = moves[g : g + 1] if shared else moves[rows]
+        sums = (emissions[rows], into, start[g], end[g])
+        kernel(*(x[rows] for x in given), shared, *sums)
+    transitions, start, end = (x.to(weights.dtype) for x in (moves, start, end))
+    return emissions, transitions[:, 0] if shared else transitions, start, end
 
 
 def decode(
@@ -242,14 +272,15 @@ def decode(
     end: Tensor,
     steps: Tensor,
     lengths: Tensor,
-) -> Tensor:
-    """A maximiser of each row, ``[B, T]``, -1 where there is no real position."""
+) -> tuple[Tensor, Tensor]:
+    """Scores ``[B]`` of maximisers ``[B, T]``, -1 where there is no real position."""
     from smoothsp._kernels.chain.cuda import best
 
     chain = (emissions, transitions, start, end, steps, lengths)
     labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
     _run(best.viterbi, chain, labels)
-    return labels
+    value = score(*chain, labels[:, None], trusted=True)
+    return value.squeeze(1).to(emissions.dtype), labels
 
 
 def decode_topk(

@@ -1,34 +1,37 @@
 """Log-partition, marginals, their covariances and the entropy of a chain.
 
-The arguments of a chain are those of ``_chain.arrays``.
+The arguments of a chain are those of ``_chain.record``.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import covariance as cpu_covariance
+from smoothsp._kernels.chain.cpu import (
+    covariance as covariance_cpu,
+)
 from smoothsp._kernels.chain.cpu import (
     samples,
     sums_by_step,
     sums_in_lanes,
     sums_in_log_space,
     sums_over_states,
+    whole_calls,
 )
-from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.arrays import (
-    as_edges,
-    inner_steps,
-    kernel_arrays,
-    prove_positions,
-)
+from smoothsp.oracles._chain.addresses import piece, rows_of_piece
+from smoothsp.oracles._chain.on_device import as_edges
+from smoothsp.oracles._chain.record import Record, array, chain_question, inner_steps
 from smoothsp.oracles._chain.weights import weigh
-from smoothsp.oracles._questions.registration import is_plain, question
+from smoothsp.oracles._questions.registration import is_plain
+
+Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -38,54 +41,64 @@ def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, 
     return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
 
 
-def _log_partition(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-partition ``[B]``, in float64, and marginals: nodes, edges, heads, tails.
+def sums_of(chain: Record, wide: bool) -> Sums:
+    """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
-    ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals.
+    ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals. The
+    log-partition is in float64 if ``wide``, else of the dtype of the potentials.
     """
-    new = emissions.new_empty
-    value = new((len(emissions),), dtype=torch.float64)
-    out = [value, *(new(x) for x in _marginal_shapes(emissions, transitions))]
-    chain = kernel_arrays(emissions, transitions, start, end, steps, lengths)
-    fill_marginals(chain, [x.numpy() for x in out])
-    return out[0], out[1], out[2], out[3], out[4]
-
-
-def empty_marginals(chain: tuple[Any, ...]) -> list[Any]:
-    """Arrays for what ``fill_marginals`` fills."""
-    emissions, transitions = chain[:2]
+    emissions, transitions = chain.views[:2]
     B, T, S = emissions.shape
-    dtype = emissions.dtype
-    return [
-        np.empty(B),
-        np.empty((B, T, S), dtype),
-        np.empty((B, *transitions.shape[1:]), dtype),
-        np.empty((B, S), dtype),
-        np.empty((B, S), dtype),
-    ]
+    value = chain.new(B, dtype=torch.float64 if wide else None)
+    nodes, edges, heads, tails = (
+        emissions.new_empty(x) for x in _marginal_shapes(emissions, transitions)
+    )
+    out = (value, nodes, edges, heads, tails)
+    if not chain.shared:
+        _fill_pending(chain, np.ones(B, np.bool_), True, out)
+        return out
+    where, rows = chain.addresses, rows_of_piece(B, T, S)
+    if rows >= B:
+        far = whole_calls.sums(*where, wide, *(x.data_ptr() for x in out))
+    else:
+        far = sum(
+            run_all(
+                [
+                    partial(
+                        whole_calls.sums,
+                        *piece(where, b, rows),
+                        wide,
+                        *(x[b:].data_ptr() for x in out),
+                    )
+                    for b in range(0, B, rows)
+                ]
+            )
+        )
+    if far:
+        _fill_pending(chain, np.isnan(value.numpy()), False, out)
+    return out
 
 
-def fill_marginals(chain: tuple[Any, ...], out: list[Any]) -> None:
-    """Fill log-partition, nodes, edges, heads and tails."""
-    emissions = chain[0]
-    B = len(emissions)
-    pending = np.ones(B, np.bool_)
-    # Scaled in the input's dtype, then in float64, then log space: a row is done by the
-    # first that is safe for it.
-    for dtype in dict.fromkeys((emissions.dtype.type, np.float64)):
-        _scaled(chain, dtype, pending, out)
-        if not pending.any():
-            return
-    work = 16 * emissions.size * emissions.shape[2]
-    run_rows(sums_in_log_space.forward_backward, B, work, *chain, pending, *out)
+def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
+    """Fill the pending rows, in the input's dtype first if this is yet to be tried.
+
+    Scaled in the input's dtype, then in float64, then log space: a row is done by the
+    first that is safe for it.
+    """
+    value, *parts = (x.numpy() for x in out)
+    exact = np.empty(len(value))
+    arrays = [exact, *parts]
+    rows = pending.copy()
+    dtypes = dict.fromkeys((parts[0].dtype.type, np.float64))
+    for dtype in list(dtypes)[0 if narrow else 1 :]:
+        if pending.any():
+            _scaled(chain.arrays, dtype, pending, arrays)
+    if pending.any():
+        work = 16 * inner_steps(chain.views[0])
+        kernel = sums_in_log_space.forward_backward
+        run_rows(kernel, len(value), work, *chain.arrays, pending, *arrays)
+    value[rows] = exact[rows]
 
 
 def _scaled(
@@ -116,167 +129,159 @@ def _scaled(
     run_rows(kernel, groups, work, *chain, *limit, *arrays)
 
 
-def fake_log_partition(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def fake_sums(*inputs: Any) -> Sums:
+    emissions, transitions, wide = inputs[0], inputs[1], inputs[-1]
     new = emissions.new_empty
     nodes, edges, heads, tails = map(new, _marginal_shapes(emissions, transitions))
-    value = new((emissions.shape[0],), dtype=torch.float64)
-    return value, nodes, edges, heads, tails
+    dtype = torch.float64 if wide else emissions.dtype
+    return new((emissions.shape[0],), dtype=dtype), nodes, edges, heads, tails
 
 
-def _covariance(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    v_nodes: Tensor,
-    v_edges: Tensor,
-    v_heads: Tensor,
-    v_tails: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def save_sums(ctx: Any, inputs: tuple[Any, ...], output: Sums) -> None:
+    ctx.save_for_backward(*inputs[:6], *output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.dtype = output[0].dtype
+
+
+def _sums_gradient(
+    ctx: Any, grad: Tensor | None, *marginal_grads: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    return *gradient_of_sums(saved[:6], saved[6:], grad, marginal_grads), *(None,) * 3
+
+
+def gradient_of_sums(
+    chain: tuple[Any, ...],
+    marginals: tuple[Tensor, ...],
+    grad: Tensor | None,
+    marginal_grads: tuple[Tensor | None, ...],
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the potentials from those of the log-partition and the marginals."""
+    shared = chain[1].dim() == 2
+    known = all(g is None for g in marginal_grads)
+    if grad is not None and known and not torch.is_grad_enabled():
+        for device, one_pass in (("cpu", weigh), ("cuda", on_device.weigh)):
+            if is_plain(marginals[0], device) and is_plain(grad, device):
+                return one_pass(grad, marginals, shared)
+    parts: list[Tensor] = []
+    if grad is not None:
+        # the gradient of the log-partition is the marginals
+        parts = [_times(grad, m) for m in marginals]
+    if not known:
+        # the derivative of the marginals is the covariances
+        v = [
+            torch.zeros_like(m) if g is None else g
+            for m, g in zip(marginals, marginal_grads, strict=True)
+        ]
+        second = covariance(*chain, *v)
+        pairs = zip(parts, second, strict=True)
+        parts = [a + b for a, b in pairs] if parts else list(second)
+    return _to_potentials(parts, shared) if parts else (None,) * 4
+
+
+def _times(weights: Tensor, part: Tensor) -> Tensor:
+    """Parts of rows times the weight of the row."""
+    weights = weights.to(part.dtype)
+    return weights.reshape(-1, *[1] * (part.dim() - 1)) * part
+
+
+def _to_potentials(parts: list[Tensor], shared: bool) -> tuple[Tensor, ...]:
+    """Gradients per row, added up to those of the potentials."""
+    nodes, edges, heads, tails = parts
+    moves = edges.sum((0, 1)) if shared else edges
+    return nodes, moves, heads.sum(0), tails.sum(0)
+
+
+def _sums_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+    saved = ctx.saved_tensors
+    value, *parts = tangent_of_sums(saved[:6], saved[6:], tangents)
+    return value.to(ctx.dtype), *parts
+
+
+def tangent_of_sums(
+    chain: tuple[Any, ...],
+    marginals: tuple[Tensor, ...],
+    tangents: tuple[Tensor | None, ...],
+) -> tuple[Tensor, ...]:
+    """How log-partition and marginals move with the potentials."""
+    v = _of_rows(tangents, marginals)
+    return _inner(marginals, v), *covariance(*chain, *v)
+
+
+def _of_rows(
+    potentials: tuple[Tensor | None, ...], marginals: tuple[Tensor, ...]
+) -> list[Tensor]:
+    """Potentials as each row has them, in the shapes of the marginals."""
+    emissions, transitions, start, end = potentials[:4]
+    edges = None if transitions is None else as_edges(transitions)
+    given = (emissions, edges, start, end)
+    return [
+        torch.zeros_like(m) if x is None else x.expand(m.shape)
+        for x, m in zip(given, marginals, strict=True)
+    ]
+
+
+def _inner(parts: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
+    """Inner products ``[B]`` of parts of rows."""
+    pairs = zip(parts, weights, strict=True)
+    return torch.stack([(p * w).flatten(1).sum(1) for p, w in pairs]).sum(0)
+
+
+def _covariance_of(chain: Record, *v: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights v over an output's parts.
 
     The Hessian of the log-partition times v. Shapes as the marginals of
     ``log_partition``.
     """
-    weights = (v_nodes, v_edges, v_heads, v_tails)
-    nodes, edges, heads, tails = (
-        torch.empty_like(v, memory_format=torch.contiguous_format) for v in weights
-    )
-    run_rows(
-        cpu_covariance.covariance,
-        len(lengths),
-        32 * inner_steps(emissions),
-        *kernel_arrays(emissions, transitions, start, end, steps, lengths),
-        *(x.detach().contiguous().numpy() for x in weights),
-        *(x.numpy() for x in (nodes, edges, heads, tails)),
-    )
-    return nodes, edges, heads, tails
+    out = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in v]
+    work = 32 * inner_steps(chain.views[0])
+    given = [array(x) for x in v]
+    arrays = (*chain.arrays, *given, *(x.detach().numpy() for x in out))
+    run_rows(covariance_cpu.covariance, len(out[0]), work, *arrays)
+    return tuple(out)
 
 
-def _fake_covariance(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    v_nodes: Tensor,
-    v_edges: Tensor,
-    v_heads: Tensor,
-    v_tails: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    nodes, edges, heads, tails = (
-        torch.empty_like(v, memory_format=torch.contiguous_format)
-        for v in (v_nodes, v_edges, v_heads, v_tails)
-    )
-    return nodes, edges, heads, tails
+def _fake_covariance(*inputs: Any) -> tuple[Tensor, ...]:
+    v = inputs[6:]
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in v)
 
 
 def _save_nothing(ctx: Any, inputs: Any, output: Any) -> None:
     pass
 
 
-def _no_third_derivative(ctx: Any, *grads: Tensor) -> None:
+def _no_third_derivative(ctx: Any, *grads: Any) -> None:
     raise RuntimeError(
         "chain_covariance has no derivative: log_partition may be differentiated "
         "twice, marginals and entropy once"
     )
 
 
-def _to_potentials(
-    nodes: Tensor, edges: Tensor, heads: Tensor, tails: Tensor, shared: bool
-) -> tuple[Tensor, ...]:
-    """Gradients per row, added up to those of the potentials."""
-    moves = edges.sum((0, 1)) if shared else edges
-    return nodes, moves, heads.sum(0), tails.sum(0)
-
-
-def save_log_partition(
-    ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
-) -> None:
-    ctx.save_for_backward(*inputs, *output[1:])
-    ctx.set_materialize_grads(False)
-    ctx.sign = 1
-
-
-def log_partition_gradient(
-    ctx: Any, grad: Tensor | None, *marginal_grads: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    chain, marginals = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
-    shared = chain[1].dim() == 2
-    first = all(g is None for g in marginal_grads) and not torch.is_grad_enabled()
-    if grad is not None and first:
-        for device, one_pass in (("cpu", weigh), ("cuda", on_device.weigh)):
-            if is_plain(marginals[0], device):
-                return (*one_pass(grad, marginals, shared), None, None)
-    parts: list[Tensor] = []
-    if grad is not None:
-        # The gradient of the log-partition is the marginals (of a log-probability,
-        # labels less marginals: it stands in their place, and ctx.sign is -1).
-        grad = grad.to(marginals[0].dtype)
-        parts = [grad.view(-1, *[1] * (m.dim() - 1)) * m for m in marginals]
-    if any(g is not None for g in marginal_grads):
-        # The derivative of the marginals is the covariances.
-        v = [
-            torch.zeros_like(m) if g is None else ctx.sign * g
-            for m, g in zip(marginals, marginal_grads, strict=True)
-        ]
-        second = list(covariance(*chain, *v))
-        parts = [a + b for a, b in zip(parts, second, strict=True)] if parts else second
-    if not parts:
-        return (None,) * 6
-    nodes, edges, heads, tails = parts
-    return (*_to_potentials(nodes, edges, heads, tails, shared), None, None)
-
-
-def _entropy(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> Tensor:
+def _entropy_of(chain: Record) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
-    value = emissions.new_empty((len(lengths),))
-    run_rows(
-        samples.entropy,
-        len(lengths),
-        16 * inner_steps(emissions),
-        *kernel_arrays(emissions, transitions, start, end, steps, lengths),
-        value.numpy(),
-    )
+    emissions = chain.views[0]
+    value = chain.new(len(emissions))
+    work = 16 * inner_steps(emissions)
+    run_rows(samples.entropy, len(value), work, *chain.arrays, value.numpy())
     return value
 
 
-def _fake_entropy(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> Tensor:
+def _fake_entropy(emissions: Tensor, *rest: Any) -> Tensor:
     return emissions.new_empty((emissions.shape[0],))
 
 
-def _save_entropy(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
+    ctx.set_materialize_grads(False)
 
 
-def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    # H = A - <theta, grad A>, hence dH = -(Hessian of A) theta.
-    emissions, transitions, start, end, _, lengths = ctx.saved_tensors
-    B = len(lengths)
+def _entropy_slope(chain: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Derivatives of the entropy in the parts of its row.
+
+    H = A - <theta, grad A>, hence dH = -(Hessian of A) theta.
+    """
+    emissions, transitions, start, end, _, _ = chain
+    B = len(emissions)
     edges = as_edges(transitions)
     weights = (
         emissions,
@@ -284,39 +289,56 @@ def _entropy_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         start.expand(B, -1),
         end.expand(B, -1),
     )
-    # A forbidden part has no chance: its weight is never used, but must be finite.
+    # a forbidden part has no chance: its weight is never used, but must be finite
     theta = [torch.where(w > -torch.inf, w, 0) for w in weights]
-    parts = covariance(*ctx.saved_tensors, *theta)
-    scaled = [-grad.view(-1, *[1] * (p.dim() - 1)) * p for p in parts]
-    nodes, moves, heads, tails = scaled
-    shared = transitions.dim() == 2
-    return (*_to_potentials(nodes, moves, heads, tails, shared), None, None)
+    return tuple(-x for x in covariance(*chain, *theta))
 
 
-log_partition = question(
-    "chain_log_partition",
-    _log_partition,
-    on_device.log_partition,
-    fake_log_partition,
-    save_log_partition,
-    log_partition_gradient,
-    prove=prove_positions,
+def _entropy_gradient(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 6
+    chain = ctx.saved_tensors
+    slopes = [_times(grad, x) for x in _entropy_slope(chain)]
+    return *_to_potentials(slopes, chain[1].dim() == 2), None, None
+
+
+def _entropy_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    slopes = _entropy_slope(ctx.saved_tensors)
+    return _inner(slopes, _of_rows(tangents, slopes))
+
+
+log_partition = chain_question(
+    "log_partition",
+    "bool wide",
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
+    of_record=sums_of,
+    cuda=on_device.log_partition,
+    fake=fake_sums,
+    save=save_sums,
+    gradient=_sums_gradient,
+    tangent=_sums_tangent,
+    rest_by_row=(False,),
 )
-covariance = question(
-    "chain_covariance",
-    _covariance,
-    on_device.covariance,
-    _fake_covariance,
-    _save_nothing,
-    _no_third_derivative,
-    prove=prove_positions,
+covariance = chain_question(
+    "covariance",
+    "Tensor v_nodes, Tensor v_edges, Tensor v_heads, Tensor v_tails",
+    "(Tensor, Tensor, Tensor, Tensor)",
+    of_record=_covariance_of,
+    cuda=on_device.covariance,
+    fake=_fake_covariance,
+    save=_save_nothing,
+    gradient=_no_third_derivative,
+    tangent=_no_third_derivative,
+    rest_by_row=(True,) * 4,
 )
-entropy = question(
-    "chain_entropy",
-    _entropy,
-    on_device.entropy,
-    _fake_entropy,
-    _save_entropy,
-    _entropy_gradient,
-    prove=prove_positions,
+entropy = chain_question(
+    "entropy",
+    "",
+    "Tensor",
+    of_record=_entropy_of,
+    cuda=on_device.entropy,
+    fake=_fake_entropy,
+    save=_save_entropy,
+    gradient=_entropy_gradient,
+    tangent=_entropy_tangent,
 )

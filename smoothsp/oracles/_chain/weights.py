@@ -2,44 +2,65 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import weigh as cpu_weigh
+from smoothsp._kernels.chain.cpu import weigh as weigh_cpu
+from smoothsp._kernels.chain.cpu import whole_calls
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._chain.arrays import array
+from smoothsp.oracles._chain.addresses import VECTORS
+from smoothsp.oracles._chain.record import array
 
 # Into how many ranges the gradient is cut, for threads.
 PIECES = 16
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def weigh(
-    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
-) -> tuple[Tensor, ...]:
+def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
     """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
 
-    What ``_to_potentials`` does, in one compiled pass and without a derivative.
+    In one compiled pass and without a derivative; parts are contiguous.
     """
-    given = [array(x) for x in parts]
+    nodes = parts[0]
+    weights = weights.to(nodes.dtype).resolve_neg()
+    out = _empty_gradients(parts, shared)
+    if not shared:
+        return _run(weigh_cpu.weigh, parts, shared, out, array(weights))
+    addresses = (x.data_ptr() for x in (*parts, *out))
+    given = (weights.data_ptr(), weights.stride(0), *addresses)
+    where = (*nodes.shape, VECTORS[nodes.dtype], *given)
+    run_rows(whole_calls.weigh, PIECES, _work(parts), PIECES, *where)
+    return out
+
+
+def weigh_residual(
+    weights: Tensor, parts: tuple[Tensor, ...], shared: bool, *paths: Any
+) -> Gradients:
+    """The same with the parts that given labels use, less the parts given.
+
+    ``paths`` are arrays of labels ``[B, T]``, steps and lengths.
+    """
+    out = _empty_gradients(parts, shared)
     weight = array(weights.to(parts[0].dtype))
-    return run_pieces(cpu_weigh.weigh, given, shared, weight)
+    return _run(weigh_cpu.weigh_residual, parts, shared, out, weight, *paths)
 
 
-def run_pieces(
-    kernel: Any, parts: list[Any], shared: bool, *inputs: Any
-) -> tuple[Tensor, ...]:
-    """Gradients of the potentials that a kernel of ``chain.cpu.weigh`` fills."""
+def _empty_gradients(parts: tuple[Tensor, ...], shared: bool) -> Gradients:
     nodes, edges, heads, _ = parts
     S = heads.shape[1]
-    dtype = nodes.dtype
-    out = (
-        np.empty(nodes.shape, dtype),
-        np.empty((S, S) if shared else edges.shape, dtype),
-        np.empty(S, dtype),
-        np.empty(S, dtype),
-    )
-    work = (nodes.size + edges.size) // 2
-    flat = (out[0], out[1].reshape(-1), out[2], out[3])
-    run_rows(kernel, PIECES, work, PIECES, *inputs, *parts, shared, *flat)
-    return tuple(torch.from_numpy(x) for x in out)
+    new = nodes.new_empty
+    moves = new((S, S)) if shared else torch.empty_like(edges)
+    return torch.empty_like(nodes), moves, new(S), new(S)
+
+
+def _work(parts: tuple[Tensor, ...]) -> int:
+    return (parts[0].numel() + parts[1].numel()) // 2
+
+
+def _run(
+    kernel: Any, parts: tuple[Tensor, ...], shared: bool, out: Gradients, *inputs: Any
+) -> Gradients:
+    nodes, moves, start, end = (x.numpy() for x in out)
+    given = (PIECES, *inputs, *(array(x) for x in parts), shared)
+    run_rows(kernel, PIECES, _work(parts), *given, nodes, moves.reshape(-1), start, end)
+    return out

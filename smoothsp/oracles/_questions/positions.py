@@ -72,6 +72,12 @@ class Positions:
         real = torch.arange(T, device=self.device) < self.lengths[:, None]
         return mask.scatter(1, self.steps, real)
 
+    def told(self) -> tuple[Tensor | None, Tensor | None]:
+        """Steps and lengths; None for both if all positions are real."""
+        if self._steps is None and self._lengths is None:
+            return None, None
+        return self.steps, self.lengths
+
     def addresses(self) -> tuple[int, int]:
         """Those of steps and lengths, 0 for what was not told."""
         steps, lengths = self._steps, self._lengths

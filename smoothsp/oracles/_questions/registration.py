@@ -1,8 +1,10 @@
-"""A question to a structure: one function, reached by two ways.
+"""A question to a structure: one function, and three ways that lead to it.
 
-``torch.library.custom_op`` is what ``torch.compile`` sees and what chooses by device.
-It costs 30 us a call, as much as the whole inference of a small batch; so plain CPU
-tensors go straight to the function, through ``torch.autograd.Function`` for a gradient.
+Plain tensors on the CPU go straight to the function, through ``Known`` where a gradient
+is wanted. ``torch.library.custom_op`` is what ``torch.compile`` sees and what chooses
+by device; it costs 30 us a call, as much as the whole inference of a small batch. The
+transforms of ``torch.func`` and forward derivatives go through ``Transformed``. What is
+known about gradients, in ``save``, ``gradient`` and ``tangent``, is written once.
 """
 
 from collections.abc import Callable
@@ -10,102 +12,139 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from smoothsp.oracles._questions.transforms import Transformed
 
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def question(
-    name: str,
-    function: Callable[..., Any],
-    cuda: Callable[..., Any],
-    fake: Callable[..., Any],
-    save: Callable[..., None] | None = None,
-    gradient: Callable[..., Any] | None = None,
-    eager: type[torch.autograd.Function] | None = None,
-    prove: Callable[..., None] | None = None,
-) -> Callable[..., Any]:
-    """Register ``function`` as the op ``smoothsp::name`` and return how to ask it.
+def _as_they_are(inputs: list[Any], size: int) -> list[Any]:
+    return inputs
+
+
+class Question:
+    """How to ask for one thing. Call it with the arguments of ``function``.
 
     Parameters
     ----------
     name
-        Of the op.
+        Of the op, ``smoothsp::name``.
+    schema
+        Of its arguments and answers, as ``torch.library`` writes them.
     function
-        The answer, for CPU tensors. The first argument is a tensor.
+        The answer, for CPU tensors that nothing has proven. The first argument is a
+        tensor.
     cuda
         The same for CUDA tensors.
     fake
         Outputs of the right shape and dtype, for ``torch.compile``.
-    save, gradient
-        ``save(ctx, inputs, output)`` and ``gradient(ctx, *grads)``, as
-        ``torch.library.register_autograd`` takes them; none for labels.
-    eager
-        What stands for the op on plain CPU tensors; answers only its first output.
-    prove
-        ``prove(*inputs)`` raises where ``function`` would leave its arrays. Called by
-        the op only: what is traced was not looked at before.
+    of_record
+        The same from what is proven: ``of_record(record, *rest)``, where ``rest``
+        follows the arguments that ``record.inputs`` gives.
+    save, gradient, tangent
+        ``save(ctx, inputs, output)``, ``gradient(ctx, *grads)`` and
+        ``tangent(ctx, *tangents)``, as ``torch.autograd.Function`` has them, but grads
+        and tangents may be None. None for labels. Saved tensors are read once.
+    by_row
+        ``by_row(dims)`` says of each argument whether its first axis is the batch,
+        given how many axes it has; ``torch.func.vmap`` then needs one call.
+    fold
+        ``fold(inputs, size)``: the arguments, whose batch has become ``size`` batches,
+        so that sums over rows are kept apart.
     """
 
-    def proven(*inputs: Any) -> Any:
-        if prove is not None:
-            prove(*inputs)
-        return function(*inputs)
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        *,
+        function: Callable[..., Any],
+        cuda: Callable[..., Any],
+        fake: Callable[..., Any],
+        of_record: Callable[..., Any] | None = None,
+        save: Callable[..., None] | None = None,
+        gradient: Callable[..., Any] | None = None,
+        tangent: Callable[..., Any] | None = None,
+        by_row: Callable[[list[int]], list[bool]],
+        fold: Callable[[list[Any], int], list[Any]] = _as_they_are,
+    ) -> None:
+        self.name, self.function, self.of_record = name, function, of_record
+        self.save, self.gradient, self.tangent = save, gradient, tangent
+        self.by_row, self.fold = by_row, fold
+        self.op = torch.library.custom_op(
+            f"smoothsp::{name}",
+            function,
+            mutates_args=(),
+            device_types="cpu",
+            schema=schema,
+        )
+        self.op.register_kernel("cuda")(cuda)
+        self.op.register_fake(fake)
+        if gradient is not None and save is not None:
+            self.op.register_autograd(gradient, setup_context=save)
 
-    op = torch.library.custom_op(
-        f"smoothsp::{name}",
-        proven,
-        mutates_args=(),
-        device_types="cpu",
-        schema=torch.library.infer_schema(function, mutates_args=()),
-    )
-    op.register_kernel("cuda")(cuda)
-    op.register_fake(fake)
-    if gradient is None or save is None:
-
-        def ask(*inputs: Any) -> Any:
-            return function(*inputs) if is_plain(inputs[0]) else op(*inputs)
-
-        return ask
-    save_inputs, backward_of = save, gradient
-    op.register_autograd(backward_of, setup_context=save_inputs)
-
-    if eager is not None:
-        apply = eager.apply
-
-        def ask_first(*inputs: Any) -> Any:
-            return apply(*inputs) if is_plain(inputs[0]) else op(*inputs)[0]
-
-        return ask_first
-
-    class Eager(torch.autograd.Function):
-        # Not setup_context, for which PyTorch inspects the signature at every call.
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            output = function(*inputs)
-            save_inputs(ctx, inputs, output)
-            return output
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            return backward_of(ctx, *grads)
-
-    def ask_with_gradient(*inputs: Any) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         if not is_plain(inputs[0]):
-            return op(*inputs)
-        if not torch.is_grad_enabled():
-            return function(*inputs)
-        return Eager.apply(*inputs)
+            return self.traced(*inputs)
+        if self.gradient is None or not torch.is_grad_enabled():
+            return self.function(*inputs)
+        return Known.apply(self, None, *inputs)
 
-    return ask_with_gradient
+    def ask(self, record: Any, *rest: Any) -> Any:
+        """The answer for a record, from its proven memory where nothing traces."""
+        if not (record.plain and nothing_traces()):
+            return self.traced(*record.inputs, *rest)
+        if self.gradient is None or not record.wants_gradient():
+            return self.of_record(record, *rest)  # type: ignore[misc]
+        return Known.apply(self, record, *record.inputs, *rest)
+
+    def traced(self, *inputs: Any) -> Any:
+        """The answer for tensors that are traced or transformed, or on a device."""
+        if torch.compiler.is_compiling() or not is_transformed():
+            return self.op(*inputs)
+        return Transformed.apply(self, *inputs)
+
+
+class Known(torch.autograd.Function):
+    """What stands for a question on plain CPU tensors whose gradient is wanted.
+
+    ``question`` has ``of_record``, ``function``, ``save`` and ``gradient`` as above. Of
+    a ``Total``, whose other outputs are its gradients, only the first is an output.
+    """
+
+    # Not setup_context, for which PyTorch inspects the signature at every call.
+    @staticmethod
+    def forward(ctx: Any, question: Any, record: Any, *inputs: Any) -> Any:
+        if record is None:
+            output = question.function(*inputs)
+        else:
+            output = question.of_record(record, *inputs[len(record.inputs) :])
+        ctx.question = question
+        question.save(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, *ctx.question.gradient(ctx, *grads)
+
+
+def nothing_traces() -> bool:
+    """Whether functions are called for their answers, and no graph is made of them."""
+    return not (
+        torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or is_transformed()
+    )
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` or forward differentiation is under way."""
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0  # no public way asks
+    )
 
 
 def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     """Whether this is an ordinary tensor on such a device, that nothing traces."""
-    return (
-        not torch.compiler.is_compiling()
-        and type(tensor) in PLAIN
-        and tensor.device.type == device
-        and not torch._C._are_functorch_transforms_active()
-        and not is_in_torch_dispatch_mode()
-    )
+    return type(tensor) in PLAIN and tensor.device.type == device and nothing_traces()

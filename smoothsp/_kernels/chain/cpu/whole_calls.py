@@ -14,6 +14,7 @@ from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.chain.cpu.faults import FINE, find_fault
 from smoothsp._kernels.chain.cpu.given_outputs import score
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
+from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
 from smoothsp._kernels.chain.cpu.weigh import weigh_residual
 from smoothsp._kernels.compilation import kernel
 from smoothsp._kernels.vectors.lanes import lanes_pay
@@ -122,6 +123,109 @@ def decode(
     copy(scores, at(value, (B,), zeros))
 
 
+@njit(error_model="numpy")
+def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending):
+    """Fill log_z[B] and the marginals, and clear ``pending`` of the rows that are safe.
+
+    The others are not safe in this dtype.
+    """
+    B, T, S = nodes.shape
+    order = _longest_first(chain[5], T)
+    limits = np.finfo(zeros.dtype)
+    ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
+    if lanes_pay(B, S, len(zeros)):
+        sums_in_lanes.forward_backward(
+            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
+    else:
+        sums_over_states.forward_backward(
+            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
+            log_z, nodes, edges, heads, tails,
+        )  # fmt: skip
+
+
+@kernel
+def sums(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    wide,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+):
+    """Fill the log-partition ``value[B]`` and the marginals, as ``sums_in_lanes``.
+
+    The value is float64 if ``wide``, else of the dtype of ``zeros``. Returns how many
+    rows are not safe in this dtype; their value is NaN.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    log_z = np.empty(B)
+    pending = np.ones(B, np.bool_)
+    _sums(
+        chain, zeros, log_z, at(nodes, (B, T, S), zeros),
+        at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
+        at(tails, (B, S), zeros), pending,
+    )  # fmt: skip
+    far = 0
+    for b in range(B):
+        if pending[b]:
+            log_z[b] = np.nan
+            far += 1
+    if wide:
+        copy(log_z, at(value, (B,), np.float64))
+    else:
+        copy(log_z, at(value, (B,), zeros))
+    return far
+
+
+@kernel
+def weigh(
+    first,
+    last,
+    pieces,
+    B,
+    T,
+    S,
+    zeros,
+    weights,
+    stride,
+    nodes,
+    edges,
+    heads,
+    tails,
+    emissions_grad,
+    transitions_grad,
+    start_grad,
+    end_grad,
+):
+    """Fill the gradients with ``weights[stride * b]`` times the parts of row b.
+
+    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``.
+    """
+    row_weights = np.empty(B, zeros.dtype)
+    given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
+    for b in range(B):
+        row_weights[b] = given[b * stride]
+    weigh_parts(
+        first, last, pieces, row_weights, at(nodes, (B, T, S), zeros),
+        at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
+        at(tails, (B, S), zeros), True, at(emissions_grad, (B, T, S), zeros),
+        at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
+        at(end_grad, (S,), zeros),
+    )  # fmt: skip
+
+
 @kernel
 def log_likelihood(
     B,
@@ -162,19 +266,7 @@ def log_likelihood(
     heads = np.empty((B, S), zeros.dtype)
     tails = np.empty((B, S), zeros.dtype)
     pending = np.ones(B, np.bool_)
-    order = _longest_first(sizes, T)
-    limits = np.finfo(zeros.dtype)
-    ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
-    if lanes_pay(B, S, len(zeros)):
-        sums_in_lanes.forward_backward(
-            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
-            log_z, nodes, edges, heads, tails,
-        )  # fmt: skip
-    else:
-        sums_over_states.forward_backward(
-            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
-            log_z, nodes, edges, heads, tails,
-        )  # fmt: skip
+    _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending)
     if pending.any():
         return UNSAFE
     row_weights = _row_weights(B, weight, weights, zeros)

@@ -93,6 +93,9 @@ def count(
         emissions,
         moves,
         *ends,
+        emissions,
+        moves,
+        *ends,
         B,
         T,
         S,
@@ -117,8 +120,12 @@ def residual(
     edges,
     heads,
     tails,
+    used_nodes,
+    used_edges,
+    used_heads,
+    used_tails,
 ):
-    """Turn marginals into the parts that labels[B, T] use, less the marginals."""
+    """Fill the last four with the parts that labels[B, T] use, less the marginals."""
     B, T, S = nodes.shape
     launch(
         _count_kernel,
@@ -128,6 +135,10 @@ def residual(
         labels,
         steps,
         lengths,
+        used_nodes,
+        used_edges,
+        used_heads,
+        used_tails,
         nodes,
         edges,
         heads,
@@ -208,7 +219,7 @@ def _score_kernel(
 
 
 # emissions(t, y_t), transitions(y_{t-1}, y_t), start(y_1) and end(y_N) += w;
-# for a residual w = 1, and what is there changes sign before
+# for a residual w = 1, and the opposites of the marginals stand there before
 @triton.jit(do_not_specialize=["B", "T", "K"])
 def _count_kernel(
     weights,
@@ -219,6 +230,10 @@ def _count_kernel(
     transitions,
     start,
     end,
+    nodes,
+    edges,
+    heads,
+    tails,
     B,
     T,
     S,
@@ -230,13 +245,13 @@ def _count_kernel(
     T = T.to(tl.int64)
     K = K.to(tl.int64)
     if RESIDUAL:
-        _negate(emissions + g * T * S, T * S)
-        _negate(start + g * S, S)
-        _negate(end + g * S, S)
+        _negate(nodes, emissions, g * T * S, T * S)
+        _negate(heads, start, g * S, S)
+        _negate(tails, end, g * S, S)
         if SHARED:
-            _negate(transitions + g * S * S, S * S)
+            _negate(edges, transitions, g * S * S, S * S)
         else:
-            _negate(transitions + g * (T - 1) * S * S, (T - 1) * S * S)
+            _negate(edges, transitions, g * (T - 1) * S * S, (T - 1) * S * S)
     for b in range(g, B, tl.num_programs(0)):
         N = tl.load(lengths + b)
         for k in range(0, K):
@@ -263,12 +278,12 @@ def _count_kernel(
 
 
 @triton.jit
-def _negate(pointer, count):
-    """Change the sign of ``count`` numbers."""
+def _negate(source, into, at, count):
+    """Put the opposites of ``count`` numbers."""
     for first in range(0, count, 1024):
         o = first + tl.arange(0, 1024)
-        b_x = tl.load(pointer + o, mask=o < count, other=0.0)
-        tl.store(pointer + o, -b_x, mask=o < count)
+        b_x = tl.load(source + at + o, mask=o < count, other=0.0)
+        tl.store(into + at + o, -b_x, mask=o < count)
 
 
 @triton.jit

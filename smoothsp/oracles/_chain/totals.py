@@ -1,0 +1,208 @@
+"""Losses of a batch of chains summed over its rows, with their gradients at once.
+
+Training asks these most. Of a small batch they are one compiled call, of a large one a
+call a piece, which goes to threads.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import whole_calls
+from smoothsp._kernels.threads.ranges import run_all
+from smoothsp.oracles._chain.addresses import piece, rows_of_piece
+from smoothsp.oracles._chain.record import Potentials, Record
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import Known, nothing_traces
+
+ByRows = Callable[[Potentials, Tensor], Tensor]
+
+
+class Total:
+    """A weighted sum over rows, as ``Known`` takes a question.
+
+    Parameters
+    ----------
+    call
+        Of ``whole_calls``: fills the sum and its gradients.
+    """
+
+    def __init__(self, call: Callable[..., int]) -> None:
+        self.call = call
+
+    def ask(
+        self,
+        chain: Record,
+        y: Tensor,
+        weight: Tensor | float,
+        by_rows: ByRows,
+        *options: float,
+    ) -> Tensor:
+        """The sum over the rows of ``y`` ``[B, T]``.
+
+        ``by_rows(potentials, y)`` ``[B]`` answers too, by differentiable questions: for
+        second derivatives, and where one call cannot.
+        """
+        potentials = chain.potentials
+        emissions = potentials[0]
+        B, T, _ = emissions.shape
+        y = checks.labels(y, emissions)
+        checks.shape("y", y, (B, T), "(batch, time)")
+        if isinstance(weight, Tensor):
+            if weight.dim():
+                weight = checks.row_weights("weight", weight, B, emissions.device)
+            weight = weight.to(emissions.dtype)
+        plain = chain.plain and chain.shared and nothing_traces()
+        if plain and isinstance(weight, Tensor):
+            plain = weight.dim() == 1 and not weight.requires_grad
+        if plain:
+            found = self._fill(chain, y, weight, options)
+            if found is not None:
+                if not chain.wants_gradient():
+                    return found[0]
+                given = (*chain.inputs, y, weight, by_rows, found)
+                known: Tensor = Known.apply(self, chain, *given)
+                return known
+        return (by_rows(potentials, y) * weight).sum()
+
+    def of_record(self, chain: Record, *given: Any) -> Tensor:
+        """The sum, which was found before."""
+        found: tuple[Tensor, list[Tensor]] = given[-1]
+        return found[0]
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the gradients, and what it takes to find them again."""
+        *chain, y, weight, ctx.by_rows, found = inputs
+        ctx.gradients, ctx.weight = found[1], weight
+        weights = weight if isinstance(weight, Tensor) else None
+        ctx.save_for_backward(*chain[:4], y, weights)
+
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the potentials.
+
+        The first backward pass gets those that are there; for another one, and for
+        higher derivatives, they are found again by differentiable questions.
+        """
+        wanted, rest = ctx.needs_input_grad[2:6], (None,) * 6
+        higher = torch.is_grad_enabled()
+        if ctx.gradients is not None and not higher:
+            known = ctx.gradients
+            if nothing_traces():
+                ctx.gradients = None
+                if grad.item() != 1:
+                    for x in known:
+                        x.mul_(grad)
+            else:
+                known = [x * grad for x in known]
+            pairs = zip(known, wanted, strict=True)
+            return *(x if want else None for x, want in pairs), *rest
+        # asked for here, they must not have been changed in the meantime
+        *potentials, y, weights = ctx.saved_tensors
+        if not higher:
+            potentials = [x.detach() for x in potentials]
+            for x, want in zip(potentials, wanted, strict=True):
+                x.requires_grad_(want)
+        weight = ctx.weight if weights is None else weights
+        with torch.enable_grad():
+            value = (ctx.by_rows(tuple(potentials), y) * weight).sum()
+        pairs = zip(potentials, wanted, strict=True)
+        inputs = [x for x, want in pairs if want]
+        found = iter(torch.autograd.grad(value, inputs, grad, create_graph=higher))
+        return *(next(found) if want else None for want in wanted), *rest
+
+    def _fill(
+        self,
+        chain: Record,
+        y: Tensor,
+        weight: Tensor | float,
+        options: tuple[float, ...],
+    ) -> tuple[Tensor, list[Tensor]] | None:
+        """The sum and its gradients; None if a row is not safe in this dtype."""
+        emissions = chain.views[0]
+        B, T, S = emissions.shape
+        y = y.contiguous()
+        if isinstance(weight, Tensor):
+            weights, number = weight.contiguous(), 0.0
+        else:
+            weights, number = None, float(weight)
+        rows = rows_of_piece(B, T, S)
+        ask = _by_pieces if rows < B else _whole
+        code, total, gradients = ask(self.call, chain, y, number, weights, options)
+        if code == whole_calls.UNSAFE:
+            return None
+        if code != whole_calls.DONE:
+            row, step = divmod(code, T)
+            message = checks.label_out_of_range(S, int(y[row, step]), row, step)
+            raise ValueError(message)
+        return total, gradients
+
+
+def _whole(
+    call: Callable[..., int],
+    chain: Record,
+    y: Tensor,
+    number: float,
+    weights: Tensor | None,
+    options: tuple[float, ...],
+) -> tuple[int, Tensor, list[Tensor]]:
+    """The code that ``call`` returns, the sum, and its gradients."""
+    total = chain.new()
+    gradients = [torch.empty_like(x) for x in chain.views]
+    code = call(
+        *chain.addresses,
+        y.data_ptr(),
+        number,
+        0 if weights is None else weights.data_ptr(),
+        *options,
+        *(x.data_ptr() for x in gradients),
+        total.data_ptr(),
+    )
+    return code, total, gradients
+
+
+def _by_pieces(
+    call: Callable[..., int],
+    chain: Record,
+    y: Tensor,
+    number: float,
+    weights: Tensor | None,
+    options: tuple[float, ...],
+) -> tuple[int, Tensor, list[Tensor]]:
+    """As ``_whole``; the pieces' sums are added up in float64, in order."""
+    emissions, *others = chain.views
+    B, T, S = emissions.shape
+    rows = rows_of_piece(B, T, S)
+    firsts = range(0, B, rows)
+    slopes = torch.empty_like(emissions)
+    shared = [x.new_empty((len(firsts), *x.shape)) for x in others]
+    totals = chain.new(len(firsts))
+    codes = run_all(
+        [
+            partial(
+                call,
+                *piece(chain.addresses, b, rows),
+                y[b:].data_ptr(),
+                number,
+                0 if weights is None else weights[b:].data_ptr(),
+                *options,
+                slopes[b:].data_ptr(),
+                *(x[i:].data_ptr() for x in shared),
+                totals[i:].data_ptr(),
+            )
+            for i, b in enumerate(firsts)
+        ]
+    )
+    dtype = emissions.dtype
+    gradients = [x.sum(0, dtype=torch.float64).to(dtype) for x in shared]
+    total = totals.sum(dtype=torch.float64).to(dtype)
+    for b, code in zip(firsts, codes, strict=True):
+        if code != whole_calls.DONE:
+            return code if code < 0 else code + b * T, total, [slopes, *gradients]
+    return whole_calls.DONE, total, [slopes, *gradients]
+
+
+log_likelihood = Total(whole_calls.log_likelihood)
+violation = Total(whole_calls.violation)
