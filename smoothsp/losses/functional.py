@@ -196,6 +196,11 @@ def _l2_until_exact(
     structure: TopKStructure, mu: float, max_k: int
 ) -> tuple[Tensor, Tensor]:
     """Double k for the rows that are not exact yet; values come back in row order."""
+    if torch._C._are_functorch_transforms_active():
+        raise TypeError(
+            'smoothing: L2(mu, k="exact") looks at values, which torch.func does not '
+            "allow; give a number for k"
+        )
     k = min(2, max_k)
     value, exact = _l2_over_best(structure, mu, k)
     while k < max_k and not bool(exact.all()):

@@ -56,7 +56,8 @@ class Chain(Summed):
         For a wrong type, dtype or device.
     ValueError
         For a wrong shape, NaN or +inf at a real position, or a row whose outputs are
-        all forbidden. Values are not checked while ``torch.compile`` traces.
+        all forbidden. Values are not checked while ``torch.compile`` or ``torch.func``
+        traces.
 
     Examples
     --------

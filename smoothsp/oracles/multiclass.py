@@ -28,7 +28,8 @@ class Multiclass:
         For a wrong type, dtype or device.
     ValueError
         For a wrong shape, NaN or +inf at a real candidate, or a row whose candidates
-        are all forbidden. Values are not checked while ``torch.compile`` traces.
+        are all forbidden. Values are not checked while ``torch.compile`` or
+        ``torch.func`` traces.
 
     Examples
     --------

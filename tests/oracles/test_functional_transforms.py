@@ -13,6 +13,8 @@ from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPer
 from smoothsp.oracles import Chain
 from tests.instances.chains import HOLES, QUESTIONS, Y, answers, random_case
 
+# torch loads its decompositions by what it deprecates, at the first dual number
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated")
 any_transitions = pytest.mark.parametrize("per_edge", [False, True])
 any_question = pytest.mark.parametrize("question", QUESTIONS)
 LOSSES = {
@@ -255,3 +257,11 @@ def test_an_infinity_does_not_reach_a_tangent():
     # every real label adds one emission, and one move, start or end
     lengths = HOLES.sum(1).double()
     assert_close(found, torch.where(lengths > 0, 2 * lengths + 1, 0))
+
+
+def test_what_looks_at_values_is_refused():
+    emissions, *rest = potentials()
+    loss = StructuralHinge(L2(0.5, "exact"))
+    y = torch.where(HOLES, Y, 0)
+    with pytest.raises(TypeError, match=r"smoothing: .*exact.*give a number for k"):
+        vmap(lambda x: loss(Chain(x, *rest, mask=HOLES), y))(emissions[None])

@@ -8,6 +8,13 @@ FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
 
 
+def values_are_there() -> bool:
+    """Whether values can be looked at: not while torch.compile or torch.func trace."""
+    return not (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    )
+
+
 def dense(name: str, value: object) -> Tensor:
     """``value`` as a tensor whose memory holds its entries, in some order.
 
@@ -127,10 +134,10 @@ def row_lengths(
     value = integers(name, value, device)
     shape(name, value, (batch,), "(batch,)")
     value = value.clone(memory_format=torch.contiguous_format)
-    if torch.compiler.is_compiling() and value.is_cuda:
+    if not values_are_there() and value.is_cuda:
         # nothing can be raised there without waiting for the device
         return value.clamp(0, time)
-    if not torch.compiler.is_compiling() and batch:
+    if values_are_there() and batch:
         wrong = (value < 0) | (value > time)
         if bool(wrong.any()):
             row = int(wrong.int().argmax())
@@ -154,7 +161,7 @@ def rows(value: object, batch: int, device: torch.device) -> Tensor:
             "rows: expected indices (number,) or a bool mask (batch,), got "
             f"{tuple(value.shape)}"
         )
-    if not torch.compiler.is_compiling() and len(value):
+    if values_are_there() and len(value):
         wrong = (value < -batch) | (value >= batch)
         if bool(wrong.any()):
             found = int(value[wrong][0])
@@ -193,7 +200,7 @@ def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
     found = labels(value, mask)
     shape("y", found, tuple(mask.shape), "(batch, time)")
     found = found.masked_fill(~mask, 0)
-    if not torch.compiler.is_compiling():
+    if values_are_there():
         wrong = (found < 0) | (found >= states)
         if bool(wrong.any()):
             row, step = wrong.nonzero()[0].tolist()
@@ -213,7 +220,7 @@ def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
 
 def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None:
     """No NaN and no +inf at a real candidate, and an output for every row."""
-    if torch.compiler.is_compiling() or not len(scores):
+    if not values_are_there() or not len(scores):
         return
     # scores are -inf under the mask: NaN and +inf are what is not below +inf
     best = scores.max(1).values
@@ -240,7 +247,7 @@ def candidates(value: object, mask: Tensor) -> Tensor:
         raise ValueError(
             f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"
         )
-    if torch.compiler.is_compiling() or value.numel() == 0:
+    if not values_are_there() or value.numel() == 0:
         return value
     columns = value if value.dim() == 2 else value[:, None]
     inside = (columns >= 0) & (columns < M)

@@ -86,7 +86,7 @@ class Question:
             self.op.register_autograd(gradient, setup_context=save)
 
     def __call__(self, *inputs: Any) -> Any:
-        if not is_plain(inputs[0]):
+        if not all(is_plain(x) for x in inputs if isinstance(x, Tensor)):
             return self.traced(*inputs)
         if self.gradient is None or not torch.is_grad_enabled():
             return self.function(*inputs)
@@ -147,4 +147,10 @@ def is_transformed() -> bool:
 
 def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     """Whether this is an ordinary tensor on such a device, that nothing traces."""
-    return type(tensor) in PLAIN and tensor.device.type == device and nothing_traces()
+    return (
+        type(tensor) in PLAIN
+        and tensor.device.type == device
+        and nothing_traces()
+        # what torch.autograd.grad(is_grads_batched=True) hands on
+        and not torch._C._functorch.is_legacy_batchedtensor(tensor)
+    )
