@@ -88,7 +88,9 @@ class Course:
             # a resumed run may have nothing left to do
             if self.history:
                 self._decide(self.history[-1])
-            yield
+            # a certificate that overflows is refused in words
+            with np.errstate(over="ignore", invalid="ignore"):
+                yield
         except KeyboardInterrupt:
             self.over = self.interrupted = True
             self.status = (
@@ -234,3 +236,21 @@ def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
         " take shorter steps"
     )
+
+
+def require_range(problem: ChainProblem, lam: float) -> None:
+    """Refuse features with which a step of a dual solver leaves float64.
+
+    The curvature along one is at most ``|psi_i|^2 / (lambda n)``, and psi_i at most
+    twice the norms of the words, summed.
+    """
+    norms, n = 2 * problem.norms, len(problem)
+    with np.errstate(over="ignore"):
+        wrong = ~np.isfinite(norms * norms) | ~np.isfinite(norms / (lam * n) * norms)
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise ValueError(
+            f"{problem.called}: expected words whose squared norm over lambda n fits"
+            f" float64, got norms that sum to {problem.norms[i]:.3g} in sentence {i};"
+            " scale the features, or raise lambda (lower C)"
+        )

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import require_same
+from smoothsp.linear.engines.budget import require_range, require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.settings import Plan
@@ -68,6 +68,7 @@ class Engine(Protocol):
 def engine_for(problem: Any, plan: Plan) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if isinstance(problem, ChainProblem):
+        require_range(problem, plan.lam)
         return ChainEngine(problem, plan)
     return CallbackEngine(as_callbacks(problem), plan)
 

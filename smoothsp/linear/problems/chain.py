@@ -17,6 +17,8 @@ from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
+# Scores below two to this power never overflow on the way.
+_LARGE = 1000
 
 
 class ChainProblem:
@@ -222,14 +224,32 @@ class ChainProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """``(n,)``: the structured hinge of each sentence, one oracle call each."""
         out = np.empty(len(self))
-        self._run(kernels.hinges, w, out)
+        power = self._run(kernels.hinges, w, out)
+        with np.errstate(over="ignore"):
+            out = np.ldexp(out, power)
+        if not np.isfinite(out).all():
+            raise ValueError(
+                "w: expected weights, and costs, for which the hinges fit float64, got"
+                f" infinity at sentence {int((~np.isfinite(out)).argmax())}"
+            )
         return out
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
         lam = checks.positive("lam", lam)
         w = self._checked(w)
-        return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+        most = float(np.abs(w).max())
+        with np.errstate(over="ignore"):
+            half = float(lam / 2 * np.dot(w, w))
+            if not np.isfinite(half):
+                half = lam / 2 * most * float(np.dot(w / most, w / most)) * most
+        found = float(half + self.hinges(w).mean())
+        if not np.isfinite(found):
+            raise ValueError(
+                "w: expected weights whose objective fits float64, got weights up to"
+                f" {most:.3g}"
+            )
+        return found
 
     def worst(self, i: int, w: Weights) -> Corner:
         """The labelling of sentence i with the largest ``loss - <w, psi>``."""
@@ -273,12 +293,40 @@ class ChainProblem:
         )
         return part
 
-    def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> None:
+    def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> int:
+        """Fill ``out``; scores in it are to be multiplied by two to this power."""
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
         few = len(self.indices) < self.num_features
-        given = self._few(w) if few else (self.sentences, self.padded_weights(w))
-        run_rows(kernel, len(self), work, *given, *out)
+        s, flat = self._few(w) if few else (self.sentences, self.padded_weights(w))
+        # scores that could overflow are those of smaller weights and costs
+        size = max(_exponent(flat) + self._sizes[0], self._sizes[1])
+        power = max(size - _LARGE, 0)
+        if power:
+            flat[:] = np.ldexp(flat, -power)
+            s = s._replace(scales=np.ldexp(s.scales, -power))
+        run_rows(kernel, len(self), work, s, flat, *out)
+        return power
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        """Exponents of two above the sum of all features, and of all costs."""
+        count = len(self.values) + 3 * len(self.labels) + 1
+        features = max(_exponent(self.values), 1) + count.bit_length()
+        costs = _exponent(self.cost) + _exponent(self.cost_scale)
+        return features, costs + count.bit_length()
+
+    @cached_property
+    def norms(self) -> NDArray[np.float64]:
+        """``(n,)``: the sum over its words of the norms of their features."""
+        values = self.values.astype(np.float64)
+        most = float(np.abs(values).max(initial=0.0)) or 1.0
+        rows = np.arange(len(self.labels))
+        of_entry = np.repeat(rows, np.diff(self.indptr))
+        squares = np.bincount(of_entry, (values / most) ** 2, len(rows))
+        of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        with np.errstate(over="ignore"):
+            return most * np.bincount(of_word, np.sqrt(squares), len(self))
 
     def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
         """Padded weights of only those rows that entries read, a copy for each."""
@@ -303,3 +351,8 @@ class ChainProblem:
                 f"w: expected ({self.num_weights},) weights, got {w.shape}"
             )
         return w
+
+
+def _exponent(x: NDArray[Any]) -> int:
+    """No number of x is larger than two to this power."""
+    return int(np.frexp(np.abs(x).max(initial=0.0))[1])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.budget import Course, limits, require_range
 from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
 from smoothsp.linear.problems.callback import as_callbacks
 from smoothsp.linear.solvers.solution import Callback, Solution
@@ -118,6 +118,7 @@ class BatchFrankWolfe:
             The ``state`` of a solution of this solver: goes on bit for bit.
         """
         if isinstance(problem, ChainProblem):
+            require_range(problem, self.lam)
             corners = _chain_corners(problem)
         else:
             corners = _callback_corners(as_callbacks(problem))

@@ -78,7 +78,8 @@ class PathRun:
         self.stride = _STRIDE
         self.status, self.complete = "", False
         if resume is None:
-            self.walk, self.infinity = begin(problem, rules.manner, rules.goal)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.walk, self.infinity = begin(problem, rules.manner, rules.goal)
             self._reach()
             if not self.infinity:
                 self.complete = True
@@ -101,7 +102,8 @@ class PathRun:
 
                 bar = tqdm(desc="path", unit=" breakpoints", initial=len(self.points))
             while not self.status and not self._spent():
-                gap = self.walk.to_gap(rules.goal, rules.certified, self._spent)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    gap = self.walk.to_gap(rules.goal, rules.certified, self._spent)
                 if gap is None:
                     break
                 lam = self.walk.lam
