@@ -326,7 +326,7 @@ class ChainProblem:
         squares = np.bincount(of_entry, (values / most) ** 2, len(rows))
         of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         with np.errstate(over="ignore"):
-            return most * np.bincount(of_word, np.sqrt(squares), len(self))
+            return np.asarray(most * np.bincount(of_word, np.sqrt(squares), len(self)))
 
     def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
         """Padded weights of only those rows that entries read, a copy for each."""
