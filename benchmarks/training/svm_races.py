@@ -10,11 +10,13 @@ import torch
 from methods import liblinear_svms, our_svms
 from smoothsp.linear import CrammerSingerSVC, HingeSVC
 from smoothsp.projections import project_weston_watkins
+from training.drawn_measurements import drawn_measurements
 from training.drawn_texts import drawn_texts
 from training.races import Answer, Entry, Goal, Racer, race, ratios
 
 CRAMMER_SINGER = "Crammer-Singer"
 BINARY = "binary hinge"
+FEW_FEATURES = "few dense features"
 BLOCKS = "Walrus over greedy"
 BLOCK = "one block"
 THREADS = "two threads"
@@ -33,6 +35,11 @@ class Plan:
         (20_000, 50_000, 60),
         (100_000, 100_000, 80),
     )
+    # samples, features, classes, and whether one class has most of them
+    dense: tuple[tuple[int, int, int, bool], ...] = (
+        (7500, 16, 10, False),
+        (43_500, 9, 7, True),
+    )
     greedy_classes: tuple[int, ...] = (10, 100, 300, 1000)
     entries: tuple[int, ...] = (4, 64, 256, 1024)
     rounds: int = 7
@@ -44,6 +51,7 @@ QUICK = Plan(
     features=5000,
     classes=(10, 100),
     binary=((2000, 5000, 60),),
+    dense=((1000, 16, 5, False),),
     greedy_classes=(10, 300),
     entries=(256,),
     rounds=2,
@@ -57,6 +65,7 @@ def measure(plan: Plan) -> Iterator[Entry]:
     if liblinear_svms.installed():
         yield from crammer_singer(plan)
         yield from binary(plan)
+        yield from few_features(plan)
     else:
         print(f"LIBLINEAR is left out: pip install {liblinear_svms.PACKAGE}")
     yield from blocks(plan)
@@ -95,6 +104,20 @@ def binary(plan: Plan) -> Iterator[Entry]:
             solver = liblinear_svms.BINARY
             yield from against_liblinear(
                 plan, BINARY, HingeSVC, X, signs, signs, solver, epsilon, 2
+            )
+
+
+def few_features(plan: Plan) -> Iterator[Entry]:
+    """Many samples of few numbers, to a tight tolerance."""
+    for samples, features, k, skewed in plan.dense:
+        X, y = drawn_measurements(samples, features, k, skewed)
+        signs = np.where(y % 2 == 0, 1, -1)
+        for kind, labels, solver, classes in (
+            (CrammerSingerSVC, y, liblinear_svms.CRAMMER_SINGER, k),
+            (HingeSVC, signs, liblinear_svms.BINARY, 2),
+        ):
+            yield from against_liblinear(
+                plan, FEW_FEATURES, kind, X, labels, labels, solver, 0.001, classes
             )
 
 
@@ -184,6 +207,11 @@ def goals(entries: list[Entry]) -> list[Goal]:
             "binary: our time over LIBLINEAR's -s 3",
             0.75,
             ratios(entries, BINARY, our_svms.NAME),
+        ),
+        Goal(
+            "few dense features: our time over LIBLINEAR's -s 4 and -s 3 -e 0.001",
+            1,
+            ratios(entries, FEW_FEATURES, our_svms.NAME),
         ),
         Goal(
             "Weston-Watkins, k >= 300: time of Walrus over greedy",
