@@ -73,11 +73,13 @@ PUBLIC = {
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {
         "CRFLoss",
+        "Constants",
         "Entropy",
         "L2",
         "StructuralHinge",
         "StructuredPerceptron",
         "functional",
+        "smoothness_constants",
     },
     "smoothsp.projections": {"project_simplex", "project_weston_watkins"},
     "smoothsp.linear": {
