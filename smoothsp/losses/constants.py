@@ -204,7 +204,10 @@ class _Network:
             torch.zeros_like(c) if g is None else g.detach()
             for c, g in zip(self.c, found, strict=True)
         )
-        return [next(pushed) if moves else torch.zeros(()) for moves in self.moving]
+        return [
+            next(pushed) if moves else torch.zeros((), device=self.c[0].device)
+            for moves in self.moving
+        ]
 
 
 class _Example:
@@ -306,7 +309,10 @@ def _searched(example: _Example, network: _Network) -> float:
     """Local maxima of ``|a_y|``, from several directions."""
     generator, largest = torch.Generator().manual_seed(0), 0.0
     for _ in range(_SEARCHES):
-        a = [torch.randn(p.shape, generator=generator).to(p) for p in network.params]
+        a = [
+            torch.randn(p.shape, generator=generator, device="cpu").to(p)
+            for p in network.params
+        ]
         size = 0.0
         for _ in range(_ITERATIONS):
             _, y = example.best(network.push(a))
@@ -346,7 +352,10 @@ def _largest_eigenvalue(example: _Example, network: _Network) -> float:
     r"""Of the mean of :math:`a_y a_y^\top` over all outputs."""
     mean = [u - g for u, g in zip(example.uniform(), example.gold, strict=True)]
     generator, largest = torch.Generator().manual_seed(0), 0.0
-    v = [torch.randn(p.shape, generator=generator).to(p) for p in network.params]
+    v = [
+        torch.randn(p.shape, generator=generator, device="cpu").to(p)
+        for p in network.params
+    ]
     for _ in range(_ITERATIONS):
         size = _norm(v)
         pushed = network.push([one / size for one in v])
