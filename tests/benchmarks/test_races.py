@@ -77,6 +77,7 @@ def test_goals_of_the_svms_take_their_own_entries():
         entry(svm_races.CRAMMER_SINGER, "x, k = 100, -e 0.1", our_svms.NAME, 0.4),
         entry(svm_races.CRAMMER_SINGER, "x, k = 100, -e 0.001", our_svms.NAME, 1.2),
         entry(svm_races.BINARY, "x, k = 2, -e 0.1", our_svms.NAME, 0.7),
+        entry(svm_races.FEW_FEATURES, "x, k = 7, -e 0.001", our_svms.NAME, 0.6),
         entry(svm_races.BLOCKS, "x, k = 100, gap 0.1", "walrus", 0.8),
         entry(svm_races.BLOCKS, "x, k = 300, gap 0.1", "walrus", 0.2),
         entry(svm_races.BLOCK, "k - 1 = 256", "smoothsp", 1.0, seconds=9e-6),
@@ -84,13 +85,13 @@ def test_goals_of_the_svms_take_their_own_entries():
     ]
     goals = svm_races.goals(entries)
     assert [max(goal.values)[0] for goal in goals] == [
-        0.4, 1.2, 0.7, 0.2, pytest.approx(9.0), 0.9
+        0.4, 1.2, 0.7, 0.6, 0.2, pytest.approx(9.0), 0.9
     ]  # fmt: skip
     assert [goal.word for goal in goals] == [
-        "reached", "missed", "reached", "reached", "reached", "reached"
+        "reached", "missed", "reached", "reached", "reached", "reached", "reached"
     ]  # fmt: skip
     table = solvers.goals_table(goals)
-    assert table.count("reached") == 5 and "9.00 us" in table
+    assert table.count("reached") == 6 and "9.00 us" in table
 
 
 def test_objectives_are_those_of_the_tests():
@@ -138,14 +139,15 @@ def test_drawn_texts_are_rows_of_unit_length_with_every_class():
 def test_a_quick_run_measures_every_goal():
     plan = svm_races.Plan(
         samples=120, features=60, classes=(3,), binary=((120, 60, 8),),
-        greedy_classes=(4,), entries=(256,), rounds=1, slow_rounds=1,
+        dense=((120, 6, 3, True),), greedy_classes=(4,), entries=(256,), rounds=1,
+        slow_rounds=1,
     )  # fmt: skip
     if not liblinear_svms.installed():
         pytest.skip("needs LIBLINEAR")
     entries = list(svm_races.measure(plan))
     sections = {entry.section for entry in entries}
     assert {svm_races.CRAMMER_SINGER, svm_races.BINARY} <= sections
-    assert {svm_races.BLOCKS, svm_races.BLOCK} <= sections
+    assert {svm_races.FEW_FEATURES, svm_races.BLOCKS, svm_races.BLOCK} <= sections
     assert solvers.times_table(entries).count("\n") == len(entries) + 1
 
 
