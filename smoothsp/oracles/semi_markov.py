@@ -194,7 +194,9 @@ class SemiMarkov(CircuitStructure):
         ones = counts.new_ones(state.shape)
         return counts.scatter_add(1, state, ones)[:, :S]
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
+    def _parts(
+        self,
+    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor | tuple[Tensor, ...]]:
         own, shared = super()._parts()
         if self._steps is None:
             return own, shared

@@ -15,6 +15,9 @@ class Edges(NamedTuple):
     share, then what is defined. Definition h makes item ``heads[h]`` from the runs
     ``starts[h]`` to ``starts[h + 1]``. A run is ``count`` products, of the items
     ``a + e * step_a`` and ``b + e * step_b`` for e from 0: five integers.
+
+    Definitions in a tile follow each other, have one run each, and the same left
+    factors: what is loaded of these serves all of them.
     """
 
     items: int
@@ -23,6 +26,7 @@ class Edges(NamedTuple):
     heads: Ints  # [H]
     starts: Ints  # [H + 1]
     runs: Ints  # [R, 5]: count, a, step_a, b, step_b
+    tiles: Ints  # [H]: TILE at the first of a tile, 0 at its others, 1 elsewhere
     place: Ints  # [items]: by which definition, -1 for leaves
     since: Ints  # [items]: the first definition that the item needs
     uses: Ints  # [items]: the most leaves that one product uses, -1 if impossible
@@ -36,3 +40,10 @@ class Rows(NamedTuple):
 
     order: NDArray[np.int64]  # [B]: rows with much to do first
     roots: NDArray[np.int64]  # [B]: of row b, not of order[b]
+
+
+# Definitions in a tile.
+TILE = 4
+# Columns of a table of potentials, in the order of their leaves: the address of an
+# array, contiguous; how many leaves it has; whether all rows share it.
+ADDRESS, WIDTH, SHARED = range(3)

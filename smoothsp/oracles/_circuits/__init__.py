@@ -26,12 +26,12 @@ all ways to have j ones among the first v variables:
 ...     def __init__(self, scores, k, *, lengths=None):
 ...         B, n, _ = scores.shape
 ...         built = topology(exactly, n, k)  # remembered
-...         lengths = torch.full((B,), n) if lengths is None else lengths
+...         every = n if lengths is None else lengths
 ...         self._start(
 ...             built,
 ...             {"scores": scores},  # an attribute, and the leaves, in this order
-...             roots=built.roots[lengths],
-...             lengths=lengths,
+...             roots=built.root(every),
+...             lengths=every,
 ...             shape=(n,),
 ...         )
 >>> pick = ExactlyK(torch.tensor([[[0.0, 3], [0, 1], [0, 2]]]), 2)
@@ -46,10 +46,11 @@ What a structure may say besides
 The defaults fit when every label is one leaf. Otherwise override, in ordinary torch:
 
 ``_parts()``
-    Named potentials to leaves, ``(batch, P)`` and shared ``(Q,)``; by default the
-    potentials flattened, in the order given to ``_start``. A leaf is an entry of a
-    potential or ``-inf``: what depends on a row's data (not on its size) is a potential
-    of ``-inf``, not topology. Gradients reach the potentials by themselves.
+    Named potentials to leaves ``(batch, ...)`` and shared ones, each a tensor or a
+    tuple of them; by default the potentials, in the order given to ``_start``. A leaf
+    is an entry of a potential or ``-inf``: what depends on a row's data (not on its
+    size) is a potential of ``-inf``, not topology. Gradients reach the potentials by
+    themselves.
 ``_outputs(labels)`` and ``_labels(y)``
     Labels ``(batch, k, N)``, as the leaves of an answer set them, -1 where none does,
     to outputs ``(batch, k, *shape)``, and back; by default reshaped.

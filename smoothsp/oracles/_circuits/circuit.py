@@ -31,7 +31,7 @@ class Circuit:
     >>> circuit.define(either, (score,))
     >>> circuit.multiply(both, either[0], either[1])
     >>> circuit.label(score, np.arange(2)[:, None], np.arange(3))
-    >>> circuit.edges().runs.tolist()
+    >>> circuit.edges(both[None]).runs.tolist()
     [[3, 1, 1, 0, 0], [3, 4, 1, 0, 0], [1, 7, 0, 8, 0]]
     """
 
@@ -116,15 +116,15 @@ class Circuit:
         )
         self._labels.append((leaf.reshape(-1), at.reshape(-1), value.reshape(-1)))
 
-    def edges(self) -> Edges:
-        """The topology, as compiled loops read it."""
+    def edges(self, roots: NDArray[np.int64]) -> Edges:
+        """What these items need, as compiled loops read it."""
         heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
-        starts = np.append(0, np.cumsum(counts)).astype(np.int32)
         runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
+        heads, starts, runs, tiles = _ordered(heads, counts, runs, roots, self._count)
         needs = np.empty((4, self._count), np.int32)
         leaves = self._own + self._shared
-        topology.measure(leaves, heads, starts, runs, *needs)
+        topology.measure(leaves, heads, starts, runs, tiles, *needs)
         place, since, uses, levels = needs
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
@@ -136,6 +136,7 @@ class Circuit:
             heads=heads,
             starts=starts,
             runs=runs,
+            tiles=tiles,
             place=place,
             since=since,
             uses=uses,
@@ -210,6 +211,23 @@ class Circuit:
     def _check_order(self, name: str, early: bool) -> None:
         if not early or self._count > 1 + self._own + self._shared:
             raise ValueError(f"{name}: expected leaves, then shared ones, then charts")
+
+
+def _ordered(
+    heads: Items, counts: Items, runs: Items, roots: NDArray[np.int64], items: int
+) -> tuple[Items, Items, Items, Items]:
+    """Definitions that the roots need, in a good order: heads, starts, runs, tiles."""
+    starts = np.append(0, np.cumsum(counts)).astype(np.int32)
+    tiles, order = np.empty_like(heads), np.empty_like(heads)
+    topology.find_tiles(starts, runs, tiles)
+    place = np.full(items, -1, np.int32)
+    place[heads] = np.arange(len(heads))
+    order = order[: topology.schedule(starts, runs, tiles, place, roots, order)]
+    counts = counts[order]
+    ends = np.append(0, np.cumsum(counts)).astype(np.int32)
+    within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    runs = np.ascontiguousarray(runs[np.repeat(starts[order], counts) + within])
+    return heads[order], ends, runs, tiles[order]
 
 
 def _size(shape: tuple[int, ...]) -> int:

@@ -1,13 +1,14 @@
 """What a circuit structure refuses at the door, and in which words."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import faults
-from smoothsp.oracles._circuits.questions import Asked
+from smoothsp.oracles._circuits import compiled
+from smoothsp.oracles._circuits.asked import Asked
 from smoothsp.oracles._circuits.topology import Topology
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def check_values(
             forbidden = forbidden or some_forbidden
             if wrong:
                 _refuse_wrong(structure, name, x, name if only is None else blame)
-    asked = structure._asked
-    if forbidden or bool((asked.edges.uses[asked.rows.roots] < 0).any()):
+    if forbidden or not structure._asked.possible:
         _refuse_infeasible(structure, blame)
 
 
@@ -85,7 +85,8 @@ def _refuse_wrong(
 ) -> None:
     read = parts_read(structure._asked).to(x.device)
     if name in structure._own:
-        counts = structure._of_leaves(read.expand(len(x), -1).double(), name)
+        numbers = compiled.split(read.expand(len(x), -1).double(), structure._leaves())
+        counts = structure._of_leaves(numbers, name)
     else:
         first = structure._asked.edges.own
         for key, other in structure._common.items():
@@ -105,9 +106,8 @@ def _refuse_wrong(
 
 
 def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
-    own, shared = (x.detach() for x in structure._parts())
-    leaves = torch.cat([own, shared.expand(len(own), -1)], 1)
-    possible = _possible(structure._asked, leaves > -torch.inf)
+    leaves = structure._leaves().map(lambda x: x.detach().cpu())
+    possible = compiled.possible(leaves, structure._asked)
     if not possible.all():
         raise ValueError(
             f"{blame}: row {int(possible.argmin())} has no feasible output: every one "
@@ -115,27 +115,13 @@ def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
         )
 
 
-def _possible(asked: Asked, allowed: Tensor) -> Any:
-    found = np.empty(len(allowed), np.bool_)
-    given = allowed.cpu().contiguous().numpy()
-    faults.possible(asked.edges, asked.rows.roots, given, found)
-    return found
-
-
 def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> None:
     """Each of the outputs can be made of the leaves ``[B, K, U]`` that it uses."""
     if torch.compiler.is_compiling() or not used.numel():
         return
-    B, K, _ = used.shape
-    asked = structure._asked
-    sizes = (B * K, asked.topology.leaves + 1)
-    allowed = asked.roots.new_zeros(sizes, dtype=torch.bool)
-    allowed.scatter_(1, used.reshape(B * K, -1).cpu() + 1, True)
-    found = np.empty(B * K, np.bool_)
-    roots = np.repeat(asked.rows.roots, K)
-    faults.possible(asked.edges, roots, allowed[:, 1:].contiguous().numpy(), found)
+    found = compiled.exist(structure._asked, used.cpu())
     if not found.all():
-        b, k = divmod(int(found.argmin()), K)
-        found_y = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()
+        b, k = divmod(int(found.argmin()), found.shape[1])
+        row = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()
         words = structure._output_words
-        raise ValueError(f"y: expected {words}, got {found_y} at row {b}")
+        raise ValueError(f"y: expected {words}, got {row} at row {b}")

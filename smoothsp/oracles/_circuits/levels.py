@@ -59,9 +59,45 @@ def log_partition(leaves: Tensor, topology: Topology, roots: Tensor) -> Tensor:
     return _answers(leaves, topology, roots, _logsumexp)
 
 
-def best(leaves: Tensor, topology: Topology, roots: Tensor) -> Tensor:
-    """The largest score of an output of each row, ``[B]``; its gradient marks one."""
-    return _answers(leaves, topology, roots, lambda x: x.max(1).values)
+def sums(
+    leaves: Tensor, topology: Topology, roots: Tensor, graph: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-partition and marginals of the leaves, with a graph if wanted."""
+    with torch.enable_grad():
+        free = leaves if leaves.requires_grad else leaves.detach().requires_grad_()
+        value = log_partition(free, topology, roots)
+        (chances,) = torch.autograd.grad(value.sum(), free, create_graph=graph)
+    return (value if graph else value.detach()), chances
+
+
+def covariance(
+    leaves: Tensor, topology: Topology, roots: Tensor, along: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition, the mean of ``along``, and how marginals move along it."""
+    with torch.enable_grad():
+        free = leaves.detach().requires_grad_()
+        value, chances = sums(free, topology, roots, graph=True)
+        means = (chances * along).sum(1)
+        (moved,) = torch.autograd.grad(means.sum(), free)
+    return value.detach(), means.detach(), moved
+
+
+def best(leaves: Tensor, topology: Topology, roots: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest score of each row ``[B]``, and the labels ``[B, N]`` of an output.
+
+    The gradient of a maximum marks the leaves of a maximiser.
+    """
+    with torch.enable_grad():
+        free = leaves.detach().requires_grad_()
+        value = _answers(free, topology, roots, lambda x: x.max(1).values)
+        (used,) = torch.autograd.grad(value.sum(), free)
+    value = (used * torch.where(used > 0, leaves, 0)).sum(1)
+    tables = topology.edges.positions, topology.edges.values
+    positions, values = (torch.from_numpy(x[1:]).long().to(used.device) for x in tables)
+    said = (used > 0) & (positions >= 0)
+    labels = positions.new_full((len(leaves), topology.labels + 1), -1)
+    at = torch.where(said, positions + 1, 0)
+    return value, labels.scatter(1, at, torch.where(said, values, -1))[:, 1:]
 
 
 def _answers(

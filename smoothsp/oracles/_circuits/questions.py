@@ -1,260 +1,261 @@
 """Questions to a circuit, and their gradients.
 
-``own`` are the leaves ``[B, P]`` of the rows, ``shared`` ``[Q]`` those of all rows;
-``Asked`` says of which circuit, and which of its items answers for each row.
+Each has one function and one gradient: the maximum has the leaves of a maximiser, the
+log-partition the marginals, these the covariance of the leaves along a direction.
+CPU tensors go to the compiled loops; any others are answered level by level in torch.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits import Rows
-from smoothsp._kernels.circuits.cpu import best as best_cpu
-from smoothsp._kernels.circuits.cpu import faults
-from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
-from smoothsp._kernels.circuits.cpu import samples as samples_cpu
-from smoothsp._kernels.circuits.cpu import sums as sums_cpu
-from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
-from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
-from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._circuits import levels
-from smoothsp.oracles._circuits.rooms import room
-from smoothsp.oracles._circuits.topology import Topology
-
-# Steps of the innermost loop that one product of a vector of rows costs.
-SUM_STEPS, MAX_STEPS = 12, 2
-# Steps that one leaf of an output costs to find.
-TRACE_STEPS = 30
-# Lanes of a vector of float64.
-WIDE = 8
-CPU = torch.device("cpu")
+from smoothsp.oracles._circuits import compiled, levels
+from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._questions.registration import is_plain
 
 
-class Asked:
-    """A topology and the roots ``[B]`` of the rows, int64 on the CPU."""
-
-    def __init__(self, topology: Topology, roots: Tensor) -> None:
-        self.topology, self.roots = topology, roots
-        found = roots.numpy()
-        place = topology.edges.place[found]
-        order = np.argsort(-place, kind="stable")
-        self.rows = Rows(order, found)
-        self.edges = topology.edges
-        self.products = int(self.edges.runs[:, 0].sum())
-        self.alike = not len(found) or bool((found == found[0]).all())
-
-    def select(self, rows: Any) -> "Asked":
-        """Of some rows."""
-        return Asked(self.topology, self.roots[rows])
+def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Tensor:
+    """Logarithm of the sum over all outputs ``[B]``; differentiable twice."""
+    if not _on_cpu(leaves):
+        value = levels.log_partition(leaves.joined(), asked.topology, asked.roots)
+        return value.to(dtype)
+    tensors = (*leaves.own, *leaves.shared)
+    if not _wants_gradient(tensors):
+        none = [False] * len(tensors)
+        return compiled.sums(leaves, asked, none)[0].to(dtype)
+    ask = _EagerLogPartition if is_plain(tensors[0]) else _LogPartition
+    found: Tensor = ask.apply(asked, len(leaves.own), dtype, *tensors)
+    return found
 
 
-def log_partition(own: Tensor, shared: Tensor, asked: Asked) -> Tensor:
-    """Logarithm of the sum over all outputs ``[B]``, float64; differentiable twice."""
-    return _sums(own, shared, asked, _wants_gradient(own, shared))[0]
+def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+    """Chances of the leaves, arrays ``[B, ...]``; differentiable once."""
+    if not _on_cpu(leaves):
+        graph = _wants_gradient((*leaves.own, *leaves.shared))
+        joined = leaves.joined()
+        found = levels.sums(joined, asked.topology, asked.roots, graph)[1]
+        return compiled.split(found, leaves)
+    tensors = (*leaves.own, *leaves.shared)
+    return list(_Marginals.apply(asked, len(leaves.own), None, *tensors))
 
 
-def marginals(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-    """Log-partition ``[B]`` and marginals ``[B, P + Q]``; differentiable once."""
-    return _sums(own, shared, asked, True)
-
-
-def best(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
+def best(leaves: Leaves, asked: Asked) -> tuple[Tensor, Tensor]:
     """Highest scores ``[B]`` in float64, and the labels ``[B, N]`` of an output."""
-    if not _on_cpu(own):
-        return _best_by_levels(own, shared, asked)
-    values, labels = _chosen(own, shared, asked, None)
+    if not _on_cpu(leaves):
+        value, labels = levels.best(leaves.joined(), asked.topology, asked.roots)
+        return value.double(), labels
+    values, labels = _chosen(leaves, asked, None)
     return values.squeeze(1), labels.squeeze(1)
 
 
-def k_best(own: Tensor, shared: Tensor, asked: Asked, k: int) -> tuple[Tensor, Tensor]:
+def k_best(leaves: Leaves, asked: Asked, k: int) -> tuple[Tensor, Tensor]:
     """The k highest scores ``[B, k]`` in float64, labels ``[B, k, N]``; on the CPU.
 
     -inf and -1 where there are fewer outputs.
     """
-    found = _chosen(own.cpu(), shared.cpu(), asked, k)
-    return found[0].to(own.device), found[1].to(own.device)
+    device = leaves.own[0].device
+    values, labels = _chosen(leaves.map(lambda x: x.cpu()), asked, k)
+    return values.to(device), labels.to(device)
 
 
-def samples(own: Tensor, shared: Tensor, asked: Asked, seeds: Tensor) -> Tensor:
+def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``; on the CPU."""
-    B, n = seeds.shape
-    arrays = _array(own.cpu().double()), _array(shared.cpu().double())
-    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device=CPU)
-
-    def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 2, np.float64)
-        rows = (first, last, asked.edges, asked.rows, *arrays)
-        samples_cpu.samples(*rows, _array(seeds.cpu()), scratch, labels.numpy())
-
-    work = _work(asked, B, WIDE, SUM_STEPS) + n * B * asked.topology.most * TRACE_STEPS
-    run_rows(piece, B, work, together=WIDE)
-    return labels.to(own.device)
+    found = compiled.samples(leaves.map(lambda x: x.detach().cpu()), asked, seeds.cpu())
+    return found.to(seeds.device)
 
 
-def entropy(own: Tensor, shared: Tensor, asked: Asked) -> Tensor:
+def entropy(leaves: Leaves, asked: Asked) -> Tensor:
     """Entropy ``[B]`` of the outputs in float64; differentiable once."""
-    if _on_cpu(own):
-        value: Tensor = _Entropy.apply(own, shared, asked)
-        return value
-    wanted = _wants_gradient(own, shared)
-    leaves = _leaves(own, shared)
-    value, chances = _sums_by_levels(leaves, asked, wanted)
-    return (value - (chances * _finite(leaves)).sum(1)).clamp(min=0)
+    tensors = (*leaves.own, *leaves.shared)
+    if _on_cpu(leaves):
+        found: Tensor = _Entropy.apply(asked, len(leaves.own), *tensors)
+        return found
+    graph, joined = _wants_gradient(tensors), leaves.joined()
+    value, chances = levels.sums(joined, asked.topology, asked.roots, graph)
+    return (value - (chances * _finite(joined)).sum(1)).double().clamp(min=0)
 
 
-def _sums(
-    own: Tensor, shared: Tensor, asked: Asked, outwards: bool
-) -> tuple[Tensor, Tensor]:
-    if not _on_cpu(own):
-        wanted = _wants_gradient(own, shared)
-        return _sums_by_levels(_leaves(own, shared), asked, wanted)
-    if not _wants_gradient(own, shared):
-        return _sums_in_lanes(own, shared, asked, outwards)
-    found: tuple[Tensor, Tensor] = _Sums.apply(own, shared, asked)
+def score(leaves: Leaves, used: Tensor) -> Tensor:
+    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
+    if not _on_cpu(leaves):
+        return _gathered(leaves.joined(), used)
+    found: Tensor = _Score.apply(len(leaves.own), used, *leaves.own, *leaves.shared)
     return found
 
 
-def _on_cpu(own: Tensor) -> bool:
-    return own.device.type == "cpu"
+def _on_cpu(leaves: Leaves) -> bool:
+    return leaves.own[0].device.type == "cpu"
 
 
-def _wants_gradient(*leaves: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in leaves)
+def _wants_gradient(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
-class _Sums(torch.autograd.Function):
-    """Log-partition and marginals: the second is the gradient of the first."""
+def _finite(scores: Tensor) -> Tensor:
+    """Scores, 0 where they are infinite, or NaN in the padding."""
+    return torch.where(scores.abs() < torch.inf, scores, 0)
+
+
+def _by_row(grad: Tensor, x: Tensor) -> Tensor:
+    """A factor ``[B]`` for each row of x ``[B, ...]``."""
+    return grad.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
+
+
+class _LogPartition(torch.autograd.Function):
+    """The log-partition, of which the gradient is the marginals."""
 
     @staticmethod
-    def forward(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-        return _sums_in_lanes(own, shared, asked, True)
+    def forward(asked: Asked, n: int, dtype: torch.dtype, *tensors: Tensor) -> Tensor:
+        leaves = Leaves(tensors[:n], tensors[n:])
+        return compiled.sums(leaves, asked, [False] * len(tensors))[0].to(dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        own, shared, asked = inputs
-        ctx.save_for_backward(own, shared, output[1])
-        ctx.asked = asked
+        ctx.asked, ctx.n, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.chances = None
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        tensors, n = ctx.saved_tensors, ctx.n
+        # The first backward gives the marginals away; a second computes them again.
+        chances, ctx.chances = ctx.chances, None
+        wanted = ctx.needs_input_grad[3:]
+        again = torch.is_grad_enabled()
+        if again:
+            chances = _Marginals.apply(ctx.asked, n, chances, *tensors)
+        elif chances is None:
+            leaves = Leaves(tensors[:n], tensors[n:])
+            chances = compiled.sums(leaves, ctx.asked, wanted)[1]
+        found: list[Tensor | None] = []
+        for i, (x, some) in enumerate(zip(chances, wanted, strict=True)):
+            if not some:
+                found.append(None)
+            elif i >= n:
+                found.append(torch.tensordot(grad.to(x.dtype), x, 1))
+            else:
+                factor = _by_row(grad, x)
+                found.append(x * factor if again else x.mul_(factor))
+        return None, None, None, *found
+
+
+class _EagerLogPartition(torch.autograd.Function):
+    """The same for tensors that nothing traces: marginals come with the value."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, asked: Asked, n: int, dtype: torch.dtype, *tensors: Tensor
+    ) -> Tensor:
+        leaves = Leaves(tensors[:n], tensors[n:])
+        value, ctx.chances = compiled.sums(leaves, asked, ctx.needs_input_grad[3:])
+        ctx.asked, ctx.n = asked, n
+        ctx.save_for_backward(*tensors)
+        return value.to(dtype)
+
+    backward = _LogPartition.backward
+
+
+class _Marginals(torch.autograd.Function):
+    """The marginals, of which the gradient is the covariance with a direction."""
+
+    @staticmethod
+    def forward(asked: Asked, n: int, known: Any, *tensors: Tensor) -> Any:
+        if known is not None and len({len(x) for x in known}) == 1:
+            return tuple(known)
+        leaves = Leaves(tensors[:n], tensors[n:])
+        return tuple(compiled.sums(leaves, asked, [True] * len(tensors))[1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.asked, ctx.n, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        of_value, of_marginals = grads
-        own, shared, chances = ctx.saved_tensors
-        moved = torch.zeros_like(chances)
-        if of_value is not None:
-            moved = of_value.to(own.dtype)[:, None] * chances
-        if of_marginals is not None:
-            moved = moved + covariance(own, shared, ctx.asked, of_marginals)
-        P = own.shape[1]
-        return moved[:, :P], moved[:, P:].sum(0), None
+        tensors, n = ctx.saved_tensors, ctx.n
+        if all(x is None for x in grads):
+            return None, None, None, *grads
+        B = len(ctx.asked.roots)
+        along = [
+            x.new_zeros((B, *x.shape[i < n :])) if grad is None else grad
+            for i, (x, grad) in enumerate(zip(tensors, grads, strict=True))
+        ]
+        moved = _Covariance.apply(ctx.asked, n, *tensors, *along)
+        return None, None, None, *_over_rows(moved, n)
+
+
+class _Covariance(torch.autograd.Function):
+    """``Cov(leaves, along)``: linear and symmetric in the direction."""
+
+    @staticmethod
+    def forward(asked: Asked, n: int, *tensors: Tensor) -> Any:
+        half = len(tensors) // 2
+        leaves = Leaves(tensors[:n], tensors[n:half])
+        along = Leaves(tensors[half:], ())
+        moved = compiled.tangent(leaves, asked, along, [True] * half)[2]
+        return tuple(x.to(tensors[0].dtype) for x in moved)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.asked, ctx.n, *tensors = inputs
+        ctx.save_for_backward(*tensors[: len(tensors) // 2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        tensors = ctx.saved_tensors
+        if any(ctx.needs_input_grad[2 : 2 + len(tensors)]):
+            raise NotImplementedError(
+                "circuits: third derivatives of the log-partition are not available; "
+                "detach what needs no gradient, or differentiate twice at most"
+            )
+        moved = _Covariance.apply(ctx.asked, ctx.n, *tensors, *grads)
+        return None, None, *[None] * len(tensors), *moved
+
+
+def _over_rows(moved: Sequence[Tensor], n: int) -> list[Tensor]:
+    """Arrays ``[B, ...]`` as gradients of leaves: shared ones summed over the rows."""
+    return [x if i < n else x.sum(0) for i, x in enumerate(moved)]
 
 
 class _Entropy(torch.autograd.Function):
     """``log Z - <marginals, scores>``, of which the gradient is ``-Cov scores``."""
 
     @staticmethod
-    def forward(own: Tensor, shared: Tensor, asked: Asked) -> Tensor:
-        leaves = _finite(_leaves(own, shared))
-        value, means, _ = _tangent(own, shared, asked, leaves, False)
+    def forward(asked: Asked, n: int, *tensors: Tensor) -> Tensor:
+        leaves = Leaves(tensors[:n], tensors[n:])
+        none = [False] * len(tensors)
+        value, means, _ = compiled.tangent(leaves, asked, leaves.map(_finite), none)
         return (value - means).clamp(min=0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        own, shared, ctx.asked = inputs
-        ctx.save_for_backward(own, shared)
+        ctx.asked, ctx.n, *tensors = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        own, shared = ctx.saved_tensors
-        leaves = _finite(_leaves(own, shared))
-        moved = (
-            covariance(own, shared, ctx.asked, leaves) * -grad.to(own.dtype)[:, None]
-        )
-        P = own.shape[1]
-        return moved[:, :P], moved[:, P:].sum(0), None
+        tensors, n = ctx.saved_tensors, ctx.n
+        leaves, wanted = Leaves(tensors[:n], tensors[n:]), ctx.needs_input_grad[2:]
+        moved = compiled.tangent(leaves, ctx.asked, leaves.map(_finite), wanted)[2]
+        found = [
+            (x * _by_row(-grad, x)).to(tensors[0].dtype) if some else None
+            for x, some in zip(moved, wanted, strict=True)
+        ]
+        summed = [x if i < n or x is None else x.sum(0) for i, x in enumerate(found)]
+        return None, None, *summed
 
 
-def _finite(leaves: Tensor) -> Tensor:
-    """Scores, 0 where they are infinite or stand in the padding of NaN."""
-    return torch.where(leaves.abs() < torch.inf, leaves, 0)
-
-
-def covariance(own: Tensor, shared: Tensor, asked: Asked, along: Tensor) -> Tensor:
-    """How the marginals ``[B, P + Q]`` move along such a direction of the leaves."""
-    found: Tensor = _Covariance.apply(own, shared, asked, along)
-    return found
-
-
-class _Covariance(torch.autograd.Function):
-    """Linear and symmetric in the direction; not differentiable in the scores."""
-
-    @staticmethod
-    def forward(own: Tensor, shared: Tensor, asked: Asked, along: Tensor) -> Tensor:
-        if not _on_cpu(own):
-            return _covariance_by_levels(_leaves(own, shared), asked, along)
-        return _tangent(own, shared, asked, along, True)[2]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        own, shared, ctx.asked, _ = inputs
-        ctx.save_for_backward(own, shared)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        if any(ctx.needs_input_grad[:2]):
-            raise NotImplementedError(
-                "circuits: third derivatives of the log-partition are not available; "
-                "detach what needs no gradient, or differentiate twice at most"
-            )
-        own, shared = ctx.saved_tensors
-        return None, None, None, covariance(own, shared, ctx.asked, grad)
-
-
-def _covariance_by_levels(leaves: Tensor, asked: Asked, along: Tensor) -> Tensor:
-    with torch.enable_grad():
-        free = leaves.detach().double().requires_grad_()
-        value = levels.log_partition(free, asked.topology, asked.roots)
-        (slope,) = torch.autograd.grad(value.sum(), free, create_graph=True)
-        (moved,) = torch.autograd.grad((slope * along.double()).sum(), free)
-    return moved.to(along.dtype)
-
-
-def _tangent(
-    own: Tensor, shared: Tensor, asked: Asked, along: Tensor, outwards: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition and mean of ``along`` ``[B]``, and covariances ``[B, P + Q]``."""
-    B = len(own)
-    arrays = [_array(x.double()) for x in (own, shared, along)]
-    value, means, far = np.empty(B), np.empty(B), np.empty(B, np.bool_)
-    moved = np.empty((B, asked.topology.leaves if outwards else 0))
-
-    def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 5, np.float64)
-        rows = (first, last, asked.edges, asked.rows, *arrays, scratch)
-        tangent_cpu.tangent(*rows, outwards, value, far, means, moved)
-
-    run_rows(piece, B, 3 * _work(asked, B, WIDE, SUM_STEPS), together=WIDE)
-    found = [torch.from_numpy(x) for x in (value, means, moved)]
-    rows = _truly_far(own.double(), shared.double(), asked, far)
-    if len(rows):
-        some, leaves = asked.select(rows), _leaves(own[rows], shared).detach().double()
-        found[0][rows], chances = _sums_by_levels(leaves, some, False)
-        found[1][rows] = (chances * along[rows]).sum(1)
-        if outwards:
-            found[2][rows] = _covariance_by_levels(leaves, some, along[rows].double())
-    return found[0], found[1], found[2].to(own.dtype)
-
-
-def _chosen(
-    own: Tensor, shared: Tensor, asked: Asked, k: int | None
-) -> tuple[Tensor, Tensor]:
+def _chosen(leaves: Leaves, asked: Asked, k: int | None) -> tuple[Tensor, Tensor]:
     """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best."""
-    if not _wants_gradient(own, shared):
-        return _choose(own, shared, asked, k)[:2]
-    values, labels, _ = _Chosen.apply(own, shared, asked, k)
+    tensors = (*leaves.own, *leaves.shared)
+    if not _wants_gradient(tensors):
+        return compiled.choose(leaves, asked, k)[:2]
+    values, labels, _ = _Chosen.apply(asked, len(leaves.own), k, *tensors)
     return values, labels
 
 
@@ -262,176 +263,65 @@ class _Chosen(torch.autograd.Function):
     """A maximum: its gradient counts the leaves of a maximiser (Danskin)."""
 
     @staticmethod
-    def forward(
-        own: Tensor, shared: Tensor, asked: Asked, k: int | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return _choose(own, shared, asked, k)
+    def forward(asked: Asked, n: int, k: int | None, *tensors: Tensor) -> Any:
+        return compiled.choose(Leaves(tensors[:n], tensors[n:]), asked, k)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        own, shared, _, _ = inputs
+        _, ctx.n, _, *tensors = inputs
         _, labels, parts = output
         ctx.mark_non_differentiable(labels, parts)
-        ctx.save_for_backward(parts)
-        ctx.sizes, ctx.dtype = (own.shape[1], len(shared)), own.dtype
+        ctx.save_for_backward(parts, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (parts,) = ctx.saved_tensors
-        P, Q = ctx.sizes
-        counted = count(grads[0].to(ctx.dtype), parts, P + Q)
-        return counted[:, :P], counted[:, P:].sum(0), None, None
+        parts, *tensors = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[3:]
+        return None, None, None, *_count(grads[0], parts, tensors, ctx.n, wanted)
 
 
-def count(weights: Tensor, parts: Tensor, leaves: int) -> Tensor:
-    """Weights ``[B, K]`` added up over the leaves of parts ``[B, K, U]``, -1 none."""
-    total = weights.new_zeros(len(parts), leaves + 1)
-    spread = weights[..., None].expand(parts.shape).flatten(1)
-    return total.scatter_add(1, parts.flatten(1).long() + 1, spread)[:, 1:]
+class _Score(torch.autograd.Function):
+    """Scores of given outputs: linear in the leaves."""
+
+    @staticmethod
+    def forward(n: int, used: Tensor, *tensors: Tensor) -> Tensor:
+        return compiled.total(Leaves(tensors[:n], tensors[n:]), used)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.n, used, *tensors = inputs
+        ctx.save_for_backward(used, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        used, *tensors = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[2:]
+        return None, None, *_count(grads[0], used, tensors, ctx.n, wanted)
 
 
-def _array(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()
+def _count(
+    weights: Tensor,
+    used: Tensor,
+    tensors: Sequence[Tensor],
+    n: int,
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """Weights ``[B, K]`` added up over leaves: the adjoint of ``score``."""
+    leaves = Leaves(tuple(tensors[:n]), tuple(tensors[n:]))
+    weights = weights.to(tensors[0].dtype)
+    if not torch.is_grad_enabled():
+        return compiled.count(weights, used, leaves, wanted)
+    widths = [x.shape[1:].numel() for x in leaves.own]
+    widths += [x.numel() for x in leaves.shared]
+    total = weights.new_zeros(len(used), 1 + sum(widths))
+    spread = weights[..., None].expand(used.shape).flatten(1)
+    counted = total.scatter_add(1, used.flatten(1).long() + 1, spread)[:, 1:]
+    found = _over_rows(compiled.split(counted, leaves), n)
+    return [x if some else None for x, some in zip(found, wanted, strict=True)]
 
 
-def _sums_in_lanes(
-    own: Tensor, shared: Tensor, asked: Asked, outwards: bool
-) -> tuple[Tensor, Tensor]:
-    """Float32 as long as it reaches, then float64, then in log space."""
-    arrays = _array(own), _array(shared)
-    value, far, chances = _run_sums(*arrays, asked, outwards)
-    if far.any():
-        _redo_far(own, shared, asked, outwards, far, value, chances)
-    return torch.from_numpy(value), torch.from_numpy(chances)
-
-
-def _run_sums(own: Any, shared: Any, asked: Asked, outwards: bool) -> tuple[Any, ...]:
-    B = len(own)
-    value, far = np.empty(B), np.empty(B, np.bool_)
-    width = asked.topology.leaves if outwards else 0
-    chances = np.empty((B, width), own.dtype)
-
-    def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 3, own.dtype)
-        rows = (first, last, asked.edges, asked.rows, own, shared, scratch)
-        sums_cpu.sums(*rows, outwards, value, far, chances)
-
-    lanes = 64 // own.itemsize
-    run_rows(piece, B, _work(asked, B, lanes, SUM_STEPS), together=lanes)
-    return value, far, chances
-
-
-def _work(asked: Asked, B: int, lanes: int, steps: int) -> int:
-    return asked.products * steps * -(-B // lanes)
-
-
-def _redo_far(
-    own: Tensor,
-    shared: Tensor,
-    asked: Asked,
-    outwards: bool,
-    far: Any,
-    value: Any,
-    chances: Any,
-) -> None:
-    """Answer again for rows whose scores are too large, unless nothing reads these."""
-    rows = _truly_far(own, shared, asked, far)
-    if not len(rows):
-        return
-    some = asked.select(rows)
-    if own.dtype == torch.float32:
-        found = _sums_in_lanes(own[rows].double(), shared.double(), some, outwards)
-    else:
-        found = _sums_by_levels(_leaves(own[rows], shared).detach(), some, False)
-    value[rows] = found[0].numpy()
-    if outwards:
-        chances[rows] = found[1].numpy()
-
-
-def _truly_far(own: Tensor, shared: Tensor, asked: Asked, far: Any) -> Tensor:
-    """Of the rows ``far[B]`` those that read what is too large for float exponents."""
-    rows = torch.from_numpy(np.flatnonzero(far))
-    if not len(rows):
-        return rows
-    read = torch.empty((len(rows), asked.topology.leaves), dtype=torch.bool, device=CPU)
-    faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
-    leaves = _leaves(own[rows], shared).detach()
-    size = _finite(leaves).masked_fill(~read, 0).abs().amax(1)
-    reach = size.double() * asked.topology.most / LN2
-    return rows[reach > furthest(64 // own.element_size())]
-
-
-def _leaves(own: Tensor, shared: Tensor) -> Tensor:
-    """``[B, P + Q]``: those of the rows, and those that all share."""
-    return torch.cat([own, shared.expand(len(own), -1)], 1)
-
-
-def _sums_by_levels(leaves: Tensor, asked: Asked, graph: bool) -> tuple[Tensor, Tensor]:
-    """Value and marginals on any device, in log space, with a graph if wanted."""
-    with torch.enable_grad():
-        leaves = leaves if leaves.requires_grad else leaves.detach().requires_grad_()
-        value = levels.log_partition(leaves, asked.topology, asked.roots)
-        (chances,) = torch.autograd.grad(value.sum(), leaves, create_graph=graph)
-    return value.double() if graph else value.detach().double(), chances
-
-
-def _choose(
-    own: Tensor, shared: Tensor, asked: Asked, k: int | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]``.
-
-    The k best in float64, so that they are sorted when they are rounded.
-    """
-    B, K, N, U = len(own), k or 1, asked.topology.labels, asked.topology.most
-    if k is not None:
-        own, shared = own.double(), shared.double()
-    arrays = _array(own), _array(shared)
-    values = torch.empty((B, K), dtype=torch.float64, device=CPU)
-    labels = torch.empty((B, K, N), dtype=torch.int64, device=CPU)
-    parts = torch.empty((B, K, U), dtype=torch.int32, device=CPU)
-    out = values.numpy(), labels.numpy(), parts.numpy()
-    if k is None:
-        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
-
-    def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 1 if k is None else 2, arrays[0].dtype)
-        rows = (first, last, asked.edges, asked.rows, *arrays, scratch)
-        (best_cpu.best if k is None else k_best_cpu.k_best)(*rows, *out)
-
-    lanes = 64 // own.element_size()
-    work = _work(asked, B, lanes, MAX_STEPS) + K * B * U * TRACE_STEPS
-    run_rows(piece, B, work, together=lanes)
-    return values, labels, parts
-
-
-def _best_by_levels(own: Tensor, shared: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-    """On any device: the gradient of a maximum marks the leaves of a maximiser."""
-    leaves, device = _leaves(own, shared), own.device
-    with torch.enable_grad():
-        free = leaves.detach().requires_grad_()
-        value = levels.best(free, asked.topology, asked.roots)
-        (used,) = torch.autograd.grad(value.sum(), free)
-    value = (used * torch.where(used > 0, leaves, 0)).sum(1, dtype=torch.float64)
-    edges = asked.topology.edges
-    tables = (torch.from_numpy(x[1:]).long() for x in (edges.positions, edges.values))
-    positions, values = (x.to(device) for x in tables)
-    said = (used > 0) & (positions >= 0)
-    labels = torch.full((len(own), asked.topology.labels + 1), -1, device=device)
-    at = torch.where(said, positions + 1, 0)
-    return value, labels.scatter(1, at, torch.where(said, values, -1))[:, 1:]
-
-
-def score(own: Tensor, shared: Tensor, used: Tensor) -> Tensor:
-    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
-    B, K, U = used.shape
-    P = own.shape[1]
-    flat = used.reshape(B, K * U)
-    mine = (flat >= 0) & (flat < P)
-    if not P:
-        value = own.new_zeros(B, K * U)
-    else:
-        value = own.gather(1, torch.where(mine, flat, 0)).masked_fill(~mine, 0)
-    if len(shared):
-        common = shared[(flat - P).clamp(min=0)].masked_fill(flat < P, 0)
-        value = value + common
-    return value.reshape(B, K, U).sum(2, dtype=torch.float64)
+def _gathered(scores: Tensor, used: Tensor) -> Tensor:
+    """``score`` in torch, of leaves ``[B, P + Q]``."""
+    flat = used.flatten(1)
+    picked = scores.gather(1, flat.clamp(min=0)).masked_fill(flat < 0, 0)
+    return picked.reshape(used.shape).sum(2, dtype=torch.float64)

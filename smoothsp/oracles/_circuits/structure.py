@@ -9,16 +9,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import questions
+from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.doors import (
     check_outputs,
     check_values,
     labels_read,
     parts_read,
 )
-from smoothsp.oracles._circuits.questions import Asked
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 
+Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
@@ -41,7 +42,7 @@ class CircuitStructure:
     _output_words: ClassVar[str] = "an output of the structure"
 
     shape: tuple[int, ...]
-    lengths: Int[Tensor, " batch"]
+    _lengths: Tensor | int
     _own: dict[str, Tensor]
     _common: dict[str, Tensor]
     _asked: Asked
@@ -52,8 +53,8 @@ class CircuitStructure:
         own: Mapping[str, Tensor],
         shared: Mapping[str, Tensor] | None = None,
         *,
-        roots: Tensor,
-        lengths: Tensor,
+        roots: Tensor | int,
+        lengths: Tensor | int,
         shape: tuple[int, ...],
     ) -> None:
         """Keep the potentials, and refuse what is not sound.
@@ -66,15 +67,19 @@ class CircuitStructure:
             Potentials by name, of the rows ``(batch, ...)`` and of all rows; attributes
             of the structure from now on. ``augment`` adds to the first of ``own``.
         roots
-            ``(batch,)``: the items that answer, of ``topology.roots``.
+            ``(batch,)``: the items that answer, of ``topology.roots``; or one for all.
         lengths
-            ``(batch,)``: how many labels an output has, for means over labels.
+            ``(batch,)``: how many labels an output has, for means over labels; or one
+            for all.
         shape
             Of an output of one row, as many labels as the circuit has positions.
         """
-        self.lengths, self.shape = lengths, shape
-        self._asked = Asked(topology, roots)
+        self._lengths, self.shape = lengths, shape
         self._hold(dict(own), dict(shared or {}))
+        if isinstance(roots, int):
+            self._asked = Asked.same(topology, roots, len(self._main))
+        else:
+            self._asked = Asked(topology, roots)
         check_values(self, next(iter(self._own)))
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
@@ -88,17 +93,20 @@ class CircuitStructure:
         other._hold(own, shared)
         return other
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        """The leaves ``(batch, P)`` of the rows and ``(Q,)`` of all, from potentials.
+    def _parts(self) -> tuple[Parts, Parts]:
+        """The leaves ``(batch, ...)`` of the rows and those of all, from potentials.
 
-        By default these are the potentials, one after the other. Each leaf is one entry
-        of a potential, or minus infinity.
+        Each a tensor, or several whose leaves follow each other. By default the
+        potentials. Each leaf is one entry of a potential, or minus infinity.
         """
-        rows = [x.flatten(1) for x in self._own.values()]
-        common = [x.flatten() for x in self._common.values()]
-        none = rows[0].new_zeros(0)
-        own = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-        return own, torch.cat(common) if len(common) > 1 else (*common, none)[0]
+        return tuple(self._own.values()), tuple(self._common.values())
+
+    def _leaves(self) -> Leaves:
+        own, shared = self._parts()
+        return Leaves(
+            (own,) if isinstance(own, Tensor) else tuple(own),
+            (shared,) if isinstance(shared, Tensor) else tuple(shared),
+        )
 
     def _outputs(self, labels: Tensor) -> Tensor:
         """Outputs ``(batch, k, *shape)`` of labels ``(batch, k, N)``; -1 is none.
@@ -131,6 +139,14 @@ class CircuitStructure:
         """The potentials that a cost is added to."""
         return next(iter(self._own.values()))
 
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: how many labels an output has."""
+        if isinstance(self._lengths, int):
+            size = (len(self._main),)
+            self._lengths = torch.full(size, self._lengths, device=self._main.device)
+        return self._lengths
+
     def __repr__(self) -> str:
         sizes = {**self._own, **self._common}
         words = (f"{name}={tuple(x.shape)}" for name, x in sizes.items())
@@ -153,7 +169,7 @@ class CircuitStructure:
         labels = self._several(y)
         used = self._used(labels)
         check_outputs(self, y, used)
-        value = questions.score(*self._parts(), used)
+        value = questions.score(self._leaves(), used)
         return value if y.dim() > 1 + len(self.shape) else value.squeeze(1)
 
     def _several(self, y: Tensor) -> Tensor:
@@ -217,7 +233,7 @@ class CircuitStructure:
     def select(self: Self, rows: Tensor) -> Self:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
         other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
-        other.lengths = self.lengths[rows]
+        other._lengths = self.lengths[rows]
         other._asked = self._asked.select(rows.cpu())
         for name in self._by_row:
             if (value := getattr(self, name)) is not None:
@@ -249,7 +265,7 @@ class CircuitStructure:
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        value, labels = questions.best(*self._parts(), self._asked)
+        value, labels = questions.best(self._leaves(), self._asked)
         return value.to(self._main.dtype), self._outputs(labels[:, None]).squeeze(1)
 
     def decode_topk(
@@ -273,7 +289,7 @@ class CircuitStructure:
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
         k = checks.positive_int("k", k)
-        values, labels = questions.k_best(*self._parts(), self._asked, k)
+        values, labels = questions.k_best(self._leaves(), self._asked, k)
         valid = values > -torch.inf
         ys = self._outputs(labels)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
@@ -284,22 +300,16 @@ class CircuitStructure:
     ) -> Int[Tensor, "batch n ..."]:
         """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is."""
         n = checks.positive_int("n", n)
-        own, shared = (x.detach() for x in self._parts())
-        seeds = torch.randint(
-            2**63 - 1, (len(own), n), generator=generator, device=own.device
-        )
-        return self._outputs(questions.samples(own, shared, self._asked, seeds))
+        size, device = (len(self._main), n), self._main.device
+        seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
+        return self._outputs(questions.samples(self._leaves(), self._asked, seeds))
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals; it may be differentiated twice.
         """
-        return self._log_partition().to(self._main.dtype)
-
-    def _log_partition(self) -> Tensor:
-        """Log-partition in float64."""
-        return questions.log_partition(*self._parts(), self._asked)
+        return questions.log_partition(self._leaves(), self._asked, self._main.dtype)
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Chance of each part, or how often it is expected to be used. Differentiable.
@@ -318,19 +328,14 @@ class CircuitStructure:
         if name not in self._own and name not in self._common:
             names = [*self._own, *self._common]
             raise ValueError(f"name: expected one of {names}, got {name!r}")
-        chances = questions.marginals(*self._parts(), self._asked)[1]
-        return self._of_leaves(chances, name)
+        found = questions.marginals(self._leaves(), self._asked)
+        return self._of_leaves(found, name)
 
-    def _of_leaves(self, chances: Tensor, name: str) -> Tensor:
-        """Of numbers ``(batch, P + Q)`` a leaf those of potentials: adds them up."""
+    def _of_leaves(self, numbers: list[Tensor], name: str) -> Tensor:
+        """Of numbers of leaves, arrays ``(batch, ...)``, those of potentials: sums."""
         if type(self)._parts is CircuitStructure._parts:
-            first = 0
-            for key, x in (*self._own.items(), *self._common.items()):
-                shape = x.shape[1:] if key in self._own else x.shape
-                if key == name:
-                    picked = chances[:, first : first + shape.numel()]
-                    return picked.reshape(len(chances), *shape)
-                first += shape.numel()
+            return numbers[[*self._own, *self._common].index(name)]
+        chances = torch.cat([x.flatten(1) for x in numbers], 1)
         # A leaf is one entry of a potential, or forbidden: numbered entries tell which.
         own = {n: torch.zeros_like(x).double() for n, x in self._own.items()}
         common = {n: torch.zeros_like(x).double() for n, x in self._common.items()}
@@ -341,8 +346,7 @@ class CircuitStructure:
             own[name] = ids.expand_as(own[name])
         else:
             common[name] = ids
-        rows, all_rows = self._like(own, common)._parts()
-        entry = torch.cat([rows, all_rows.expand(len(rows), -1)], 1).clamp(min=0).long()
+        entry = self._like(own, common)._leaves().joined().clamp(min=0).long()
         sums = chances.new_zeros(len(chances), many + 1)
         sums = sums.scatter_add(1, entry, chances)
         return sums[:, 1:].reshape(len(chances), *size)
@@ -352,7 +356,8 @@ class CircuitStructure:
 
         The difference is taken in float64, before it is rounded.
         """
-        scores, total = self._score(y), self._log_partition()
+        scores = self._score(y)
+        total = questions.log_partition(self._leaves(), self._asked, scores.dtype)
         chances = scores - (total if scores.dim() == 1 else total[:, None])
         # back to the bound where rounding lifted it, with the gradient of the value
         chances = torch.where(chances > 0, chances - chances.detach(), chances)
@@ -360,12 +365,12 @@ class CircuitStructure:
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        return questions.entropy(*self._parts(), self._asked).to(self._main.dtype)
+        found = questions.entropy(self._leaves(), self._asked)
+        return found.to(self._main.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        own, shared = (
-            torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
-            for x in self._parts()
+        allowed = self._leaves().map(
+            lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
         )
-        return questions.log_partition(own, shared, self._asked).to(self._main.dtype)
+        return questions.log_partition(allowed, self._asked, self._main.dtype)

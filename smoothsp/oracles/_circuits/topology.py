@@ -42,14 +42,14 @@ class Topology:
     reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, circuit: Circuit, roots: Items) -> "Topology":
+    def of(cls, circuit: Circuit, answers: Items) -> "Topology":
         """The topology that a builder made."""
-        roots = np.array(roots, np.int64)
+        roots = np.array(answers, np.int64)
         if (roots == circuit.NONE).any():
             impossible = circuit.chart(1)
             circuit.define(impossible)
             roots[roots == circuit.NONE] = impossible
-        edges = circuit.edges()
+        edges = circuit.edges(roots.reshape(-1))
         undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
@@ -66,6 +66,17 @@ class Topology:
         """Memory that it takes."""
         arrays = (x for x in self.edges if isinstance(x, np.ndarray))
         return sum(x.nbytes for x in arrays)
+
+    def root(self, *size: Tensor | int) -> Tensor | int:
+        """The items that answer for such sizes, numbers or ``(batch,)``."""
+        if all(isinstance(x, int) for x in size):
+            return int(self.roots[size])
+        return self.roots[tuple(x.cpu() if isinstance(x, Tensor) else x for x in size)]
+
+    @cached_property
+    def products(self) -> int:
+        """How many products of two items there are."""
+        return int(self.edges.runs[:, 0].sum())
 
     @cached_property
     def most(self) -> int:

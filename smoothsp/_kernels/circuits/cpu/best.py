@@ -3,20 +3,23 @@
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.circuits import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 
 @kernel
-def best(first, last, circuit, rows, own, shared, room, value, labels, parts):
+def best(first, last, circuit, rows, scores, room, value, labels, parts):
     """Fill value[B], labels[B, N] and parts[B, U] of the rows ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
-    what they say, -1 where nothing does; ``value`` the sum of their scores. ``room`` is
-    scratch, ``[1, size]``.
+    what they say, -1 where nothing does; ``value`` the sum of their scores. ``scores``
+    is a table of potentials of the float type of ``room``, scratch, ``[1, size]``.
     """
+    B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
@@ -24,13 +27,13 @@ def best(first, last, circuit, rows, own, shared, room, value, labels, parts):
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, x, one, L)
+        gather(scores, B, lanes, x, one, L)
         maxima(x, circuit, low, high, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]
             root = rows.roots[row]
             trace(x, lane, L, root, circuit, stack, parts[row])
-            value[row] = read(own[row], shared, circuit, parts[row], labels[row])
+            value[row] = read(scores, B, row, room, circuit, parts[row], labels[row])
             if x[root * L + lane] == -np.inf:
                 value[row] = -np.inf
 
@@ -48,15 +51,47 @@ def maxima(x, circuit, low, high, one, L):
     for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
         w = load(x, i)
         store(x, i, where_below(w, infinite, w, none))
-    for h in range(low, high):
+    h = low
+    while h < high:
+        if circuit.tiles[h] == TILE:
+            first = starts[h]
+            _tile_maxima(x, heads[h : h + TILE], runs[first : first + TILE], none, L)
+            h += TILE
+            continue
         top = none
         for r in range(starts[h], starts[h + 1]):
-            n = np.intp(runs[r, 0])
             a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
             b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-            for i in range(n):
-                top = larger(load(x, a + i * step_a) + load(x, b + i * step_b), top)
+            for _ in range(runs[r, 0]):
+                top = larger(load(x, a) + load(x, b), top)
+                a += step_a
+                b += step_b
         store(x, np.intp(heads[h]) * L, top)
+        h += 1
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _tile_maxima(x, heads, runs, none, L):
+    """The maxima of a tile, its left factors loaded once for all of it."""
+    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
+    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
+    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
+    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
+    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
+    t0 = t1 = t2 = t3 = none
+    for _ in range(runs[0, 0]):
+        v = load(x, a)
+        t0, t1 = larger(v + load(x, b0), t0), larger(v + load(x, b1), t1)
+        t2, t3 = larger(v + load(x, b2), t2), larger(v + load(x, b3), t3)
+        a += step
+        b0 += step0
+        b1 += step1
+        b2 += step2
+        b3 += step3
+    store(x, np.intp(heads[0]) * L, t0)
+    store(x, np.intp(heads[1]) * L, t1)
+    store(x, np.intp(heads[2]) * L, t2)
+    store(x, np.intp(heads[3]) * L, t3)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -97,18 +132,29 @@ def best_edge(x, lane, L, item, circuit):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def read(own, shared, circuit, parts, labels):
+def read(scores, B, row, room, circuit, parts, labels):
     """Fill the labels[N] that parts say, and return the sum of their scores."""
     labels[:] = -1
     total = 0.0
     for leaf in parts:
         if leaf < 0:
             break
-        if leaf < circuit.own:
-            total += own[leaf]
-        else:
-            total += shared[leaf - circuit.own]
+        total += score_of(scores, B, row, leaf, room)
         position = circuit.positions[1 + leaf]
         if position >= 0:
             labels[position] = circuit.values[1 + leaf]
     return total
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def score_of(scores, B, row, leaf, room):
+    """The score of a leaf, from 0, in a table of potentials."""
+    for t in range(len(scores)):
+        width = scores[t, WIDTH]
+        if leaf < width:
+            if scores[t, SHARED]:
+                return np.float64(at(scores[t, ADDRESS], (width,), room)[leaf])
+            flat = at(scores[t, ADDRESS], (B * width,), room)
+            return np.float64(flat[row * width + leaf])
+        leaf -= width
+    return -np.inf

@@ -3,7 +3,9 @@
 import numpy as np
 from numba.extending import register_jitable
 
+from smoothsp._kernels.circuits import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.memory import at
 
 WORD = 64
 
@@ -19,33 +21,51 @@ def extremes(values, found):
 
 
 @kernel
-def possible(circuit, roots, allowed, answer):
-    """Fill answer[B]: whether allowed[B, P + Q] leaves can make the root of the row."""
-    B, leaves = allowed.shape
-    words = np.zeros(circuit.items, np.uint64)
-    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+def possible(circuit, roots, table, like, answer):
+    """Fill answer[B]: whether the row has an output without a score of -inf.
+
+    ``table`` is one of potentials of the float type of ``like``.
+    """
+    B = len(roots)
+    words = np.empty(circuit.items, np.uint64)
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
+        low, high = needed(circuit, roots, begin, begin + rows)
         words[0] = ~np.uint64(0)
-        words[1 : 1 + leaves] = 0
-        low, high = _needed(circuit, roots[begin : begin + rows])
-        for lane in range(rows):
-            bit = np.uint64(1) << np.uint64(lane)
-            for leaf in range(leaves):
-                if allowed[begin + lane, leaf]:
-                    words[1 + leaf] |= bit
-        for h in range(low, high):
-            any_of = np.uint64(0)
-            for r in range(starts[h], starts[h + 1]):
-                a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
-                for _ in range(runs[r, 0]):
-                    any_of |= words[a] & words[b]
-                    a += runs[r, 2]
-                    b += runs[r, 4]
-            words[heads[h]] = any_of
+        first = 1
+        for t in range(len(table)):
+            width = table[t, WIDTH]
+            every = 1 if table[t, SHARED] else B
+            scores = at(table[t, ADDRESS], (every * width,), like)
+            for leaf in range(width):
+                word = np.uint64(0)
+                if table[t, SHARED]:
+                    word = ~word if scores[leaf] > -np.inf else word
+                else:
+                    for lane in range(rows):
+                        if scores[(begin + lane) * width + leaf] > -np.inf:
+                            word |= np.uint64(1) << np.uint64(lane)
+                words[first + leaf] = word
+            first += width
+        spread(circuit, low, high, words)
         for lane in range(rows):
             bit = np.uint64(1) << np.uint64(lane)
             answer[begin + lane] = words[roots[begin + lane]] & bit != 0
+
+
+@register_jitable
+def spread(circuit, low, high, words):
+    """Bits of items from definition ``low`` to ``high``: of products, all of both."""
+    heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
+    for h in range(low, high):
+        any_of = np.uint64(0)
+        for r in range(starts[h], starts[h + 1]):
+            a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+            for _ in range(runs[r, 0]):
+                any_of |= words[a] & words[b]
+                a += runs[r, 2]
+                b += runs[r, 4]
+        words[heads[h]] = any_of
 
 
 @kernel
@@ -57,7 +77,7 @@ def reading(circuit, roots, answer):
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
         words[:] = 0
-        low, high = _needed(circuit, roots[begin : begin + rows])
+        low, high = needed(circuit, roots, begin, begin + rows)
         for lane in range(rows):
             words[roots[begin + lane]] |= np.uint64(1) << np.uint64(lane)
         for h in range(high - 1, low - 1, -1):
@@ -80,9 +100,10 @@ def reading(circuit, roots, answer):
 
 
 @register_jitable
-def _needed(circuit, roots):
-    first, last = len(circuit.heads), 0
-    for root in roots:
-        last = max(last, circuit.place[root] + 1)
-        first = min(first, circuit.since[root])
-    return min(first, last), last
+def needed(circuit, roots, first, last):
+    """The definitions that rows need, ``first`` to ``last``, as a range."""
+    low, high = len(circuit.heads), 0
+    for b in range(first, last):
+        high = max(high, circuit.place[roots[b]] + 1)
+        low = min(low, circuit.since[roots[b]])
+    return min(low, high), high

@@ -30,12 +30,14 @@ FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
 
 
 @kernel
-def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts):
+def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
     """Fill values[B, K], labels[B, K, N] and parts[B, K, U] for ``order[first:last]``.
 
     Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    ``room`` is scratch, ``[2, size]`` of float64.
+    ``scores`` is a table of potentials of float64. ``room`` is scratch, ``[2, size]``
+    of float64.
     """
+    B = len(rows.roots)
     L = 64 // room.itemsize
     K = values.shape[1]
     one = one_of(room)
@@ -43,7 +45,7 @@ def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts)
     losses = room[1].reshape(-1, NOTES // 2)
     notes = room[1].view(np.int32).reshape(-1, NOTES)
     stack = np.empty(circuit.depth + 2, np.int64)
-    found, scores = np.empty((K, 5), np.int32), np.empty(K, np.float64)
+    found, totals = np.empty((K, 5), np.int32), np.empty(K, np.float64)
     waiting, offers = np.empty((K, 5), np.int32), np.empty(K, np.float64)
     chain = np.empty(K, np.int64)
     for item in range(circuit.items):
@@ -51,12 +53,12 @@ def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts)
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(own, shared, lanes, x, one, L)
+        gather(scores, B, lanes, x, one, L)
         maxima(x, circuit, low, high, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]
-            at = (rows.roots[row], row, lane, L)
-            offers[0] = x[at[0] * L + lane]
+            place = (rows.roots[row], row, lane, L)
+            offers[0] = x[place[0] * L + lane]
             waiting[0, FROM] = waiting[0, STEP] = -1
             count = 1 if offers[0] > -np.inf else 0
             for k in range(K):
@@ -65,7 +67,7 @@ def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts)
                 values[row, k] = -np.inf
                 if count == 0:
                     continue
-                scores[k] = offers[0]
+                totals[k] = offers[0]
                 for f in range(5):
                     found[k, f] = waiting[0, f]
                 count -= 1
@@ -74,24 +76,26 @@ def k_best(first, last, circuit, rows, own, shared, room, values, labels, parts)
                     for f in range(5):
                         waiting[c, f] = waiting[c + 1, f]
                 count = _follow(
-                    x, at, circuit, k, K, found, scores, chain, stack, notes, losses,
+                    x, place, circuit, k, K, found, totals, chain, stack, notes, losses,
                     waiting, offers, count, parts[row, k],
                 )  # fmt: skip
-                score = read(own[row], shared, circuit, parts[row, k], labels[row, k])
+                score = read(
+                    scores, B, row, room, circuit, parts[row, k], labels[row, k]
+                )
                 # other sums than those of the trace: sorted to the last bit anyway
                 values[row, k] = min(score, values[row, k - 1]) if k else score
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def _follow(
-    x, at, circuit, k, K, found, scores, chain, stack, notes, losses, waiting, offers,
-    count, parts,
+    x, place, circuit, k, K, found, totals, chain, stack, notes, losses, waiting,
+    offers, count, parts,
 ):  # fmt: skip
     """Trace output k: its parts, and its successors among the candidates.
 
     Returns how many candidates there are.
     """
-    root, row, lane, L = at
+    root, row, lane, L = place
     leaves = circuit.own + circuit.shared
     steps, o = 0, k
     while o > 0:
@@ -122,7 +126,7 @@ def _follow(
                 p, q, number, more = _after(x, lane, L, item, circuit, loss, number)
                 if number >= 0:
                     offer = (found[k, FROM], step, p, q, number)
-                    score = scores[k] + loss - more
+                    score = totals[k] + loss - more
                     count = _insert(offer, score, waiting, offers, count, most)
         else:
             if notes[item, ROW] != row:
@@ -130,7 +134,7 @@ def _follow(
             a, b = np.intp(notes[item, BEST_A]), np.intp(notes[item, BEST_B])
             number = notes[item, NUMBER]
             if step > last and number >= 0 and most > 0:
-                score = scores[k] - losses[item, LOSS]
+                score = totals[k] - losses[item, LOSS]
                 if count < most or score > offers[count - 1]:
                     p, q = notes[item, NEXT_A], notes[item, NEXT_B]
                     offer = (k, step, np.intp(p), np.intp(q), np.intp(number))

@@ -1,10 +1,16 @@
-"""Scores of rows into lanes, and answers of lanes back to rows."""
+"""Scores of rows into lanes, and answers of lanes back to rows.
+
+A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH`` and
+``SHARED``: scores ``[B, width]``, or ``[width]`` that all rows share.
+"""
 
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from smoothsp._kernels.circuits import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.circuits.cpu.numbers import constant, enter
+from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
 
@@ -16,58 +22,84 @@ def one_of(room):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def gather(own, shared, rows, x, one, L):
-    """Item 0 and the leaves of ``x``: 0, rows of own[B, P], shared[Q]; a row a lane."""
-    P = own.shape[1]
-    source, out = span(own), span(x)
+def gather(table, B, rows, x, one, L):
+    """Item 0 and the leaves of ``x``: 0, and scores of the rows; a row a lane."""
+    out = span(x)
     store(out, 0, one - one)
-    for k in range(0, P, L):
-        _square(source, rows, P, k, out, one, L)
-    for q in range(len(shared)):
-        store(out, (1 + P + q) * L, constant(one, shared[q]))
+    first = 1
+    for t in range(len(table)):
+        width = table[t, WIDTH]
+        if table[t, SHARED]:
+            _repeat(at(table[t, ADDRESS], (width,), x), first, out, one, L)
+        else:
+            scores = span(at(table[t, ADDRESS], (B * width,), x))
+            for k in range(0, width, L):
+                _square(scores, rows, width, k, first + k, out, one, L)
+        first += width
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def gather_numbers(own, shared, rows, m, e, one, L):
+def gather_numbers(table, B, rows, m, e, one, L):
     """The same as numbers ``m 2^e``; the largest size of an exponent of a lane."""
-    P = own.shape[1]
-    source, m, e = span(own), span(m), span(e)
+    out, exponents = span(m), span(e)
     zero = one - one
-    store(m, 0, one)
-    store(e, 0, zero)
+    store(out, 0, one)
+    store(exponents, 0, zero)
     reach = zero
-    for k in range(0, P, L):
-        _square(source, rows, P, k, m, one, L)
-        last = min(1 + k + L, 1 + P)
-        reach = enter(m, e, 1 + k, last, reach, one, L)
-    for q in range(len(shared)):
-        store(m, (1 + P + q) * L, constant(one, shared[q]))
-    return enter(m, e, 1 + P, 1 + P + len(shared), reach, one, L)
+    first = 1
+    for t in range(len(table)):
+        width = table[t, WIDTH]
+        if table[t, SHARED]:
+            _repeat(at(table[t, ADDRESS], (width,), m), first, out, one, L)
+            reach = enter(out, exponents, first, first + width, reach, one, L)
+        else:
+            scores = span(at(table[t, ADDRESS], (B * width,), m))
+            for k in range(0, width, L):
+                _square(scores, rows, width, k, first + k, out, one, L)
+                last = first + min(k + L, width)
+                reach = enter(out, exponents, first + k, last, reach, one, L)
+        first += width
+    return reach
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _square(source, rows, P, k, out, one, L):
-    """Leaves k to k + L of the rows, 0 in lanes without a row."""
+def _square(scores, rows, width, k, item, out, one, L):
+    """Scores k to k + L of the rows to items from ``item`` on; 0 without a row."""
     zero = one - one
-    at = (1 + k) * L
     for lane in range(L):
         v = zero
         if lane < len(rows):
-            v = load_some(source, rows[lane] * P + k, P - k, zero)
-        store(out, at + lane * L, v)
-    transpose(out, at)
+            v = load_some(scores, rows[lane] * width + k, width - k, zero)
+        store(out, (item + lane) * L, v)
+    transpose(out, item * L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def scatter(x, rows, L, out):
-    """Items 1 to the width of ``out`` to rows of it; spoils x."""
-    P = out.shape[1]
-    source, target = span(x), span(out)
-    for k in range(0, P, L):
-        transpose(source, (1 + k) * L)
-        for lane in range(len(rows)):
-            at = rows[lane] * P + k
-            store_some(target, at, P - k, load(source, (1 + k + lane) * L))
+def _repeat(scores, item, out, one, L):
+    """Each score in all lanes, to items from ``item`` on."""
+    for q in range(len(scores)):
+        store(out, (item + q) * L, constant(one, np.float64(scores[q])))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def scatter(x, table, B, rows, L):
+    """The leaves of x to arrays ``[B, width]``, where there is one; spoils x."""
+    source = span(x)
+    last = 1
+    for t in range(len(table)):
+        last += table[t, WIDTH]
+    # from the last on, for a square reaches into the leaves of the next
+    for t in range(len(table) - 1, -1, -1):
+        width = table[t, WIDTH]
+        last -= width
+        if table[t, ADDRESS] == 0:
+            continue
+        out = span(at(table[t, ADDRESS], (B * width,), x))
+        for k in range(0, width, L):
+            transpose(source, (last + k) * L)
+            for lane in range(len(rows)):
+                v = load(source, (last + k + lane) * L)
+                store_some(out, rows[lane] * width + k, width - k, v)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -75,6 +107,11 @@ def bounds(circuit, roots, rows):
     """The first definition that one of the rows needs, and that after the last."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
-        last = max(last, np.intp(circuit.place[roots[row]]) + 1)
+        h = np.intp(circuit.place[roots[row]])
+        if h < 0:
+            continue
+        while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
+            h += 1
+        last = max(last, h + 1)
         first = min(first, np.intp(circuit.since[roots[row]]))
     return min(first, last), last

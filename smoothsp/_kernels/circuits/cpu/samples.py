@@ -10,11 +10,13 @@ from smoothsp._kernels.compilation import kernel
 
 
 @kernel
-def samples(first, last, circuit, rows, own, shared, seeds, room, labels):
+def samples(first, last, circuit, rows, scores, seeds, room, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
-    -1 where nothing is labelled. ``room`` is scratch, ``[2, size]`` of float64.
+    -1 where nothing is labelled. ``scores`` is a table of potentials of float64.
+    ``room`` is scratch, ``[2, size]`` of float64.
     """
+    B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
     m, e = room[0], room[1]
@@ -23,7 +25,7 @@ def samples(first, last, circuit, rows, own, shared, seeds, room, labels):
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather_numbers(own, shared, lanes, m, e, one, L)
+        gather_numbers(scores, B, lanes, m, e, one, L)
         inside(m, e, circuit, low, high, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from numba import njit
 
+from smoothsp._kernels.circuits import TILE
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
     gather_numbers,
@@ -36,22 +37,22 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def sums(
-    first, last, circuit, rows, own, shared, room, outwards, value, far, marginals
-):
-    """Fill value[B] in float64 and, if ``outwards``, marginals[B, P + Q].
+def sums(first, last, circuit, rows, scores, room, outwards, value, far, marginals):
+    """Fill value[B] in float64 and, if ``outwards``, the arrays of ``marginals``.
 
-    For the rows ``rows.order[first:last]``. ``far[b]`` says that scores of row b are
-    too large for the float type of ``room`` ``[3, size]``, which is scratch: its answer
-    is none then. The value of a row without a possible output is -inf.
+    For the rows ``rows.order[first:last]``. ``scores`` and ``marginals`` are tables of
+    potentials, of the float type of ``room`` ``[3, size]``, which is scratch.
+    ``far[b]`` says that scores of row b are too large for that type: its answer is none
+    then. The value of a row without a possible output is -inf.
     """
     L = 64 // room.itemsize
+    B = len(rows.roots)
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        reach = gather_numbers(own, shared, lanes, m, e, one, L)
+        reach = gather_numbers(scores, B, lanes, m, e, one, L)
         store(span(mu), 0, reach)
         for lane in range(len(lanes)):
             row = lanes[lane]
@@ -69,7 +70,7 @@ def sums(
                 mu[at] = 1
         if outwards:
             outside(m, e, mu, circuit, low, high, one, L)
-            scatter(mu, lanes, L, marginals)
+            scatter(mu, marginals, B, lanes, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -83,9 +84,15 @@ def inside(m, e, circuit, low, high, one, L):
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     none = constant(one, lowest(L))
     most, half = constant(one, highest(L)), constant(one, 2.0 ** (highest(L) / 2))
-    for h in range(low, high):
+    h = low
+    while h < high:
         first, last = starts[h], starts[h + 1]
         out = np.intp(heads[h]) * L
+        if circuit.tiles[h] == TILE:
+            _tile_inside(m, e, heads[h : h + TILE], runs[first : first + TILE], one, L)
+            h += TILE
+            continue
+        h += 1
         if last == first:
             put_number(m, e, out, one - one, none, none)
             continue
@@ -101,7 +108,7 @@ def inside(m, e, circuit, low, high, one, L):
         put_number(m, e, out, total, top, none)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _top(e, runs, first, last, top, L):
     """The largest exponent of the products."""
     for r in range(first, last):
@@ -133,6 +140,46 @@ def _total(m, e, runs, first, last, top, most, one, L):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
+def _tile_inside(m, e, heads, runs, one, L):
+    """``inside`` of a tile, its left factors loaded once for all of it."""
+    zero = one - one
+    none, start = constant(one, lowest(L)), constant(one, origin(L))
+    most = start + constant(one, highest(L))
+    half = constant(one, 2.0 ** (highest(L) / 2))
+    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
+    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
+    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
+    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
+    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
+    k = load(e, a)
+    s0, s1 = start - (k + load(e, b0)), start - (k + load(e, b1))
+    s2, s3 = start - (k + load(e, b2)), start - (k + load(e, b3))
+    t0 = t1 = t2 = t3 = zero
+    for _ in range(runs[0, 0]):
+        k, v = load(e, a), load(m, a)
+        t0 = fma(v * load(m, b0), power2(smaller((k + load(e, b0)) + s0, most)), t0)
+        t1 = fma(v * load(m, b1), power2(smaller((k + load(e, b1)) + s1, most)), t1)
+        t2 = fma(v * load(m, b2), power2(smaller((k + load(e, b2)) + s2, most)), t2)
+        t3 = fma(v * load(m, b3), power2(smaller((k + load(e, b3)) + s3, most)), t3)
+        a += step
+        b0 += step0
+        b1 += step1
+        b2 += step2
+        b3 += step3
+    largest = larger(larger(t0, t1), larger(t2, t3))
+    if not differ(larger(largest, half), half):
+        put_number(m, e, np.intp(heads[0]) * L, t0, start - s0, none)
+        put_number(m, e, np.intp(heads[1]) * L, t1, start - s1, none)
+        put_number(m, e, np.intp(heads[2]) * L, t2, start - s2, none)
+        put_number(m, e, np.intp(heads[3]) * L, t3, start - s3, none)
+        return
+    for i in range(TILE):
+        top = _top(e, runs, i, i + 1, none, L)
+        total = _total(m, e, runs, i, i + 1, top, most - start, one, L)
+        put_number(m, e, np.intp(heads[i]) * L, total, top, none)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def outside(m, e, mu, circuit, low, high, one, L):
     """Marginals of all items from those of the roots.
 
@@ -142,37 +189,40 @@ def outside(m, e, mu, circuit, low, high, one, L):
     m, e, mu = span(m), span(e), span(mu)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
-    faint = constant(one, faintest(L))
-    start, none = constant(one, origin(L)), constant(one, lowest(L))
-    for h in range(high - 1, low - 1, -1):
+    h = high
+    while h > low:
+        h -= 1
+        while circuit.tiles[h] == 0:
+            h -= 1
+        first, last = starts[h], starts[h + 1]
+        if circuit.tiles[h] == TILE:
+            tile = runs[first : first + TILE]
+            _tile_outside(m, e, mu, heads[h : h + TILE], tile, one, L)
+            continue
         out = np.intp(heads[h]) * L
         g = load(mu, out)
         # what no row reaches may hold anything
         if not differ(g, zero):
             continue
-        first, last = starts[h], starts[h + 1]
         if last - first == 1 and runs[first, 0] == 1:
             a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
             store(mu, a, load(mu, a) + g)
             store(mu, b, load(mu, b) + g)
             continue
-        total = load(m, out)
-        g = where_below(faint, g, g / larger(total, one), zero)
-        # of what is impossible nobody takes a share, however large
-        shift = start + where_below(zero, total, zero - load(e, out), none)
+        g, shift = _share(m, e, g, out, one, L)
         for r in range(first, last):
             a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
             b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
             if step_b == 0:
                 # summed in a register: else each product waits for the last one's store
-                sum_ = zero
+                total = zero
                 s, k = g * load(m, b), load(e, b) + shift
                 for _ in range(runs[r, 0]):
                     v = s * load(m, a) * power2(load(e, a) + k)
                     store(mu, a, load(mu, a) + v)
-                    sum_ = sum_ + v
+                    total = total + v
                     a += step_a
-                store(mu, b, load(mu, b) + sum_)
+                store(mu, b, load(mu, b) + total)
                 continue
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
@@ -181,3 +231,53 @@ def outside(m, e, mu, circuit, low, high, one, L):
                 store(mu, b, load(mu, b) + v)
                 a += step_a
                 b += step_b
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _share(m, e, g, out, one, L):
+    """An item's marginal g over its mantissa, and its exponent as ``power2`` takes it.
+
+    Of what is impossible nobody takes a share, however large.
+    """
+    zero = one - one
+    total = load(m, out)
+    g = where_below(constant(one, faintest(L)), g, g / larger(total, one), zero)
+    top = where_below(zero, total, zero - load(e, out), constant(one, lowest(L)))
+    return g, constant(one, origin(L)) + top
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _tile_outside(m, e, mu, heads, runs, one, L):
+    """``outside`` of a tile: what its left factors get is summed in a register."""
+    zero = one - one
+    out0, out1 = np.intp(heads[0]) * L, np.intp(heads[1]) * L
+    out2, out3 = np.intp(heads[2]) * L, np.intp(heads[3]) * L
+    g0, g1, g2, g3 = load(mu, out0), load(mu, out1), load(mu, out2), load(mu, out3)
+    if not differ((g0 + g1) + (g2 + g3), zero):
+        return
+    g0, s0 = _share(m, e, g0, out0, one, L)
+    g1, s1 = _share(m, e, g1, out1, one, L)
+    g2, s2 = _share(m, e, g2, out2, one, L)
+    g3, s3 = _share(m, e, g3, out3, one, L)
+    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
+    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
+    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
+    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
+    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
+    for _ in range(runs[0, 0]):
+        k, v = load(e, a), load(m, a)
+        v0 = (g0 * power2((k + load(e, b0)) + s0)) * (v * load(m, b0))
+        v1 = (g1 * power2((k + load(e, b1)) + s1)) * (v * load(m, b1))
+        v2 = (g2 * power2((k + load(e, b2)) + s2)) * (v * load(m, b2))
+        v3 = (g3 * power2((k + load(e, b3)) + s3)) * (v * load(m, b3))
+        store(mu, b0, load(mu, b0) + v0)
+        store(mu, b1, load(mu, b1) + v1)
+        store(mu, b2, load(mu, b2) + v2)
+        store(mu, b3, load(mu, b3) + v3)
+        # one item may be left and right: read after the writes
+        store(mu, a, load(mu, a) + ((v0 + v1) + (v2 + v3)))
+        a += step
+        b0 += step0
+        b1 += step1
+        b2 += step2
+        b3 += step3

@@ -34,23 +34,23 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 @kernel
 def tangent(
-    first, last, circuit, rows, own, shared, along, room, outwards, value, far, means,
-    moved,
+    first, last, circuit, rows, scores, along, room, outwards, value, far, means, moved
 ):  # fmt: skip
     """Fill value[B], far[B] as ``sums`` does, and means[B]: of ``along`` over outputs.
 
-    Then, if ``outwards``, moved[B, P + Q]: how the marginals move along[B, P + Q], 0 of
-    each. ``room`` is scratch, ``[5, size]`` of float64.
+    Then, if ``outwards``, the arrays of ``moved``: how the marginals move. ``scores``,
+    ``along`` and ``moved`` are tables of potentials of float64. ``room`` is scratch,
+    ``[5, size]`` of float64.
     """
+    B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
     m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
-    none = np.empty(0)
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
         low, high = bounds(circuit, rows.roots, lanes)
-        gather(along, none, lanes, d, one, L)
-        reach = gather_numbers(own, shared, lanes, m, e, one, L)
+        gather(along, B, lanes, d, one, L)
+        reach = gather_numbers(scores, B, lanes, m, e, one, L)
         store(span(mu), 0, reach)
         for lane in range(len(lanes)):
             row = lanes[lane]
@@ -70,7 +70,7 @@ def tangent(
                 mu[at] = 1
         if outwards:
             _moves(m, e, d, mu, to, circuit, low, high, one, L)
-            scatter(to, lanes, L, moved)
+            scatter(to, moved, B, lanes, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

@@ -1,5 +1,9 @@
-"""What makes a circuit: products as runs, and what each item needs."""
+"""What makes a circuit: products as runs, what each item needs, a good order."""
 
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.circuits import TILE
 from smoothsp._kernels.compilation import kernel
 
 
@@ -45,7 +49,100 @@ def compress(left, right, counts, runs):
 
 
 @kernel
-def measure(leaves, heads, starts, runs, place, since, uses, levels):
+def find_tiles(starts, runs, tiles):
+    """Fill tiles[H], and swap factors where that makes a tile."""
+    H = len(tiles)
+    h = 0
+    while h < H:
+        tiles[h] = 1
+        side = _side(starts, runs, h, H)
+        if side < 0:
+            h += 1
+            continue
+        for r in range(starts[h], starts[h] + TILE):
+            if side == 3:
+                a, step = runs[r, 1], runs[r, 2]
+                runs[r, 1], runs[r, 2] = runs[r, 3], runs[r, 4]
+                runs[r, 3], runs[r, 4] = a, step
+        tiles[h] = TILE
+        tiles[h + 1 : h + TILE] = 0
+        h += TILE
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _side(starts, runs, h, H):
+    """The column of the factors that definitions from h on have in common, or -1."""
+    if h + TILE > H or starts[h + TILE] - starts[h] != TILE:
+        return -1
+    for side in (1, 3):
+        alike = True
+        for i in range(TILE):
+            r, first = starts[h + i], starts[h]
+            alike = alike and starts[h + i + 1] - r == 1
+            alike = alike and runs[r, 0] == runs[first, 0] > 1
+            for column in (side, side + 1):
+                alike = alike and runs[r, column] == runs[first, column]
+            # the others move, and so does what they share
+            alike = alike and runs[r, 2] != 0 and runs[r, 4] != 0
+        if alike:
+            return side
+    return -1
+
+
+@kernel
+def schedule(starts, runs, tiles, place, roots, order):
+    """Fill ``order`` with the definitions that roots need, those of the first first.
+
+    A definition comes right after the last of those that it needs, which are then near
+    the core; and a short row needs the first few only. Returns how many there are.
+    """
+    H = len(tiles)
+    seen = np.zeros(H, np.bool_)
+    stack = np.empty(H + 1, np.int32)
+    run, edge = np.empty(H, np.int32), np.zeros(H, np.int32)
+    done = 0
+    for root in roots:
+        top = _push(place[root], starts, tiles, seen, run, stack, 0)
+        while top > 0:
+            h = stack[top - 1]
+            size = max(tiles[h], 1)
+            last = starts[h + size]
+            before = top
+            while top == before and run[h] < last:
+                r, e = run[h], edge[h] >> 1
+                if e == runs[r, 0]:
+                    run[h] += 1
+                    edge[h] = 0
+                    continue
+                column = 1 + 2 * (edge[h] & 1)
+                edge[h] += 1
+                item = runs[r, column] + e * runs[r, column + 1]
+                top = _push(place[item], starts, tiles, seen, run, stack, top)
+            if top == before:
+                top -= 1
+                for i in range(size):
+                    order[done] = h + i
+                    done += 1
+    return done
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _push(h, starts, tiles, seen, run, stack, top):
+    """The tile of a definition onto the stack, unless it was there before."""
+    if h < 0:
+        return top
+    while tiles[h] == 0:
+        h -= 1
+    if seen[h]:
+        return top
+    seen[h] = True
+    run[h] = starts[h]
+    stack[top] = h
+    return top + 1
+
+
+@kernel
+def measure(leaves, heads, starts, runs, tiles, place, since, uses, levels):
     """Fill what each item needs: see ``Edges``; ``levels`` counts definitions above."""
     place[:] = -1
     since[:] = len(heads)
@@ -67,3 +164,12 @@ def measure(leaves, heads, starts, runs, place, since, uses, levels):
                 a += runs[r, 2]
                 b += runs[r, 4]
         since[item], uses[item], levels[item] = first, most, level + 1
+        if h + 1 == len(heads) or tiles[h + 1] != 0:
+            # a tile is done as a whole, so what one of it needs all do
+            tile = h
+            while tiles[tile] == 0:
+                tile -= 1
+            for i in range(tile, h):
+                first = min(first, since[heads[i]])
+            for i in range(tile, h + 1):
+                since[heads[i]] = first

@@ -1,0 +1,76 @@
+"""Outputs given as the leaves that they use: what they score, whether they exist."""
+
+import numpy as np
+
+from smoothsp._kernels.circuits import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.circuits.cpu.best import score_of
+from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
+from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.vectors.memory import at
+
+
+@kernel
+def total(scores, used, like, value):
+    """Fill value[B, K] with the sums of the leaves, from 0, used[B, K, U]; -1 is none.
+
+    ``scores`` is a table of potentials of the float type of ``like``.
+    """
+    B, K, U = used.shape
+    for b in range(B):
+        for k in range(K):
+            sum_ = 0.0
+            for u in range(U):
+                if used[b, k, u] >= 0:
+                    sum_ += score_of(scores, B, b, used[b, k, u], like)
+            value[b, k] = sum_
+
+
+@kernel
+def count(weights, used, table):
+    """Add weights[B, K] up over the leaves used[B, K, U], in the arrays of a table.
+
+    Arrays are of the float type of the weights; those of all rows are float64.
+    """
+    B, K, U = used.shape
+    wide = np.empty(0, np.float64)
+    for b in range(B):
+        for k in range(K):
+            weight = weights[b, k]
+            for u in range(U):
+                leaf = np.intp(used[b, k, u])
+                if leaf < 0:
+                    continue
+                for t in range(len(table)):
+                    width = table[t, WIDTH]
+                    if leaf < width:
+                        if table[t, ADDRESS] == 0:
+                            break
+                        if table[t, SHARED]:
+                            at(table[t, ADDRESS], (width,), wide)[leaf] += weight
+                        else:
+                            flat = at(table[t, ADDRESS], (B * width,), weights)
+                            flat[b * width + leaf] += weight
+                        break
+                    leaf -= width
+
+
+@kernel
+def exist(circuit, roots, used, answer):
+    """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b."""
+    B, K, U = used.shape
+    words = np.empty(circuit.items, np.uint64)
+    for begin in range(0, B * K, WORD):
+        size = min(WORD, B * K - begin)
+        low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)
+        words[0] = ~np.uint64(0)
+        words[1 : 1 + circuit.own + circuit.shared] = 0
+        for i in range(size):
+            b, k = divmod(begin + i, K)
+            for u in range(U):
+                if used[b, k, u] >= 0:
+                    words[1 + used[b, k, u]] |= np.uint64(1) << np.uint64(i)
+        spread(circuit, low, high, words)
+        for i in range(size):
+            b, k = divmod(begin + i, K)
+            bit = np.uint64(1) << np.uint64(i)
+            answer[b, k] = words[roots[b]] & bit != 0

@@ -1,0 +1,66 @@
+"""What is asked of a circuit: which of its items for which row, and of which scores."""
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits import Rows
+from smoothsp.oracles._circuits.topology import Topology
+
+# Batches without ragged rows, by topology, root and number of rows.
+_alike: "OrderedDict[tuple[int, int, int], Asked]" = OrderedDict()
+MOST_ALIKE = 64
+
+
+class Leaves(NamedTuple):
+    """Scores of leaves, array by array: of the rows ``[B, ...]``, and of all rows."""
+
+    own: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
+
+    def joined(self) -> Tensor:
+        """All of them for each row, ``[B, P + Q]``."""
+        rows = [x.flatten(1) for x in self.own]
+        common = [x.flatten().expand(len(self.own[0]), -1) for x in self.shared]
+        return torch.cat([*rows, *common], 1)
+
+    def map(self, change: Any) -> "Leaves":
+        """``change`` of each array."""
+        return Leaves(tuple(map(change, self.own)), tuple(map(change, self.shared)))
+
+
+class Asked:
+    """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
+
+    def __init__(self, topology: Topology, roots: Tensor) -> None:
+        self.topology, self.edges, self.roots = topology, topology.edges, roots
+        found = roots.numpy()
+        self.alike = not len(found) or bool((found == found[0]).all())
+        order = np.arange(len(found))
+        if not self.alike:
+            order = np.argsort(-topology.edges.place[found], kind="stable")
+        self.rows = Rows(order, found)
+        self.possible = bool((topology.edges.uses[found] >= 0).all())
+
+    @classmethod
+    def same(cls, topology: Topology, root: int, rows: int) -> "Asked":
+        """The same item for all rows, remembered."""
+        key = (id(topology), root, rows)
+        found = _alike.get(key)
+        if found is None or found.topology is not topology:
+            roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
+            found = _alike[key] = cls(topology, roots)
+            while len(_alike) > MOST_ALIKE:
+                _alike.popitem(last=False)
+        return found
+
+    def select(self, rows: Any) -> "Asked":
+        """Of some rows."""
+        return Asked(self.topology, self.roots[rows])
+
+    def work(self, lanes: int, steps: int) -> int:
+        """How long a visit of all products takes, ``steps`` for each."""
+        return self.topology.products * steps * -(-len(self.roots) // lanes)

@@ -1,0 +1,249 @@
+"""The compiled loops, called: contiguous CPU tensors in and out, and no gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits.cpu import best as best_cpu
+from smoothsp._kernels.circuits.cpu import faults, given_outputs
+from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
+from smoothsp._kernels.circuits.cpu import samples as samples_cpu
+from smoothsp._kernels.circuits.cpu import sums as sums_cpu
+from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
+from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._circuits import levels
+from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._circuits.rooms import room
+
+# Steps of the innermost loop that a product of a vector of rows costs, in sums and in
+# maxima; and what a leaf of an output costs to find.
+SUM_STEPS, MAX_STEPS, TRACE_STEPS = 12, 2, 30
+# Lanes of a vector.
+LANES = {torch.float32: 16, torch.float64: 8}
+VECTORS = {dtype: torch.zeros(n, dtype=dtype).numpy() for dtype, n in LANES.items()}
+
+
+class _Table:
+    """Arrays as kernels take them, which it keeps alive."""
+
+    def __init__(self, own: Sequence[Tensor], shared: Sequence[Tensor]) -> None:
+        self.kept = [x.detach().contiguous() for x in (*own, *shared)]
+        n = len(own)
+        self.rows = np.array(
+            [
+                (x.data_ptr(), x.shape[1:].numel() if i < n else x.numel(), i >= n)
+                for i, x in enumerate(self.kept)
+            ],
+            np.int64,
+        )
+
+
+def sums(
+    leaves: Leaves, asked: Asked, wanted: Sequence[bool]
+) -> tuple[Tensor, list[Tensor]]:
+    """Log-partition ``[B]`` in float64, and the marginals ``[B, ...]`` that are wanted.
+
+    In float32 as far as its exponents reach, else in float64, else in log space.
+    """
+    dtype, B = leaves.own[0].dtype, len(asked.roots)
+    given = _Table(*leaves)
+    marginals = _outputs(leaves, B, wanted)
+    table = _targets(given, marginals)
+    value, far = np.empty(B), np.empty(B, np.bool_)
+    outwards = any(wanted)
+    vector = VECTORS[dtype]
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 3, vector.dtype)
+        rows = first, last, asked.edges, asked.rows
+        sums_cpu.sums(*rows, given.rows, scratch, outwards, value, far, table)
+
+    lanes = LANES[dtype]
+    run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
+    found = torch.from_numpy(value)
+    if far.any():
+        rows = _truly_far(leaves, asked, far)
+        if len(rows):
+            again = _sums_of_far(_pick(leaves, rows), asked.select(rows), wanted)
+            found[rows] = again[0]
+            for x, y in zip(marginals, again[1], strict=True):
+                x[rows if x.numel() else []] = y.to(x.dtype)
+    return found, marginals
+
+
+def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:
+    """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
+    shapes = [x.shape[1:] for x in leaves.own] + [x.shape for x in leaves.shared]
+    like = leaves.own[0]
+    return [
+        like.new_empty((B, *shape) if some else 0)
+        for shape, some in zip(shapes, wanted, strict=True)
+    ]
+
+
+def _targets(given: _Table, outputs: Sequence[Tensor]) -> Any:
+    """The table of such arrays: of the widths of what is given, address 0 for none."""
+    table = given.rows.copy()
+    table[:, 0] = [x.data_ptr() if x.numel() else 0 for x in outputs]
+    return table
+
+
+def _pick(leaves: Leaves, rows: Tensor) -> Leaves:
+    return Leaves(tuple(x[rows] for x in leaves.own), leaves.shared)
+
+
+def _truly_far(leaves: Leaves, asked: Asked, far: Any) -> Tensor:
+    """Of the rows ``far[B]`` those that read what is too large for float exponents."""
+    rows = torch.from_numpy(np.flatnonzero(far))
+    read = rows.new_empty((len(rows), asked.topology.leaves), dtype=torch.bool)
+    faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
+    scores = _pick(leaves, rows).joined().detach()
+    size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
+    reach = size.abs().amax(1).double() * asked.topology.most / LN2
+    return rows[reach > furthest(LANES[scores.dtype])]
+
+
+def _sums_of_far(
+    leaves: Leaves, asked: Asked, wanted: Sequence[bool]
+) -> tuple[Tensor, list[Tensor]]:
+    if leaves.own[0].dtype == torch.float32:
+        return sums(leaves.map(lambda x: x.double()), asked, wanted)
+    value, chances = levels.sums(leaves.joined().detach(), asked.topology, asked.roots)
+    return value, split(chances, leaves)
+
+
+def split(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
+    """``[B, P + Q]`` numbers of leaves as arrays ``[B, ...]``."""
+    shapes = [x.shape[1:] for x in leaves.own] + [x.shape for x in leaves.shared]
+    parts = torch.split(numbers, [shape.numel() for shape in shapes], 1)
+    B = len(numbers)
+    return [x.reshape(B, *shape) for x, shape in zip(parts, shapes, strict=True)]
+
+
+def choose(
+    leaves: Leaves, asked: Asked, k: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]`` of the best.
+
+    One for each row, or the k best in float64: so they are sorted, rounded or not.
+    """
+    if k is not None:
+        leaves = leaves.map(lambda x: x.double())
+    B, K = len(asked.roots), k or 1
+    given, dtype = _Table(*leaves), leaves.own[0].dtype
+    values = torch.empty((B, K), dtype=torch.float64)
+    labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64)
+    parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32)
+    out = values.numpy(), labels.numpy(), parts.numpy()
+    if k is None:
+        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
+    kernel = best_cpu.best if k is None else k_best_cpu.k_best
+    vector = VECTORS[dtype]
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 1 if k is None else 2, vector.dtype)
+        kernel(first, last, asked.edges, asked.rows, given.rows, scratch, *out)
+
+    lanes = LANES[dtype]
+    work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * parts.numel()
+    run_rows(piece, B, work, together=lanes)
+    return values, labels, parts
+
+
+def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
+    """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
+    B, n = seeds.shape
+    given = _Table(*leaves.map(lambda x: x.double()))
+    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64)
+    drawn = labels.numpy(), seeds.contiguous().numpy()
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 2, np.float64)
+        rows = first, last, asked.edges, asked.rows
+        samples_cpu.samples(*rows, given.rows, drawn[1], scratch, drawn[0])
+
+    work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
+    run_rows(piece, B, work, together=8)
+    return labels
+
+
+def tangent(
+    leaves: Leaves, asked: Asked, along: Leaves, wanted: Sequence[bool]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
+
+    In float64; ``along`` are directions, those of shared leaves as they are or
+    ``[B, ...]``.
+    """
+    B = len(asked.roots)
+    wide = leaves.map(lambda x: x.double())
+    given, ways = _Table(*wide), _Table(*along.map(lambda x: x.double()))
+    moved = _outputs(wide, B, wanted)
+    table = _targets(given, moved)
+    value, means, far = np.empty(B), np.empty(B), np.empty(B, np.bool_)
+    outwards = any(wanted)
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 5, np.float64)
+        rows = first, last, asked.edges, asked.rows, given.rows, ways.rows, scratch
+        tangent_cpu.tangent(*rows, outwards, value, far, means, table)
+
+    run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
+    found = torch.from_numpy(value), torch.from_numpy(means)
+    if far.any():
+        rows = _truly_far(wide, asked, far)
+        if len(rows):
+            scores, way = _pick(wide, rows).joined(), _pick(along, rows).joined()
+            some = asked.topology, asked.roots[rows]
+            again = levels.covariance(scores.detach(), *some, way.double())
+            found[0][rows], found[1][rows] = again[:2]
+            for x, y in zip(moved, split(again[2], leaves), strict=True):
+                x[rows if x.numel() else []] = y
+    return *found, moved
+
+
+def total(leaves: Leaves, used: Tensor) -> Tensor:
+    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
+    given = _Table(*leaves)
+    value = torch.empty(used.shape[:2], dtype=torch.float64)
+    vector = VECTORS[leaves.own[0].dtype]
+    given_outputs.total(given.rows, used.contiguous().numpy(), vector, value.numpy())
+    return value
+
+
+def count(
+    weights: Tensor, used: Tensor, leaves: Leaves, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Weights ``[B, K]`` added up over the leaves ``used``, where that is wanted."""
+    every, n = (*leaves.own, *leaves.shared), len(leaves.own)
+    wide = torch.float64
+    out = [
+        torch.zeros_like(x, dtype=weights.dtype if i < n else wide) if some else None
+        for i, (x, some) in enumerate(
+            zip((*leaves.own, *leaves.shared), wanted, strict=True)
+        )
+    ]
+    table = _Table(*leaves).rows
+    table[:, 0] = [0 if x is None else x.data_ptr() for x in out]
+    arrays = weights.contiguous().numpy(), used.contiguous().numpy()
+    given_outputs.count(*arrays, table)
+    return [None if x is None else x.to(weights.dtype) for x in out]
+
+
+def exist(asked: Asked, used: Tensor) -> Any:
+    """Whether outputs exist that use such leaves ``[B, K, U]``: bool ``[B, K]``."""
+    found = np.empty(used.shape[:2], np.bool_)
+    given_outputs.exist(asked.edges, asked.rows.roots, used.contiguous().numpy(), found)
+    return found
+
+
+def possible(leaves: Leaves, asked: Asked) -> Any:
+    """Whether a row has an output that is not forbidden: bool ``[B]``."""
+    found = np.empty(len(asked.roots), np.bool_)
+    given, vector = _Table(*leaves), VECTORS[leaves.own[0].dtype]
+    faults.possible(asked.edges, asked.rows.roots, given.rows, vector, found)
+    return found
