@@ -223,9 +223,7 @@ def count(
     wide = torch.float64
     out = [
         torch.zeros_like(x, dtype=weights.dtype if i < n else wide) if some else None
-        for i, (x, some) in enumerate(
-            zip((*leaves.own, *leaves.shared), wanted, strict=True)
-        )
+        for i, (x, some) in enumerate(zip(every, wanted, strict=True))
     ]
     table = _Table(*leaves).rows
     table[:, 0] = [0 if x is None else x.data_ptr() for x in out]
