@@ -24,7 +24,10 @@ from smoothsp.oracles._circuits.rooms import room
 SUM_STEPS, MAX_STEPS, TRACE_STEPS = 12, 2, 30
 # Lanes of a vector.
 LANES = {torch.float32: 16, torch.float64: 8}
-VECTORS = {dtype: torch.zeros(n, dtype=dtype).numpy() for dtype, n in LANES.items()}
+VECTORS = {
+    dtype: torch.zeros(n, dtype=dtype, device="cpu").numpy()
+    for dtype, n in LANES.items()
+}
 
 
 class _Table:
@@ -135,9 +138,9 @@ def choose(
         leaves = leaves.map(lambda x: x.double())
     B, K = len(asked.roots), k or 1
     given, dtype = _Table(*leaves), leaves.own[0].dtype
-    values = torch.empty((B, K), dtype=torch.float64)
-    labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64)
-    parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32)
+    values = torch.empty((B, K), dtype=torch.float64, device="cpu")
+    labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64, device="cpu")
+    parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32, device="cpu")
     out = values.numpy(), labels.numpy(), parts.numpy()
     if k is None:
         out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
@@ -158,7 +161,7 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
     given = _Table(*leaves.map(lambda x: x.double()))
-    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64)
+    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
     def piece(first: int, last: int) -> None:
@@ -209,7 +212,7 @@ def tangent(
 def total(leaves: Leaves, used: Tensor) -> Tensor:
     """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
     given = _Table(*leaves)
-    value = torch.empty(used.shape[:2], dtype=torch.float64)
+    value = torch.empty(used.shape[:2], dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
     given_outputs.total(given.rows, used.contiguous().numpy(), vector, value.numpy())
     return value
