@@ -118,5 +118,6 @@ class Solution:
 
 
 def weights_of(start: Solution | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights to start from."""
-    return start.w if isinstance(start, Solution) else start
+    """Weights to start from: those of anything that has a ``w``, or weights."""
+    weights: NDArray[np.float64] = getattr(start, "w", start)  # type: ignore[arg-type]
+    return weights
