@@ -71,6 +71,7 @@ def test_accuracies_are_those_of_the_estimator(run):
             model = WestonWatkinsSVC(
                 C=2.0 ** int(row["log2_c"]),
                 tol=float(row["tolerance"]),
+                stopping="relative_gap",
                 max_epochs=100_000,
                 random_state=config.seed,
             ).fit(samples.X, samples.y)
