@@ -116,7 +116,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shuffle: bool = True,
         shrinking: bool = True,
         random_state: Any = None,
-        max_epochs: int = 1000,
+        max_epochs: int = 10_000,
         certify_every: int | Literal["auto"] = "auto",
         store_dual: bool = False,
         warm_start: bool = False,

@@ -32,7 +32,7 @@ class Circuit:
     >>> circuit.multiply(both, either[0], either[1])
     >>> circuit.label(score, np.arange(2)[:, None], np.arange(3))
     >>> circuit.edges(both[None]).runs.tolist()
-    [[3, 1, 1, 0, 0], [3, 4, 1, 0, 0], [1, 7, 0, 8, 0]]
+    [[3, 4, 1, 0, 0], [3, 1, 1, 0, 0], [1, 8, 0, 7, 0]]
     """
 
     ONE = 0
