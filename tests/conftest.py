@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import torch
@@ -30,6 +31,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "NUMBA_CACHE_DIR" not in os.envir
 
 
 torch.set_num_threads(1)
+# A run in the background may ignore Ctrl-C, which tests press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "smoothsp",

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,12 @@ def test_no_answer_depends_on_the_default_device(path):
                 said = {x.arg for x in node.keywords}
                 where = f"{shown(path)}:{node.lineno}"
                 assert "device" in said, f"{where} torch.{node.func.attr}: no device"
+
+
+def test_files_that_the_walk_through_names_exist():
+    named = re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/architecture.md").read_text())
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 def test_file_names_say_what_is_inside():

