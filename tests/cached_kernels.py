@@ -18,7 +18,7 @@ from numba.core import caching, config
 
 ROOT = Path(__file__).parents[1]
 PROBE = """
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.deep.er.imported import term
 
 @kernel
@@ -69,7 +69,8 @@ def main(folder: Path) -> None:
     imported.parent.mkdir(parents=True)
     for part in (imported.parent, *imported.parents[1:4]):
         (part / "__init__.py").touch()
-    shutil.copy(ROOT / "smoothsp/_kernels/compilation.py", package / "_kernels")
+    compilation = "smoothsp/_kernels/compilation"
+    shutil.copytree(ROOT / compilation, package / "_kernels/compilation")
     (package / "_kernels/probe_cpu.py").write_text(PROBE)
     imported.write_text(IMPORTED.format(1))
     step("first", package)

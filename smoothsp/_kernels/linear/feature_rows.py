@@ -12,7 +12,7 @@ P positions; a row of the result lists the features of one position, ascending.
 
 from numba import uint64
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 # Where the hash of a piece is looked up when it lies outside its sentence.
 OUTSIDE = uint64(0x243F6A8885A308D3)

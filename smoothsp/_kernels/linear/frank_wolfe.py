@@ -4,7 +4,7 @@ The names of what they are given: s data, rules, p weights, d dual variables, x 
 products of words, q stored labellings, c counters.
 """
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.directions import (
     Direction,
     Duals,

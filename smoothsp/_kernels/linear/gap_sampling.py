@@ -6,7 +6,7 @@ so that nothing drifts.
 
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -5,7 +5,7 @@ Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,

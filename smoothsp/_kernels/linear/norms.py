@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.sparse_scores import V, entry
 from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_parts import sum_of

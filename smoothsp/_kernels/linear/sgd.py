@@ -17,7 +17,7 @@ sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.examples import cost_of
 from smoothsp._kernels.linear.sparse_scores import labelling_score
 

@@ -18,7 +18,7 @@ Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 sections 5 and 7.2.
 """
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,

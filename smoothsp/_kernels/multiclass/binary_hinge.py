@@ -10,7 +10,7 @@ algorithm 1.
 
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.vectors.prefetching import prefetch_row
 from smoothsp._kernels.vectors.simd import get, put, span

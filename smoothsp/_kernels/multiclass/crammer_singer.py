@@ -15,7 +15,7 @@ Kernel-based Vector Machines", sections 3 and 6.
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.multiclass.simplex_sum import PATIENCE, threshold
 from smoothsp._kernels.vectors.class_rows import (

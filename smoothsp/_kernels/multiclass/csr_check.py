@@ -1,6 +1,6 @@
 """What a compiled loop takes for granted about compressed rows, found out."""
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import get, span
 
 

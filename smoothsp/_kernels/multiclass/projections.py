@@ -5,7 +5,7 @@ Rows of v are ``[B, m]``; inside they are whole vectors.
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass import capped_sum, simplex_sum
 
 

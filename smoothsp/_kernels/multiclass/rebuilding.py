@@ -1,6 +1,6 @@
 """Weights from the coefficients that they stand for."""
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
 

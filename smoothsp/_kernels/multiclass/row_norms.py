@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import get, span
 
 

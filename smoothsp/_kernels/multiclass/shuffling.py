@@ -3,7 +3,7 @@
 import numpy as np
 from numba import uint64
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -6,7 +6,7 @@ a_s`` for the Gram matrix G. A block that moves changes the scores of all sample
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass.shrinking import rest
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import binary_hinge
-from smoothsp.linear import arrays
 from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import REST, STILL, within_range
 from smoothsp.linear.descent.multiclass_duals import measure, squared_norm
 from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.inputs import arrays
 
 
 class BinaryProblem:

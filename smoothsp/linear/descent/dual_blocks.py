@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import arrays
+from smoothsp.linear.inputs import arrays
 
 # A violation of so many roundings of the margin counts as none.
 STILL = 8

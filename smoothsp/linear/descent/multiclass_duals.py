@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import rebuilding, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear import arrays as linear_arrays
 from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import Blocks
 from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.inputs import arrays as linear_arrays
 
 Kernel = Callable[..., None]
 # Numbers that are squared in float64 at a time.

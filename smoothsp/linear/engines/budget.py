@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.solution import Callback, Record, Solution, State
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers.solution import Callback, Record, Solution, State
 
 
 @dataclass(frozen=True)

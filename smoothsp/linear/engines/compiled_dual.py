@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear import memory
-from smoothsp.linear.arrays import zeros
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import Plan, box
 from smoothsp.linear.engines.stored_outputs import StoredLabels
 from smoothsp.linear.engines.word_products import word_products
+from smoothsp.linear.inputs import memory
+from smoothsp.linear.inputs.arrays import zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]

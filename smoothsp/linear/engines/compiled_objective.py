@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import gradients as kernels
 from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear import checks
-from smoothsp.linear.arrays import zeros
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.arrays import zeros
 from smoothsp.linear.problems import ChainProblem
 
 Flat = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.budget import Course, Limits
+from smoothsp.linear.engines.solution import Solution, weights_of
 from smoothsp.linear.engines.which_objective import AnySurface
-from smoothsp.linear.solvers.solution import Solution, weights_of
 
 State = dict[str, NDArray[Any]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
+from smoothsp.linear.inputs import checks
 
 SAMPLINGS = ("gap", "uniform", "permutation")
 STEPS = ("fw", "pairwise", "away", "safeguarded", "best")

@@ -9,9 +9,9 @@ from smoothsp.linear.engines.budget import require_range, require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.settings import Plan
+from smoothsp.linear.engines.solution import Solution
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems.callback import as_callbacks
-from smoothsp.linear.solvers.solution import Solution
 
 Floats = NDArray[np.float64]
 

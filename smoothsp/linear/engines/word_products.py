@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.arrays import zeros
+from smoothsp.linear.inputs.arrays import zeros
 from smoothsp.linear.problems import ChainProblem
 
 # A product of two rows of D costs as much as adding so many entries of features up.

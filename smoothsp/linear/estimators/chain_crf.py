@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import Tagger, solver_of
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG
-from smoothsp.linear.solvers.solution import Callback
 
 
 class ChainCRF(Tagger):

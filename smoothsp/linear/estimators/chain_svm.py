@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from smoothsp.linear import checks
+from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators.tagger import HINGE_SOLVERS, Tagger
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers.solution import Callback
 
 
 class ChainSVM(Tagger):

@@ -14,11 +14,11 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from smoothsp.linear import checks, memory
-from smoothsp.linear.arrays import padded
 from smoothsp.linear.descent.certificates import STOPPING, Certificate
 from smoothsp.linear.descent.coordinate_descent import Plan, Status
 from smoothsp.linear.descent.sparse_rows import SparseRows, checked
+from smoothsp.linear.inputs import checks, memory
+from smoothsp.linear.inputs.arrays import padded
 
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp._kernels.multiclass import crammer_singer
-from smoothsp.linear import checks
 from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearProblem
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier
+from smoothsp.linear.inputs import checks
 
 
 class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

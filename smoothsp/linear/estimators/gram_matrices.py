@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear import checks
+from smoothsp.linear.inputs import checks
 
 
 def checked(X: NDArray[Any]) -> NDArray[Any]:

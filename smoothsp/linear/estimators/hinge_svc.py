@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from smoothsp.linear import checks
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier
+from smoothsp.linear.inputs import checks
 
 
 class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -8,8 +8,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from smoothsp.linear import checks
 from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.tagger import (
     HINGE_SOLVERS,
@@ -17,9 +17,9 @@ from smoothsp.linear.estimators.tagger import (
     lam_of,
     solver_of,
 )
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import Solution
-from smoothsp.linear.solvers.solution import Callback
 
 
 class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import whole_files
+from smoothsp.linear.features import whole_files
 
 # Not stored: it may be any function.
 _LEFT_OUT = "callback"

@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from smoothsp.linear import checks
 from smoothsp.linear.estimators import sequences, storing
 from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, rows_of
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution

@@ -10,8 +10,6 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.multiclass import weston_watkins
-from smoothsp.linear import checks
-from smoothsp.linear.arrays import padded
 from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import Plan, Status, descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
@@ -19,6 +17,8 @@ from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearProblem
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier, gram_matrices
 from smoothsp.linear.estimators.classifier import Samples
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.arrays import padded
 
 _SOLVERS = ("walrus", "greedy")
 _KERNELS = ("linear", "rbf", "precomputed")

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from smoothsp._kernels.linear import feature_rows as kernel
-from smoothsp.linear import whole_files
+from smoothsp.linear.features import whole_files
 from smoothsp.linear.features._dictionary import Dictionary
 from smoothsp.linear.features._grammar import FUNCTIONS, parse, shown
 from smoothsp.linear.features._hashing import hashed_columns

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
+from smoothsp.linear.inputs import checks
 
 Weights = NDArray[np.float64]
 # psi, loss and key of an output.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import examples as kernels
 from smoothsp._kernels.linear.frank_wolfe import add_corners
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear import checks
-from smoothsp.linear.arrays import padded, zeros
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.arrays import padded, zeros
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.callback import Corner
 

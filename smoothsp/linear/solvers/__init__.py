@@ -1,5 +1,6 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
+from smoothsp.linear.engines.solution import Record, Solution
 from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
@@ -12,7 +13,6 @@ from smoothsp.linear.solvers.path.solution import (
     PathSolution,
 )
 from smoothsp.linear.solvers.sgd import SGD
-from smoothsp.linear.solvers.solution import Record, Solution
 from smoothsp.linear.solvers.svrg import SVRG
 
 __all__ = [

@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import Course, limits
 from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,
     one_pass,
     start_engine,
 )
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.solution import Callback, Solution
 
 # The sum of stale estimates at which it is worth to look, as a share of tol.
 _HOPEFUL = 0.8

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_loop import State, run
+from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
     epoch,
@@ -18,8 +18,8 @@ from smoothsp.linear.engines.variance_reduced_epoch import (
     snapshot,
 )
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.solution import Callback, Solution
 from smoothsp.optim import schedules
 
 WARM_STARTS = ("restart", "prox-center", "extrapolation", "prev-iterate")

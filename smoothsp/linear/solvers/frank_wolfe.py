@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import frank_wolfe as kernels
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import Course, limits, require_range
+from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
 from smoothsp.linear.problems.callback import as_callbacks
-from smoothsp.linear.solvers.solution import Callback, Solution
 
 Floats = NDArray[np.float64]
 

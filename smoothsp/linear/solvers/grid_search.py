@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.pieces import Manner, Walk
+from smoothsp.linear.solvers.path.dual_point import Manner, Walk
 from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
 # 2^15 down to 2^-15

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines.budget import Course, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, advance
+from smoothsp.linear.engines.solution import Callback, Solution, weights_of
 from smoothsp.linear.engines.which_objective import AnySurface, surface_for
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.solution import Callback, Solution, weights_of
 
 State = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]

@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import sgd as kernel
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.callback_loops import PlainSteps
 from smoothsp.linear.engines.callback_objective import CallbackSurface
 from smoothsp.linear.engines.compiled_objective import Loss, Surface
 from smoothsp.linear.engines.primal_loop import State, Stepper, run
+from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.engines.which_objective import surface_for
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.solution import Callback, Solution
 
 DECAYS = ("step", "constant", "inverse-sqrt", "pegasos")
 AVERAGES = ("weighted", "uniform", "none")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits import Rows
+from smoothsp._kernels.circuits.layout.edges import Rows
 from smoothsp.oracles._circuits.topology import Topology
 
 # Batches without ragged rows, by topology, root and number of rows.

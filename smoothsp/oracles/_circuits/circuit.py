@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothsp._kernels.circuits import Edges
 from smoothsp._kernels.circuits.cpu import topology
+from smoothsp._kernels.circuits.layout.edges import Edges
 
 Items = NDArray[np.int32]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits import Edges
+from smoothsp._kernels.circuits.layout.edges import Edges
 
 # What is larger is given back after the call.
 MOST_BYTES = 2**28

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits import Edges
+from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items
 
 Builder = Callable[..., tuple[Circuit, Items]]

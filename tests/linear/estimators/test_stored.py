@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from smoothsp.linear import ChainCRF, ChainSVM, whole_files
-from smoothsp.linear.features import Templates
+from smoothsp.linear import ChainCRF, ChainSVM
+from smoothsp.linear.features import Templates, whole_files
 
 X = [[{"a": 1.0}, {"b": 2.0, "c": 1.0}], [{"c": 1.0}]]
 Y = [["P", "Q"], ["R"]]

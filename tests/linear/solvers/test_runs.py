@@ -11,7 +11,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from smoothsp.linear import Certificate, WestonWatkinsSVC, memory
+from smoothsp.linear import Certificate, WestonWatkinsSVC
+from smoothsp.linear.inputs import memory
 from tests.truth.svm_objectives import MODELS, MULTICLASS, blobs, data_for
 
 NEVER = "without an intercept no weight of a class moves a hyperplane off the origin"

@@ -21,7 +21,7 @@ from smoothsp._kernels.chain.cpu.best_over_states import (
 )
 from smoothsp._kernels.chain.cpu.best_steps import cache_lines
 from smoothsp._kernels.chain.cpu.k_best import k_best, workspace
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 # Fewer rows leave too many lanes idle; with more states, rows pad little.
 ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12

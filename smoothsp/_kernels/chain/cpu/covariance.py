@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -8,7 +8,7 @@ NaN. Only where that finds something is each value looked at.
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.

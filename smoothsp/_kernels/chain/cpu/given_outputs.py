@@ -5,7 +5,7 @@ Each is the adjoint of the other, so they are each other's gradient.
 
 import numpy as np
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -8,7 +8,7 @@ so that y is among the outputs compared, bit for bit: the value is never below 0
 import numpy as np
 
 from smoothsp._kernels.chain.cpu.best import viterbi
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import span
 

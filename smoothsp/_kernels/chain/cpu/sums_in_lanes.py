@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.vectors.lanes import outer_sums, product

@@ -33,7 +33,7 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (

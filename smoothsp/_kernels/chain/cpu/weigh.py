@@ -7,7 +7,7 @@ share is added up in float64, in the order of the rows.
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import copy
 
 

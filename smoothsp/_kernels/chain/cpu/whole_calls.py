@@ -16,7 +16,7 @@ from smoothsp._kernels.chain.cpu.given_outputs import score
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
 from smoothsp._kernels.chain.cpu.weigh import weigh_residual
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.memory import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS

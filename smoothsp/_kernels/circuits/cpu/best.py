@@ -3,10 +3,10 @@
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits import ADDRESS, SHARED, WIDTH
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at
 
 WORD = 64

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from smoothsp._kernels.circuits import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.circuits.cpu.best import score_of
 from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at
 
 

@@ -16,7 +16,7 @@ from numba import njit
 
 from smoothsp._kernels.circuits.cpu.best import maxima, read
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 # What is noted of an item, in one line of the cache: the row that noted it, its best
 # product, and the second with its number among the products.

@@ -6,7 +6,7 @@ from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather_numbers, one_of
 from smoothsp._kernels.circuits.cpu.sums import inside
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -5,7 +5,6 @@ import math
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits import TILE
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
     gather_numbers,
@@ -23,7 +22,8 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
     put_number,
 )
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.circuits.layout.edges import TILE
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import (
     fma,
     larger,

@@ -27,7 +27,7 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
 )
 from smoothsp._kernels.circuits.cpu.sums import inside
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits import TILE
-from smoothsp._kernels.compilation import kernel
+from smoothsp._kernels.circuits.layout.edges import TILE
+from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.solvers.path.pieces import Manner, Walk
+from smoothsp.linear.solvers.path.dual_point import Manner, Walk
 
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
 _VAST = 2.0**100

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.pieces import Manner, State
+from smoothsp.linear.solvers.path.dual_point import Manner, State
 from smoothsp.linear.solvers.path.run import PathRun, Rules
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import mark_of, require_same
 from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.between_points import hinge_of, meeting
+from smoothsp.linear.solvers.path.dual_point import Manner, State, Walk
 from smoothsp.linear.solvers.path.first_point import begin
-from smoothsp.linear.solvers.path.pieces import Manner, State, Walk
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 # Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear import checks
-from smoothsp.linear.solvers.solution import Resumable
+from smoothsp.linear.engines.solution import Resumable
+from smoothsp.linear.inputs import checks
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from runs import checkpoint
 from tests.recipes.runs import killed, numbers
 from voc_localization import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -15,7 +15,7 @@ from torchvision.ops import box_iou
 
 from localization import candidates, folder, toy
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

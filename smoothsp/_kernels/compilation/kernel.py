@@ -14,8 +14,6 @@ from numba import njit
 from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-import smoothsp._kernels
-
 
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
     """Compile a kernel: without the GIL, divisions by zero as numpy, kept on disk.
@@ -86,4 +84,4 @@ def _digest(folder: str) -> str:
 
 
 # Computed once a process, when the first kernel is imported.
-SOURCES = _digest(smoothsp._kernels.__path__[0])
+SOURCES = _digest(os.path.dirname(os.path.dirname(__file__)))

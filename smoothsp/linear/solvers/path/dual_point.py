@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear import checks
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import require_finite
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem, LinearProblem
 
 Floats = NDArray[np.float64]

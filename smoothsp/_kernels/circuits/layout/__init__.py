@@ -1,0 +1,1 @@
+"""What a compiled loop reads of a circuit, and where."""

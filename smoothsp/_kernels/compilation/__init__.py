@@ -1,0 +1,1 @@
+"""How kernels are compiled, and when a compiled one is still valid."""

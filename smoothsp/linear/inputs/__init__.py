@@ -1,0 +1,1 @@
+"""What may reach a solver: numbers and arrays checked, and memory that is there."""
