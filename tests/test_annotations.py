@@ -4,8 +4,9 @@ Under the hook a wrong argument is refused before the library can say what is wr
 it, so the other tests run without.
 """
 
-import subprocess
 import sys
+
+from tests.programs import run
 
 PROGRAM = """
 from jaxtyping import install_import_hook
@@ -52,7 +53,4 @@ else:
 
 
 def test_annotated_shapes_are_those_that_come_out():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run(sys.executable, "-c", PROGRAM)

@@ -3,13 +3,13 @@
 import ast
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.programs import ROOT, run
+
 PACKAGE = ROOT / "smoothsp"
 
 # What each part may import besides itself and the standard library.
@@ -220,14 +220,7 @@ def test_import_is_light():
         "import sys, torch; before = set(sys.modules); import smoothsp;"
         "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = set(done.stdout.split())
+    loaded = set(run(sys.executable, "-c", program).stdout.split())
     assert "smoothsp" in loaded
     assert not loaded & HEAVY
 

@@ -1,14 +1,11 @@
 """A compiled kernel is loaded only while all sources of kernels are as they were."""
 
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.programs import ROOT, run
 
 
 @pytest.fixture(scope="module")
@@ -16,15 +13,8 @@ def found(tmp_path_factory):
     """Of each step the probe's values, then compilations and loads."""
     folder = tmp_path_factory.mktemp("kernels")
     cache = folder / "cache"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cached_kernels", str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    env = {"NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"}
+    done = run(sys.executable, "-m", "tests.cached_kernels", folder, env=env)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     files = {path.parents[1] for path in folder.rglob("*.nbi")}
     return {name: [float(x) for x in rest] for name, *rest in lines}, files, cache

@@ -1,17 +1,14 @@
 """Nothing is written beyond an array, however little there is to compute."""
 
 import ctypes
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests.guarded_memory import PARTS, guarded
+from tests.programs import run
 
-ROOT = Path(__file__).parents[1]
 # The C library looks at the ends of what is given back, and fills what it hands out.
 # Where the first is no library of the system, the linker says so and goes on.
 CHECKS = {
@@ -26,15 +23,8 @@ LINEAR = ("estimators", "linear")
 
 @pytest.mark.parametrize("parts", [tuple(PARTS.keys() - set(LINEAR)), LINEAR])
 def test_empty_and_single_inputs_stay_within_their_arrays(parts):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.guarded_memory", *sorted(parts)],
-        cwd=ROOT,
-        env=os.environ | CHECKS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    command = [sys.executable, "-m", "tests.guarded_memory"]
+    done = run(*command, *sorted(parts), env=CHECKS)
     assert done.stdout.split() == sorted(parts)
 
 

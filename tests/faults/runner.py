@@ -6,13 +6,13 @@ without numba's compiler, which would take longer than the small problems of law
 
 import os
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, run
+
 # A file of the package without its ending, a line that occurs in it at least once, and
 # what stands there instead.
 Fault = tuple[str, str, str]
@@ -62,15 +62,7 @@ def _green(package: Path, check_laws: Callable[[], None]) -> bool:
 
 def verdicts(program: str, folder: Path) -> tuple[dict[str, str], str]:
     """What the module ``program`` reports, and the end of its errors."""
-    done = subprocess.run(
-        [sys.executable, "-m", program, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    errors = done.stderr[-3000:]
-    assert done.returncode == 0, errors
-    return dict(line.split("\t") for line in done.stdout.splitlines()), errors
+    env = {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1"}
+    done = run(sys.executable, "-m", program, folder, env=env)
+    verdicts = dict(line.split("\t") for line in done.stdout.splitlines())
+    return verdicts, done.stderr[-3000:]

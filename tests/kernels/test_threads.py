@@ -3,13 +3,11 @@
 Each test is a program of its own (`concurrency.py`), so that a crash fails one test.
 """
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import run
 
 
 @pytest.mark.slow
@@ -19,12 +17,4 @@ def test_the_oracles_give_the_same_bits(program):
     flags = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     # one core is fewer than the workers that the test asks for
     flags += ["-W", "ignore:This DataLoader:UserWarning"]
-    done = subprocess.run(
-        [sys.executable, *flags, "-m", "tests.kernels.concurrency", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(sys.executable, *flags, "-m", "tests.kernels.concurrency", program)

@@ -1,17 +1,13 @@
 """Lightning's own DDP on halves of the data against one process on all of it."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from tests.optim.two_ranks import OPTIMIZERS
-
-ROOT = Path(__file__).parents[2]
+from tests.programs import run
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +15,8 @@ def ends(tmp_path_factory):
     """What each process ends with, by optimizer, number of processes, and rank."""
     pytest.importorskip("pytorch_lightning")
     folder = tmp_path_factory.mktemp("lightning")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.lightning.two_ranks", str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    command = [sys.executable, "-m", "tests.lightning.two_ranks"]
+    run(*command, folder, env={"OMP_NUM_THREADS": "1"})
     return {path.stem: torch.load(path) for path in folder.glob("*.pt")}
 
 

@@ -1,33 +1,20 @@
 """Two processes on halves of the data against one process on all of it."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from tests.optim.two_ranks import OPTIMIZERS, everything
-
-ROOT = Path(__file__).parents[2]
+from tests.programs import run_together
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "tests.optim.two_ranks"]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), "2", str(folder)],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [process.communicate(timeout=600)[1] for process in started]
-    assert all(process.returncode == 0 for process in started), errors
+    run_together([(*command, rank, 2, folder) for rank in range(2)])
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

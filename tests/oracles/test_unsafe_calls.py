@@ -1,9 +1,6 @@
 """Nothing that a user hands in leads out of a tensor's memory."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,21 +10,15 @@ from smoothsp.losses import CRFLoss, StructuralHinge
 from smoothsp.oracles import Chain, Multiclass
 from smoothsp.projections import project_simplex, project_weston_watkins
 from tests.oracles.unsafe_calls import CALLS
-
-ROOT = Path(__file__).parents[2]
+from tests.programs import run
 
 
 @pytest.fixture(scope="module")
 def outcomes():
     """What became of each call, and the end of the errors."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.oracles.unsafe_calls"],
-        cwd=ROOT,
-        env=os.environ | {"MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.oracles.unsafe_calls"]
+    done = run(*command, env=env, check=False)
     return dict(x.split("\t") for x in done.stdout.splitlines()), done.stderr[-5000:]
 
 

@@ -2,9 +2,7 @@
 
 import dataclasses
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +11,8 @@ import conll_ner
 from conll_ner import Config, main
 from ner import training
 from runs import checkpoint
+from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, killed, numbers
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -32,15 +29,9 @@ def test_a_run_killed_twice_ends_with_the_same_numbers(trained, data, tmp_path):
     assert not (tmp_path / "metrics.json").exists()
     # by a process that knows nothing of this one
     arguments = ["--data", data, "--epochs", str(EPOCHS), "--out", str(tmp_path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "recipes/conll_ner.py", *arguments, "--resume"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "recipes/conll_ner.py", *arguments, "--resume"]
+    done = run(*command, env=env)
     assert "resuming" in done.stdout, done.stderr
     assert numbers(tmp_path) == numbers(config.out)
     assert numbers(tmp_path)["result"] == result

@@ -4,7 +4,6 @@ import itertools
 import json
 import random
 import re
-import subprocess
 import sys
 from collections import Counter
 
@@ -13,6 +12,7 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear.features import Templates
+from tests.programs import run
 
 COLUMNS = ("word", "pos")
 TEMPLATES = [
@@ -188,9 +188,7 @@ def test_hashes_do_not_change_from_process_to_process():
         "t = Templates(['lower(word)[-1..1] & word'], hashing=2**16 - 1)\n"
         "print(t.transform([['Ex', 'ré', 'x']]).indices.tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run(sys.executable, "-c", program)
     # as first computed: a change here would break every saved model
     assert json.loads(done.stdout) == HASHES
 

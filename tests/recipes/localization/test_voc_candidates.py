@@ -1,11 +1,7 @@
 """Candidate boxes: within the image, kept on disk, made by several processes."""
 
 import os
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,8 +10,7 @@ import torch
 from torchvision.ops import box_iou
 
 from localization import candidates, folder, toy
-
-ROOT = Path(__file__).parents[3]
+from tests.programs import ROOT, Program
 
 
 @pytest.fixture
@@ -138,12 +133,12 @@ def test_several_processes_find_what_one_finds(images, tmp_path, monkeypatch):
 
 
 WORK = """
-import os, time
+import os, signal
 from localization import candidates
 if __name__ == "__main__":
     with candidates._processes(1) as pool:
         print(pool.submit(os.getpid).result(), flush=True)
-        time.sleep(60)
+        signal.pause()
 """
 
 
@@ -151,25 +146,9 @@ if __name__ == "__main__":
 def test_processes_end_with_the_one_that_is_killed(tmp_path):
     program = tmp_path / "work.py"
     program.write_text(WORK)
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "recipes")}
-    parent = subprocess.Popen(
-        [sys.executable, str(program)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    child = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.communicate()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and _lives(child):
-        time.sleep(0.1)
-    assert not _lives(child)
-
-
-def _lives(process):
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
-    return state.split()[0] != "Z"
+    env = {"PYTHONPATH": str(ROOT / "recipes")}
+    with Program(sys.executable, program, env=env) as parent:
+        parent.wait(lambda: parent.so_far().stdout.endswith("\n"))
+        assert not parent.ended()
+        parent.kill()
+        parent.wait(parent.all_ended)

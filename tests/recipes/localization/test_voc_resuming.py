@@ -2,9 +2,7 @@
 
 import dataclasses
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +10,9 @@ import torch
 import voc_localization
 from localization import training
 from runs import checkpoint
+from tests.programs import ROOT, run
 from tests.recipes.runs import killed, numbers
 from voc_localization import main
-
-ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -96,15 +93,9 @@ def test_a_run_killed_twice_ends_with_the_same_numbers(whole, tmp_path):
     arguments = ["--data", str(config.data), "--class", config.kind]
     arguments += ["--cache", str(config.cache), "--out", str(tmp_path)]
     arguments += ["--proposals", "grid", "--max-boxes", "60", "--passes", "6"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "recipes/voc_localization.py", *arguments, "--resume"],
-        cwd=ROOT,
-        env=environment | {"MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    command = [sys.executable, "recipes/voc_localization.py", *arguments, "--resume"]
+    done = run(*command, env=env)
     assert "resuming" in done.stdout, done.stderr
     assert numbers(tmp_path) == numbers(config.out)
     ours, theirs = (checkpoint.load(c.checkpoint) for c in (again, config))
