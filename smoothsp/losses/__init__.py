@@ -3,6 +3,7 @@
 from smoothsp.losses import functional
 from smoothsp.losses.constants import Constants, smoothness_constants
 from smoothsp.losses.modules import CRFLoss, StructuralHinge, StructuredPerceptron
+from smoothsp.losses.partial import LatentHinge, MarginalLikelihood
 from smoothsp.losses.smoothing import L2, Entropy
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "CRFLoss",
     "Constants",
     "Entropy",
+    "LatentHinge",
+    "MarginalLikelihood",
     "StructuralHinge",
     "StructuredPerceptron",
     "functional",

@@ -7,6 +7,11 @@ With s(y') the score of an output and c(y') its cost,
     perceptron    max_{y'} s(y') - s(y)
     CRF           log sum_{y'} exp(s(y')) - s(y)
 
+and with a set of outputs, those of allowed parts, in place of y,
+
+    latent hinge  max_{y'} [s(y') + c(y')] - max_{allowed y'} s(y')
+    marginal      log sum_{y'} exp(s(y')) - log sum_{allowed y'} exp(s(y'))
+
 Every gradient is the derivative of the value.
 """
 
@@ -17,7 +22,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from smoothsp.losses.smoothing import L2, Entropy, Smoothing
-from smoothsp.oracles import Structure, SumStructure, TopKStructure
+from smoothsp.oracles import (
+    PartialStructure,
+    Structure,
+    SumStructure,
+    TopKStructure,
+)
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -65,19 +75,11 @@ def structural_hinge(
             require_topk(structure), y, smoothing, cost=cost, cost_scale=cost_scale
         )[0]
     augmented = _augmented(structure, y, cost, cost_scale)
+    gold = _gold_score(structure, y)
     if smoothing is None:
         # decode never falls below another score, so neither does this below 0
-        return augmented.decode()[0] - _gold_score(structure, y)
-    if not isinstance(smoothing, Entropy):
-        raise TypeError(
-            f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
-        )
-    mu, gold = smoothing.mu, _gold_score(structure, y)
-    if mu < torch.finfo(gold.dtype).tiny ** 0.5:
-        # scores / mu might overflow, and mu log m is lost in rounding
         return augmented.decode()[0] - gold
-    soft = mu * _sum(augmented).scale(1 / mu).log_partition()
-    return _at_least_zero(soft - gold, cost)
+    return _at_least_zero(_smooth_maximum(augmented, smoothing)[0] - gold, cost)
 
 
 def structural_hinge_l2(
@@ -93,11 +95,8 @@ def structural_hinge_l2(
     A row is exact when its value and gradient are those of the smoothing over all
     outputs. Arguments as ``structural_hinge``.
     """
-    augmented = require_topk(_augmented(structure, y, cost, cost_scale))
-    if smoothing.k == "exact":
-        soft, exact = _l2_until_exact(augmented, smoothing.mu, smoothing.max_k)
-    else:
-        soft, exact = _l2_over_best(augmented, smoothing.mu, smoothing.k)
+    augmented = _augmented(structure, y, cost, cost_scale)
+    soft, exact = _l2_maximum(augmented, smoothing)
     return _at_least_zero(soft - _gold_score(structure, y), cost), exact
 
 
@@ -109,6 +108,123 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
     return -_one_a_row(structure.log_prob(y), y)
+
+
+def marginal_nll(
+    structure: PartialStructure, allowed: Bool[Tensor, "batch ..."]
+) -> Float[Tensor, " batch"]:
+    r"""Negative log-probability of a set of outputs: those of allowed parts.
+
+    .. math::
+
+        \log \sum_{y'} \exp s(y') - \log \sum_{y' \text{ allowed}} \exp s(y')
+
+    Parameters
+    ----------
+    structure
+        Potentials of a batch.
+    allowed
+        Bool, of the shape of the emissions (chain), scores (multiclass), or else of the
+        first potentials: which parts an output may use.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``, never negative; 0 where all is allowed, ``crf_nll`` where one
+        output is.
+
+    Raises
+    ------
+    ValueError
+        If a row has no output of allowed parts.
+
+    Notes
+    -----
+    Two calls of the exp oracle. Not convex: the second term is concave.
+    Source: Quattoni et al., "Hidden Conditional Random Fields" (2007); for partial
+    labels Tsuboi et al., "Training Conditional Random Fields Using Incomplete
+    Annotations" (2008).
+    """
+    return -structure.log_prob_within(allowed)
+
+
+def latent_hinge(
+    structure: PartialStructure,
+    allowed: Bool[Tensor, "batch ..."],
+    *,
+    smoothing: Smoothing = None,
+    cost: Cost = "hamming",
+    cost_scale: float = 1.0,
+) -> Float[Tensor, " batch"]:
+    r"""Structural hinge to the best of a set of outputs: those of allowed parts.
+
+    .. math:: \max_{y'} [s(y') + c(y')] - \max_{y' \text{ allowed}} s(y')
+
+    Parameters
+    ----------
+    structure, smoothing, cost_scale
+        As of ``structural_hinge``; ``smoothing`` smooths both maxima.
+    allowed
+        As of ``marginal_nll``.
+    cost
+        ``"hamming"``: 1 for each part that is not allowed. ``None``: no cost. Or a
+        tensor of the shape of ``allowed``: the cost of each part.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``, never negative with cost ``"hamming"`` or ``None``;
+        ``structural_hinge`` where one output is allowed.
+
+    Raises
+    ------
+    ValueError
+        If a row has no output of allowed parts.
+
+    Notes
+    -----
+    Two calls of the max, exp or top-(k + 1) oracle. Not convex: the second term is
+    concave. ``Entropy(1)`` without a cost is ``marginal_nll``.
+    Source: Yu and Joachims, "Learning Structural SVMs with Latent Variables" (2009);
+    smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
+    General Graphical Models" (2012).
+    """
+    return _latent_hinge(structure, allowed, smoothing, cost, cost_scale)[0]
+
+
+def latent_hinge_l2(
+    structure: PartialStructure,
+    allowed: Bool[Tensor, "batch ..."],
+    smoothing: L2,
+    *,
+    cost: Cost = "hamming",
+    cost_scale: float = 1.0,
+) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """Latent hinge smoothed over the k best outputs, and which rows are exact.
+
+    A row is exact when both maxima are smoothed as over all outputs. Arguments as
+    ``latent_hinge``.
+    """
+    loss, exact = _latent_hinge(structure, allowed, smoothing, cost, cost_scale)
+    return loss, cast(Tensor, exact)
+
+
+def _latent_hinge(
+    structure: PartialStructure,
+    allowed: Tensor,
+    smoothing: Smoothing,
+    cost: Cost,
+    cost_scale: float,
+) -> tuple[Tensor, Tensor | None]:
+    inner, inner_exact = _smooth_maximum(structure.restrict(allowed), smoothing)
+    hamming = isinstance(cost, str) and cost == "hamming"
+    wrong = (~allowed).to(inner.dtype) if hamming else cost
+    augmented = _augmented(structure, allowed, wrong, cost_scale)
+    outer, outer_exact = _smooth_maximum(augmented, smoothing)
+    exact = None
+    if inner_exact is not None and outer_exact is not None:
+        exact = inner_exact & outer_exact
+    return _at_least_zero(outer - inner, cost), exact
 
 
 def max_entropy(
@@ -184,6 +300,34 @@ def topk_is_exact(
     last = scores[..., -1:]
     reach = (scores[..., :-1] - last).masked_fill(~valid[..., -1:], 0).sum(-1)
     return ~valid[..., -1] | (mu <= reach)
+
+
+def _smooth_maximum(
+    structure: Structure, smoothing: Smoothing
+) -> tuple[Tensor, Tensor | None]:
+    """The maximum over all outputs, smoothed or not; exact or not, of L2."""
+    if smoothing is None:
+        return structure.decode()[0], None
+    if isinstance(smoothing, L2):
+        return _l2_maximum(structure, smoothing)
+    if not isinstance(smoothing, Entropy):
+        raise TypeError(
+            f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
+        )
+    mu, summed = smoothing.mu, _sum(structure)
+    if mu < torch.finfo(torch.float32).tiny ** 0.5:
+        value, _ = structure.decode()
+        if mu < torch.finfo(value.dtype).tiny ** 0.5:
+            # scores / mu might overflow, and mu log m is lost in rounding
+            return value, None
+    return mu * summed.scale(1 / mu).log_partition(), None
+
+
+def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Tensor]:
+    listed = require_topk(structure)
+    if smoothing.k == "exact":
+        return _l2_until_exact(listed, smoothing.mu, smoothing.max_k)
+    return _l2_over_best(listed, smoothing.mu, smoothing.k)
 
 
 def _l2_over_best(structure: TopKStructure, mu: float, k: int) -> tuple[Tensor, Tensor]:

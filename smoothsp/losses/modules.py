@@ -1,17 +1,14 @@
 """The losses as modules: formula, weights, reduction."""
 
-from typing import Literal, cast, get_args
+from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
+from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
-from smoothsp.oracles._questions import checks
-
-Reduction = Literal["none", "sum", "mean", "token_mean"]
 
 
 class StructuralHinge(nn.Module):
@@ -64,7 +61,7 @@ class StructuralHinge(nn.Module):
         self.smoothing = smoothing
         self.cost = cost
         self.cost_scale = cost_scale
-        self.reduction = _check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
         self.register_buffer("class_weight", class_weight, persistent=False)
         self.exact = None
 
@@ -91,7 +88,9 @@ class StructuralHinge(nn.Module):
         batch_cost = self.cost if cost is None else cost
         scale = self.cost_scale
         self.exact = None
-        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        row_weight = row_weights(
+            structure, y, weight, self.class_weight, self.reduction
+        )
         hamming = isinstance(batch_cost, str) and batch_cost == "hamming"
         if self.smoothing is None and (hamming or batch_cost is None):
             summed = _summed(structure, self.reduction)
@@ -113,7 +112,7 @@ class StructuralHinge(nn.Module):
                 cost=batch_cost,
                 cost_scale=scale,
             )
-        return _reduce(losses, row_weight, self.reduction)
+        return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
         """Arguments, for ``print``."""
@@ -132,18 +131,20 @@ class CRFLoss(nn.Module):
         self, class_weight: Tensor | None = None, reduction: Reduction = "mean"
     ) -> None:
         super().__init__()
-        self.reduction = _check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
         self.register_buffer("class_weight", class_weight, persistent=False)
 
     def forward(
         self, structure: SumStructure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
-        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        row_weight = row_weights(
+            structure, y, weight, self.class_weight, self.reduction
+        )
         summed = _summed(structure, self.reduction)
         if summed is not None:
             return summed.log_likelihood(y, -row_weight)
-        return _reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
+        return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
 class StructuredPerceptron(nn.Module):
@@ -158,86 +159,23 @@ class StructuredPerceptron(nn.Module):
         self, class_weight: Tensor | None = None, reduction: Reduction = "mean"
     ) -> None:
         super().__init__()
-        self.reduction = _check_reduction(reduction)
+        self.reduction = check_reduction(reduction)
         self.register_buffer("class_weight", class_weight, persistent=False)
 
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
-        row_weight = _weights(structure, y, weight, self.class_weight, self.reduction)
+        row_weight = row_weights(
+            structure, y, weight, self.class_weight, self.reduction
+        )
         summed = _summed(structure, self.reduction)
         if summed is not None:
             return summed.violation(y, row_weight, 0.0)
-        return _reduce(functional.perceptron(structure, y), row_weight, self.reduction)
-
-
-def _check_reduction(reduction: Reduction) -> Reduction:
-    if reduction not in get_args(Reduction):
-        raise ValueError(
-            f"reduction: expected one of {get_args(Reduction)}, got {reduction!r}"
-        )
-    return reduction
-
-
-def _weights(
-    structure: Structure,
-    y: Tensor,
-    weight: Tensor | None,
-    class_weight: Tensor | None,
-    reduction: Reduction,
-) -> Tensor | float:
-    """What each example's loss is multiplied by, before all are added up.
-
-    Its own weight times the mean of its gold labels', over what the reduction says.
-    """
-    batch = len(y)
-    if weight is not None:
-        lengths = structure.lengths
-        batch = len(lengths)
-        weight = checks.row_weights("weight", weight, batch, lengths.device)
-    if class_weight is not None:
-        own = _mean_class_weight(structure, y, class_weight)
-        weight = own if weight is None else own * weight
-    if reduction in ("none", "sum"):
-        return 1.0 if weight is None else weight
-    # an empty batch costs nothing
-    if reduction == "mean" and weight is None:
-        return 1 / max(batch, 1)
-    lengths = structure.lengths
-    if weight is None:
-        # a tensor, so that nothing waits for its value
-        return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
-    count = (weight * lengths).sum() if reduction == "token_mean" else weight.sum()
-    return weight / torch.where(count == 0, 1, count)
+        return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
 def _summed(structure: Structure, reduction: Reduction) -> Summed | None:
     """The structure, if it sums losses over its rows and this is wanted."""
     wanted = reduction != "none" and isinstance(structure, Summed)
     return cast(Summed, structure) if wanted else None
-
-
-def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
-    """Mean weight of the gold labels of each row; 1 for a row without labels."""
-    counts = structure.label_counts(y)
-    if class_weight.device != counts.device:
-        raise TypeError(
-            f"class_weight: expected a tensor on {counts.device} like the potentials, "
-            f"got one on {class_weight.device}; move the loss there with .to(device)"
-        )
-    counts = counts.to(class_weight.dtype)
-    if tuple(class_weight.shape) != (counts.shape[1],):
-        raise ValueError(
-            f"class_weight: expected (state,) = ({counts.shape[1]},), "
-            f"got {tuple(class_weight.shape)}"
-        )
-    lengths = structure.lengths
-    return torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
-
-
-def _reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
-    if isinstance(weight, Tensor):
-        weight = weight.to(losses.dtype)
-    losses = losses * weight
-    return losses if reduction == "none" else losses.sum()

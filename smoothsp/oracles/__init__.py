@@ -5,7 +5,13 @@ from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
-from smoothsp.oracles.protocols import Structure, Summed, SumStructure, TopKStructure
+from smoothsp.oracles.protocols import (
+    PartialStructure,
+    Structure,
+    Summed,
+    SumStructure,
+    TopKStructure,
+)
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.tree import Tree
@@ -15,6 +21,7 @@ __all__ = [
     "Chain",
     "Grammar",
     "Multiclass",
+    "PartialStructure",
     "ProjectiveDependencies",
     "SemiMarkov",
     "SpanTree",

@@ -19,6 +19,7 @@ from smoothsp.oracles._chain.checks import (
 )
 from smoothsp.oracles._chain.record import Potentials, Record
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
 
 
@@ -224,6 +225,20 @@ class Chain(Summed):
         chain._large = self._large
         return chain
 
+    def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
+        """The chain in which only states that are True in ``allowed`` may be used.
+
+        Its outputs are those of partially labelled sequences. What stands at masked
+        positions is never read.
+        """
+        size = tuple(self.emissions.shape)
+        words, device = "(batch, time, state)", self.emissions.device
+        allowed = checks.bool_mask("allowed", allowed, size, words, device)
+        kept = self.emissions.masked_fill(~allowed, -torch.inf)
+        chain = self._like(kept, *self._record.potentials[1:])
+        chain._large = chain_values(chain._record, "allowed")
+        return chain
+
     def violation(
         self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
     ) -> Float[Tensor, ""]:
@@ -349,9 +364,21 @@ class Chain(Summed):
             chance: Tensor = likelihood.log_prob.ask(self._record, y)[0]
             return chance
         chances = self._score(y) - self._log_partition()[:, None]
-        # back to the bound where rounding lifted it, with the gradient of the value
-        chances = torch.where(chances > 0, chances - chances.detach(), chances)
-        return chances.to(self.emissions.dtype)
+        return at_most_zero(chances).to(self.emissions.dtype)
+
+    def log_prob_within(
+        self, allowed: Bool[Tensor, "batch time state"]
+    ) -> Float[Tensor, " batch"]:
+        """Log-probability that labels are all ``allowed``: at most 0.
+
+        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        """
+        some = self.restrict(allowed)
+        if self._large or some._large:
+            chances = some.log_partition() - self.log_partition()
+        else:
+            chances = some._log_partition() - self._log_partition()
+        return at_most_zero(chances).to(self.emissions.dtype)
 
     def log_likelihood(
         self, y: Tensor, weight: Tensor | float = 1.0

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.rounding import at_most_zero
 
 
 class Multiclass:
@@ -137,6 +138,15 @@ class Multiclass:
         rows = checks.rows(rows, len(self.mask), self.mask.device)
         return self._like(self.scores[rows], self.mask[rows])
 
+    def restrict(self, allowed: Bool[Tensor, "batch candidate"]) -> "Multiclass":
+        """The structure in which only candidates True in ``allowed`` may be chosen."""
+        size, device = tuple(self.scores.shape), self.scores.device
+        words = "(batch, candidate)"
+        allowed = checks.bool_mask("allowed", allowed, size, words, device)
+        other = self._like(self.scores.masked_fill(~allowed, -torch.inf), self.mask)
+        checks.candidate_values(other.scores, other.mask, name="allowed")
+        return other
+
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Highest score, and a candidate that attains it; -1 where there is none."""
         y = self._filled.argmax(1)
@@ -198,6 +208,17 @@ class Multiclass:
         finite = self._filled.gather(1, columns) > -torch.inf
         _require_room(picked, finite, "scores: expected a log-probability")
         return picked if y.dim() == 2 else picked.squeeze(1)
+
+    def log_prob_within(
+        self, allowed: Bool[Tensor, "batch candidate"]
+    ) -> Float[Tensor, " batch"]:
+        """Log-probability that the candidate is ``allowed``: at most 0.
+
+        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        """
+        some = self.restrict(allowed)._filled.double().logsumexp(1)
+        chances = (some - self._filled.double().logsumexp(1)) * self.mask.any(1)
+        return at_most_zero(chances).to(self.scores.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""

@@ -67,6 +67,22 @@ class SumStructure(Structure, Protocol):
         ...
 
 
+@runtime_checkable
+class PartialStructure(Structure, Protocol):
+    """A structure whose outputs can be restricted to allowed parts: partial labels."""
+
+    def restrict(self: Self, allowed: Tensor) -> Self:
+        """The structure in which only parts that are True may be used.
+
+        ``allowed`` is bool, of the shape that a cost has.
+        """
+        ...
+
+    def log_prob_within(self, allowed: Tensor) -> Tensor:
+        """Log-probability that only allowed parts are used, ``(batch,)``, at most 0."""
+        ...
+
+
 class Summed:
     """What a structure inherits that answers losses summed over its rows.
 

@@ -91,8 +91,9 @@ def _message(fault: list[int], potentials: Potentials, name: str) -> str:
     emissions, transitions, start, end = potentials
     code, row, step, i, j = fault
     if code == faults.INFEASIBLE:
+        blame = "emissions, transitions" if name == "emissions" else name
         return (
-            f"emissions, transitions: row {row} has no feasible output: every path is "
+            f"{blame}: row {row} has no feasible output: every path is "
             f"forbidden (-inf) by step {step}; allow at least one"
         )
     if code == faults.EMISSION:

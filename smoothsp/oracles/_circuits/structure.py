@@ -18,6 +18,7 @@ from smoothsp.oracles._circuits.doors import (
 )
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.rounding import at_most_zero
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
@@ -359,9 +360,17 @@ class CircuitStructure:
         scores = self._score(y)
         total = questions.log_partition(self._leaves(), self._asked, scores.dtype)
         chances = scores - (total if scores.dim() == 1 else total[:, None])
-        # back to the bound where rounding lifted it, with the gradient of the value
-        chances = torch.where(chances > 0, chances - chances.detach(), chances)
-        return chances.to(self._main.dtype)
+        return at_most_zero(chances).to(self._main.dtype)
+
+    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
+        """Log-probability that an output uses only ``allowed`` parts: at most 0.
+
+        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        """
+        asked, wide = self._asked, torch.float64
+        some = questions.log_partition(self.restrict(allowed)._leaves(), asked, wide)
+        chances = some - questions.log_partition(self._leaves(), asked, wide)
+        return at_most_zero(chances).to(self._main.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

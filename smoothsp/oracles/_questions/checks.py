@@ -233,8 +233,9 @@ def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None
         )
     stuck = (best == -torch.inf) & mask.any(1)
     if bool(stuck.any()):
+        blame = "scores" if name == "cost" else name
         raise ValueError(
-            f"scores: row {int(stuck.int().argmax())} has no feasible output: every "
+            f"{blame}: row {int(stuck.int().argmax())} has no feasible output: every "
             "candidate is forbidden (-inf); allow at least one"
         )
 

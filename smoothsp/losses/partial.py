@@ -1,0 +1,168 @@
+"""Losses of partial labels: the truth is a set of outputs, those of allowed parts."""
+
+from torch import Tensor, nn
+
+from smoothsp.losses import functional
+from smoothsp.losses.functional import Cost
+from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
+from smoothsp.losses.smoothing import L2, Smoothing
+from smoothsp.oracles import PartialStructure
+
+
+class MarginalLikelihood(nn.Module):
+    r"""Negative log-likelihood of a set of outputs: those of allowed parts.
+
+    .. math::
+
+        \log \sum_{y'} \exp s(y') - \log \sum_{y' \text{ allowed}} \exp s(y')
+
+    What is not known is summed over: labels that nobody gave, or structure that is
+    hidden.
+
+    Parameters
+    ----------
+    reduction
+        As of ``StructuralHinge``.
+
+    Notes
+    -----
+    0 where all is allowed, ``CRFLoss`` where one output is. Not convex.
+    Source: Tsuboi et al., "Training Conditional Random Fields Using Incomplete
+    Annotations" (2008); Quattoni et al., "Hidden Conditional Random Fields" (2007).
+
+    Examples
+    --------
+    Tags of which some are unknown, written -1:
+
+    >>> import torch
+    >>> from smoothsp.losses import MarginalLikelihood
+    >>> from smoothsp.oracles import Chain
+    >>> chain = Chain(torch.zeros(1, 3, 2), torch.zeros(2, 2))
+    >>> tags = torch.tensor([[1, -1, 0]])
+    >>> allowed = (tags[..., None] == torch.arange(2)) | (tags[..., None] < 0)
+    >>> MarginalLikelihood()(chain, allowed).exp()  # two of eight sequences
+    tensor(4.)
+    """
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
+
+    def forward(
+        self,
+        structure: PartialStructure,
+        allowed: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the allowed outputs.
+
+        Parameters
+        ----------
+        structure
+            Potentials of a batch.
+        allowed
+            Bool, of the shape of the first potentials (emissions, scores, ...): True
+            where an output may use the part. Anything where masked.
+        weight
+            ``(batch,)`` weight of each example.
+        """
+        every = row_weights(structure, allowed, weight, None, self.reduction)
+        losses = functional.marginal_nll(structure, allowed)
+        return reduce(losses, every, self.reduction)
+
+
+class LatentHinge(nn.Module):
+    r"""Structural hinge to the best of a set of outputs: those of allowed parts.
+
+    .. math:: \max_{y'} [s(y') + c(y')] - \max_{y' \text{ allowed}} s(y')
+
+    The latent structural SVM: what is not known is completed by the best.
+
+    Parameters
+    ----------
+    smoothing
+        ``None``, ``Entropy(mu)`` or ``L2(mu, k)``, of both maxima.
+    cost
+        ``"hamming"``: 1 for each part that is not allowed. ``None``, or a tensor of the
+        shape of ``allowed``.
+    cost_scale
+        Multiplies the cost, >= 0.
+    reduction
+        As of ``StructuralHinge``.
+
+    Attributes
+    ----------
+    exact
+        After a call with ``L2``: ``(batch,)`` bool, was the top-k smoothing of both
+        maxima exact? Otherwise None.
+
+    Notes
+    -----
+    ``StructuralHinge`` where one output is allowed; ``MarginalLikelihood`` with
+    ``Entropy(1)`` and no cost. Not convex: a difference of convex functions.
+    Source: Yu and Joachims, "Learning Structural SVMs with Latent Variables" (2009);
+    smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
+    General Graphical Models" (2012).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import LatentHinge
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = Multiclass(torch.tensor([[2.0, 1.0, 2.5]]))
+    >>> LatentHinge()(scores, torch.tensor([[True, True, False]]))
+    tensor(1.5000)
+    """
+
+    exact: Tensor | None
+
+    def __init__(
+        self,
+        smoothing: Smoothing = None,
+        cost: Cost = "hamming",
+        cost_scale: float = 1.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.reduction = check_reduction(reduction)
+        self.exact = None
+
+    def forward(
+        self,
+        structure: PartialStructure,
+        allowed: Tensor,
+        weight: Tensor | None = None,
+        cost: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the allowed outputs.
+
+        Parameters
+        ----------
+        structure, allowed, weight
+            As of ``MarginalLikelihood``.
+        cost
+            The costs of this batch, in place of the constructor's.
+        """
+        own = self.cost if cost is None else cost
+        every = row_weights(structure, allowed, weight, None, self.reduction)
+        self.exact = None
+        if isinstance(self.smoothing, L2):
+            losses, self.exact = functional.latent_hinge_l2(
+                structure, allowed, self.smoothing, cost=own, cost_scale=self.cost_scale
+            )
+        else:
+            losses = functional.latent_hinge(
+                structure,
+                allowed,
+                smoothing=self.smoothing,
+                cost=own,
+                cost_scale=self.cost_scale,
+            )
+        return reduce(losses, every, self.reduction)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return f"smoothing={self.smoothing}, reduction={self.reduction!r}"

@@ -1,0 +1,78 @@
+"""From a loss for each example to what a module returns: weights and reductions."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles import Structure
+from smoothsp.oracles._questions import checks
+
+Reduction = Literal["none", "sum", "mean", "token_mean"]
+
+
+def check_reduction(reduction: Reduction) -> Reduction:
+    """The reduction, if there is one of that name."""
+    if reduction not in get_args(Reduction):
+        raise ValueError(
+            f"reduction: expected one of {get_args(Reduction)}, got {reduction!r}"
+        )
+    return reduction
+
+
+def row_weights(
+    structure: Structure,
+    y: Tensor,
+    weight: Tensor | None,
+    class_weight: Tensor | None,
+    reduction: Reduction,
+) -> Tensor | float:
+    """What each example's loss is multiplied by, before all are added up.
+
+    Its own weight times the mean of its gold labels', over what the reduction says.
+    """
+    batch = len(y)
+    if weight is not None:
+        lengths = structure.lengths
+        batch = len(lengths)
+        weight = checks.row_weights("weight", weight, batch, lengths.device)
+    if class_weight is not None:
+        own = _mean_class_weight(structure, y, class_weight)
+        weight = own if weight is None else own * weight
+    if reduction in ("none", "sum"):
+        return 1.0 if weight is None else weight
+    # an empty batch costs nothing
+    if reduction == "mean" and weight is None:
+        return 1 / max(batch, 1)
+    lengths = structure.lengths
+    if weight is None:
+        # a tensor, so that nothing waits for its value
+        return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
+    count = (weight * lengths).sum() if reduction == "token_mean" else weight.sum()
+    return weight / torch.where(count == 0, 1, count)
+
+
+def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
+    """Mean weight of the gold labels of each row; 1 for a row without labels."""
+    counts = structure.label_counts(y)
+    if class_weight.device != counts.device:
+        raise TypeError(
+            f"class_weight: expected a tensor on {counts.device} like the potentials, "
+            f"got one on {class_weight.device}; move the loss there with .to(device)"
+        )
+    counts = counts.to(class_weight.dtype)
+    if tuple(class_weight.shape) != (counts.shape[1],):
+        raise ValueError(
+            f"class_weight: expected (state,) = ({counts.shape[1]},), "
+            f"got {tuple(class_weight.shape)}"
+        )
+    lengths = structure.lengths
+    return torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
+
+
+def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
+    """Losses times ``row_weights``, added up unless the reduction is none."""
+    if isinstance(weight, Tensor):
+        weight = weight.to(losses.dtype)
+    losses = losses * weight
+    return losses if reduction == "none" else losses.sum()
