@@ -100,8 +100,8 @@ def test_weston_watkins_is_exact_for_bounds_that_differ(dtype):
 
 
 @njit
-def walk(v, c, base, lanes):
-    return capped_sum.walk(v, c, base, len(v), lanes)
+def by_sorting(v, c, base, lanes):
+    return capped_sum.root_by_sorting(v, c, base, len(v), lanes)
 
 
 @njit
@@ -121,7 +121,7 @@ def test_sorted_breakpoints_and_newton_steps_find_the_same_root(even):
         base = float(rng.choice([0.0, cap.sum() / 3]))
         top = min(float(row[cap > 0].max(initial=-base)), cap.sum() - base)
         lanes = np.zeros(8)
-        g = walk(row, cap, base, lanes)
+        g = by_sorting(row, cap, base, lanes)
         excess = np.clip(row - g, 0, cap).sum() - base - g
         assert abs(excess) <= 1e-13 * max(1.0, cap.sum(), abs(top))
         for patience, guess in ((0, 0.0), (1, 0.0), (100, 0.0), (100, 1e9)):
@@ -207,8 +207,8 @@ def test_a_small_total_is_not_lost_in_large_entries(dtype):
 
 
 @njit
-def simplex_walk(v, base, total, lanes):
-    return simplex_sum.walk(v, base, total, len(v), lanes)
+def simplex_by_sorting(v, base, total, lanes):
+    return simplex_sum.root_by_sorting(v, base, total, len(v), lanes)
 
 
 @njit
@@ -225,7 +225,7 @@ def test_sorted_entries_and_newton_steps_find_the_same_threshold(base):
         size = int(rng.integers(1, 40))
         row[:size] = [float(x) for x in draw(rng, size)[0]]
         total = float(rng.choice([1e-3, 1.0, 50.0, 1e12]))
-        t = simplex_walk(row, base, total, lanes)
+        t = simplex_by_sorting(row, base, total, lanes)
         found = np.maximum(row - t, 0).sum()
         assert found == pytest.approx(min(base + t, total), rel=1e-10, abs=1e-10)
         slacks.add(base + t < total)

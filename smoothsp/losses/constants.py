@@ -366,8 +366,8 @@ def _largest_eigenvalue(example: _Example, network: _Network) -> float:
             p if p.dim() else torch.zeros_like(m)
             for m, p in zip(mean, pushed, strict=True)
         ]
-        turned = example.covariance(pushed)
-        v = network.pull([t + inner * m for t, m in zip(turned, mean, strict=True)])
+        directions = example.covariance(pushed)
+        v = network.pull([t + inner * m for t, m in zip(directions, mean, strict=True)])
         found = _norm(v)
         if found <= largest * (1 + 1e-7):
             return max(found, largest)

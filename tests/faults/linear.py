@@ -150,8 +150,8 @@ FAULTS = {
     ),
     "steps too far are kept": (
         PATH + "run",
-        "if bound > self.rules.eps:\n                walk",
-        "if False:\n                walk",
+        "if bound > self.rules.eps:\n                dual_point",
+        "if False:\n                dual_point",
     ),
     "complete too early": (
         PATH + "run",
@@ -159,12 +159,12 @@ FAULTS = {
         "if total <= 9 * slack:",
     ),
     "gaps of another lambda": (
-        PATH + "pieces",
+        PATH + "dual_point",
         "gaps = engine.estimates + (1 - rho) * delta",
         "gaps = engine.estimates + 0 * delta",
     ),
     "estimates for certain": (
-        PATH + "pieces",
+        PATH + "dual_point",
         "if hope <= goal and (self.exact or not certified):",
         "if hope <= goal:",
     ),
@@ -192,7 +192,7 @@ def check_laws() -> None:
 
 
 def check_losses(problem) -> None:
-    from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Surface
+    from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
     from tests.truth.chain_losses import Truth
     from tests.truth.linear_chain import phi
 
@@ -200,9 +200,9 @@ def check_losses(problem) -> None:
     for loss, scale in itertools.product(KINDS, (1.0, 1e3)):
         w = scale * np.random.default_rng(0).normal(size=problem.num_weights)
         truth = Truth(problem, loss, 0.7, 3)
-        surface = Surface(problem, Loss(loss, 0.7, 3), 0.1)
-        G = surface.room()
-        value, _, _ = surface.gradient(problem.padded_weights(w), 0.7, G)
+        objective = Objective(problem, Loss(loss, 0.7, 3), 0.1)
+        G = objective.room()
+        value, _, _ = objective.gradient(problem.padded_weights(w), 0.7, G)
         expected, slope = truth.mean(w)
         close(value, expected, rtol=1e-9)
         close(problem.plain_weights(G), slope, rtol=1e-7, atol=1e-8)

@@ -1,7 +1,7 @@
 """Block-coordinate Frank-Wolfe over sentences: the loops that a solver calls.
 
-The names of what they are given: s data, rules, p weights, d dual variables, x inner
-products of words, q stored labellings, c counters.
+Arguments: s sentences, rules the settings, p weights, d dual variables, x inner
+products of words, q stored labellings, k scratch, r direction, c counters.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel

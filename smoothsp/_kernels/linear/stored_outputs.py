@@ -37,8 +37,8 @@ class Store(NamedTuple):
 def has_room(s, i, q, most):
     """Make room for one more slot; False if the pool is full, and then nothing changed.
 
-    A sentence that holds ``most`` gets no room: it has to forget a labelling first, or
-    it may not and then does get more.
+    Above ``most`` it grows by 8 slots only: labellings that have weight may not be
+    dropped, others would have been dropped first.
     """
     if q.size[i] < q.room[i]:
         return True

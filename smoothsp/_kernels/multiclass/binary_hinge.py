@@ -11,7 +11,7 @@ algorithm 1.
 from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.multiclass.shrinking import rest
+from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.vectors.prefetching import prefetch_row
 from smoothsp._kernels.vectors.simd import get, put, span
 
@@ -55,7 +55,7 @@ def descend(
     """Solve for the coefficients ``order[first:last]``, one after the other.
 
     One that would move by at most ``still`` times what it may be, its bound or 1 / q,
-    is left alone; ``waits`` and ``calm`` as in ``resting``. The gaps that the samples
+    is left alone; ``waits`` and ``calm`` as in ``shrinking``. The gaps that the samples
     had are added to ``met[0]``, and to ``met[1]`` how many moved.
     """
     w, columns, values = span(weights), span(indices), span(data)
@@ -80,7 +80,7 @@ def descend(
             for e in range(low, high):
                 j = get(columns, e)
                 put(w, j, get(w, j) + change * get(values, e))
-        rest(i, unmoved, patience, waits, calm)
+        note_move(i, unmoved, patience, waits, calm)
         above, below = max(violation, zero), max(-violation, zero)
         met[0] += (bounds[i] - old) * above + old * below
         met[1] += not unmoved

@@ -8,8 +8,8 @@ so one number is unknown: the root of ``h(g) = sum_i clip(v_i - g, 0, c_i) - g``
 falls with slope ``-(1 + n)``, n the number of entries strictly between their bounds.
 ``root`` takes Newton's steps within a bracket, and a chord where a step leaves it: when
 two points have the same entries free and full, the second is exact. If that takes too
-long, ``walk`` sorts the breakpoints ``v_i`` and ``v_i - c_i`` and goes down to the
-piece of h that holds the root, which no input can prolong.
+long, ``root_by_sorting`` sorts the breakpoints ``v_i`` and ``v_i - c_i`` and goes down
+to the piece of h that holds the root, which no input can prolong.
 
 Arrays are whole vectors of V; an entry that means nothing has bound 0. Both functions
 move the origin of g to ``base``.
@@ -85,11 +85,11 @@ def root(v, c, base, g, top, patience, P, zeros):
             if not low < g < high:
                 # no number is left between the ends
                 return best
-    return walk(v, c, base, P, zeros)
+    return root_by_sorting(v, c, base, P, zeros)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def walk(v, c, base, P, zeros):
+def root_by_sorting(v, c, base, P, zeros):
     """The root of ``root``, over sorted breakpoints, in O(P log P)."""
     total = 0.0
     for j in range(P):

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.multiclass.shrinking import rest
+from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.simplex_sum import PATIENCE, threshold
 from smoothsp._kernels.vectors.class_rows import (
     add_multiples,
@@ -70,7 +70,7 @@ def descend(
     """Solve the blocks ``order[first:last]``, one after the other.
 
     A block in which every class that has weight attains the largest violation, up to
-    ``still``, is left alone; ``waits`` and ``calm`` as in ``resting``. The gaps that
+    ``still``, is left alone; ``waits`` and ``calm`` as in ``shrinking``. The gaps that
     the blocks had are added to ``met[0]``, and to ``met[1]`` how many moved.
     """
     V = len(zeros)
@@ -102,7 +102,7 @@ def descend(
             places, a, i * P,
         )  # fmt: skip
         add_multiples(low, high, columns, values, step, places, count, P, w)
-        rest(i, count == 0, patience, waits, calm)
+        note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
 

@@ -55,11 +55,11 @@ def threshold(v, base, total, t, patience, P, zeros):
         if n == seen and slack == seen_slack:
             return t
         seen, seen_slack = n, slack
-    return walk(v, base, total, P, zeros)
+    return root_by_sorting(v, base, total, P, zeros)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def walk(v, base, total, P, zeros):
+def root_by_sorting(v, base, total, P, zeros):
     """The same threshold, over the sorted entries, in O(P log P)."""
     values = np.sort(v[:P])
     # a line of each piece of the right side; the root of their maximum is the larger

@@ -15,7 +15,7 @@ algorithm 1 and section 5.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.multiclass.shrinking import rest
+from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors.class_rows import (
@@ -53,7 +53,7 @@ def descend(
 ):
     """Solve the blocks ``order[first:last]``, one after the other.
 
-    Blocks of which ``waits`` is above 0 are passed over, see ``resting``; ``still`` and
+    Blocks of which ``waits`` is above 0 are skipped, see ``shrinking``; ``still`` and
     ``greed`` as in ``solve_block``. The gaps that the blocks had are added to
     ``met[0]``, and to ``met[1]`` how many moved.
     """
@@ -84,7 +84,7 @@ def descend(
             greed, zeros, mark, room, v, step, places, a, i * P,
         )  # fmt: skip
         add_multiples(low, high, columns, values, step, places, count, P, w)
-        rest(i, count == 0, patience, waits, calm)
+        note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
 

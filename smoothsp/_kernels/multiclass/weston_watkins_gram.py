@@ -7,7 +7,7 @@ a_s`` for the Gram matrix G. A block that moves changes the scores of all sample
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.multiclass.shrinking import rest
+from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors.class_rows import own_class
@@ -57,7 +57,7 @@ def descend(
             y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
             greed, zeros, mark, room, v, step, places, a, i * P,
         )  # fmt: skip
-        rest(i, count == 0, patience, waits, calm)
+        note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
         if count == 0:

@@ -57,8 +57,8 @@ def run_rows(
 def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
     """What the pieces return, in order.
 
-    Each thread takes a share from front to back, then what others have left, from back
-    to front: who asks again finds most of a piece near the core that had it before.
+    Each thread runs its share from front to back, then helps others from back to front,
+    so that a repeated question meets warm caches.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def exponentials(scores, at, count, S, zeros, P, out):
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def transposed(matrix, S, P, out):
     """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, nothing past S."""
-    # few rows at a time, which stay near the core
+    # few rows at a time, which stay in the cache
     for first in range(0, S, 16):
         for j in range(S):
             for i in range(first, min(first + 16, S)):

@@ -1,7 +1,7 @@
 """Rows of arrays into lanes and back.
 
-A row is read and written in whole vectors, and squares of these are turned. Blocks of
-lanes are ``[count, L]`` and followed by room for one square.
+A row is read and written in whole vectors, L of which are transposed at a time. Blocks
+of lanes are ``[count, L]`` and followed by room for one such square.
 """
 
 from numba import njit
@@ -50,9 +50,9 @@ def turn(count, zeros, block):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
-    """Fill rows of nodes from a turned block, 0 where no position is real.
+    """Fill rows of nodes from a transposed block, 0 where no position is real.
 
-    But those of ``skip``.
+    Rows with ``skip[b]`` are left untouched.
     """
     T, S = nodes.shape[1], nodes.shape[2]
     L = len(zeros)
@@ -78,7 +78,10 @@ def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def scatter_whole(count, rows, skip, zeros, block, array):
-    """Fill ``array[B, count]``, given flat, from a turned block, but rows of skip."""
+    """Fill ``array[B, count]``, given flat, from a transposed block.
+
+    Rows with ``skip[b]`` are left untouched.
+    """
     squares = aligned(block)
     out = span(array)
     for x in range(len(rows)):

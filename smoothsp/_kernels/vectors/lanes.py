@@ -13,9 +13,9 @@ from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 
 @register_jitable
 def lanes_pay(rows, S, L):
-    """Whether sums over chains go faster one in each lane than with S over the lanes.
+    """Whether one chain per lane beats one state per lane.
 
-    Measured: lanes should be filled, and what they do not share stay near the core.
+    Measured: true where lanes are nearly full and what each lane needs fits the cache.
     """
     groups = (rows + L - 1) // L
     return S * groups <= 2 * rows and S < 3 * L

@@ -32,7 +32,7 @@ def at(address, shape, dtype):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def copy(values, out):
-    """``out[:] = values`` of equal length: what that compiles to words its error."""
+    """Copy entry by entry: numba's ``out[:] = values`` also compiles its message."""
     for e in range(len(out)):
         out[e] = values[e]
 

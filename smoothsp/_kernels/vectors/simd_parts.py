@@ -1,4 +1,4 @@
-"""Vectors of which only some lanes are in memory, all lanes joined, squares turned.
+"""Vectors with only some lanes in memory, sums over lanes, squares transposed.
 
 For rows that are no whole number of vectors long. The float type in memory may be
 another than the vector's.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import binary_hinge
 from smoothsp.linear.descent.coordinate_descent import Parts
-from smoothsp.linear.descent.dual_blocks import REST, STILL, within_range
+from smoothsp.linear.descent.dual_blocks import PATIENCE, STILL, within_range
 from smoothsp.linear.descent.multiclass_duals import measure, squared_norm
 from smoothsp.linear.descent.sparse_rows import SparseRows
 from smoothsp.linear.inputs import arrays
@@ -43,7 +43,7 @@ class BinaryProblem:
         self._squares = squares.astype(dtype)
         self.dtype = dtype
         self._still = dtype.type(STILL * np.finfo(dtype).eps)
-        self._patience = REST if shrinking else 0
+        self._patience = PATIENCE if shrinking else 0
         self.blocks = np.flatnonzero(long & (bounds > 0))
         self._stakes = within_range(bounds.astype(np.float64))
         self.work = 4 * len(rows.data)

@@ -96,7 +96,7 @@ class Problem(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DescentSettings:
     """How to run the loop; as the parameters of the estimators."""
 
     name: str
@@ -111,7 +111,9 @@ class Plan:
     verbose: bool | None
 
 
-def descend(problem: Problem, plan: Plan, history: list[Certificate]) -> Status:
+def descend(
+    problem: Problem, plan: DescentSettings, history: list[Certificate]
+) -> Status:
     """Sweep over the blocks until the gap reaches its goal.
 
     Parameters
@@ -162,7 +164,7 @@ class _Measured:
 
 class _Run:
     def __init__(
-        self, problem: Problem, plan: Plan, history: list[Certificate]
+        self, problem: Problem, plan: DescentSettings, history: list[Certificate]
     ) -> None:
         self.problem, self.plan, self.history = problem, plan, history
         self.progress = Progress(plan.name, plan.verbose)
@@ -240,7 +242,7 @@ class _Run:
             self.history.append(last)
 
     def sweep(self, times: int) -> None:
-        """Solve the chosen blocks so many times, but for those that rest."""
+        """Solve the chosen blocks so many times, except those that are skipped."""
         start, problem, n = time.perf_counter(), self.problem, len(self.order)
         self.epoch += times
         problem.met[:] = 0

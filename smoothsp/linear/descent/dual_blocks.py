@@ -9,8 +9,8 @@ from smoothsp.linear.inputs import arrays
 
 # A violation of so many roundings of the margin counts as none.
 STILL = 8
-# How often an unmoved block may double its rest.
-REST = 5
+# How often the number of sweeps that skip an unmoved block may double.
+PATIENCE = 5
 
 
 class Blocks:
@@ -57,7 +57,7 @@ class Blocks:
         self.dtype = dtype
         epsilon = float(np.finfo(dtype).eps)
         self.still = dtype.type(STILL * epsilon * self.margins.max())
-        self.patience = REST if shrinking else 0
+        self.patience = PATIENCE if shrinking else 0
         self.waits = np.zeros(n, dtype=np.uint8)
         self.calm = np.zeros(n, dtype=np.uint8)
         # no weights change the loss of a sample without length

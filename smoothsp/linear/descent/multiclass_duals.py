@@ -1,4 +1,4 @@
-"""Multiclass duals as the loop of ``_descent`` takes them."""
+"""Multiclass duals as the loop of ``coordinate_descent`` takes them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ Kernel = Callable[..., None]
 _CHUNK = 1 << 16
 
 
-class LinearProblem:
+class LinearDual:
     """Weights of features, ``w = sum_i x_i a_i'``.
 
     Parameters
@@ -30,7 +30,8 @@ class LinearProblem:
     solve, gaps
         Kernels of one loss: ``descend`` and ``gaps``.
     stops
-        What the first takes between the number of classes and how long to rest.
+        Extra arguments of ``solve``, between the number of classes and ``patience``:
+        its stopping thresholds.
     stakes
         ``(n,)``: losses where all weights are 0.
     """

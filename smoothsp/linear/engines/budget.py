@@ -1,4 +1,4 @@
-"""The course of a run: budgets, certificates, progress, Ctrl-C, what is saved of it."""
+"""What a run has used of its budget: certificates, progress, Ctrl-C, what is saved."""
 
 import math
 import time
@@ -49,7 +49,7 @@ def limits(
     )
 
 
-class Course:
+class Budget:
     """What happened so far."""
 
     def __init__(self, limits: Limits, problem: Any) -> None:

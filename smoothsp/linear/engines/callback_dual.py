@@ -22,7 +22,7 @@ from smoothsp.linear.engines.callback_steps import (
     save_slots,
 )
 from smoothsp.linear.engines.interrupts import uninterrupted
-from smoothsp.linear.engines.settings import STEPS, Plan, box
+from smoothsp.linear.engines.settings import STEPS, EngineSettings, box
 from smoothsp.linear.problems import CallbackProblem, Corner
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: CallbackProblem, plan: Plan) -> None:
+    def __init__(self, problem: CallbackProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
         self.n = n = len(problem)
         d = problem.num_weights

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.callback_objective import CallbackSurface
+from smoothsp.linear.engines.callback_objective import CallbackObjective
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 # From the number of a pass its order, sizes of steps, and weights in the average.
-Plan = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
+EngineSettings = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
 
 
 class _Reached(NamedTuple):
@@ -33,9 +33,9 @@ class _Reached(NamedTuple):
 class PlainSteps:
     """Stochastic subgradient steps; see ``linear.sgd``."""
 
-    def __init__(self, surface: CallbackSurface, plan: Plan) -> None:
-        self.surface, self.plan = surface, plan
-        self.begin(surface.room())
+    def __init__(self, objective: CallbackObjective, plan: EngineSettings) -> None:
+        self.objective, self.plan = objective, plan
+        self.begin(objective.room())
 
     @property
     def passes(self) -> int:
@@ -45,21 +45,21 @@ class PlainSteps:
     @property
     def calls(self) -> int:
         """Oracle calls so far."""
-        return self.passes * self.surface.n
+        return self.passes * self.objective.n
 
     def begin(self, w: Flat) -> None:
         """Start from the weights w."""
         # replaced as one, so that a signal cannot part them
-        self.reached = _Reached(0, w, self.surface.room(), 0.0)
+        self.reached = _Reached(0, w, self.objective.room(), 0.0)
 
     def advance(self) -> None:
         """One pass."""
-        surface = self.surface
+        objective = self.objective
         passes, w, m, total = self.reached
         order, rates, shares = self.plan(passes)
         for i, rate, share in zip(order, rates, shares, strict=True):
-            value, slope = surface.one(int(i), w, surface.loss.mu)
-            w = (1 - rate * surface.lam) * w - rate * slope
+            value, slope = objective.one(int(i), w, objective.loss.mu)
+            w = (1 - rate * objective.lam) * w - rate * slope
             if not (np.isfinite(value) and np.isfinite(w).all()):
                 raise FloatingPointError(
                     f"SGD: the weights overflowed in pass {passes + 1}; choose a"
@@ -95,7 +95,7 @@ class PlainSteps:
 
 
 def plain_epoch(
-    surface: CallbackSurface,
+    objective: CallbackObjective,
     begin: Flat,
     slopes: Flat,
     c: Flat,
@@ -108,10 +108,10 @@ def plain_epoch(
 
     ``c`` is ``kappa z - gbar``.
     """
-    x, total = begin, surface.room()
-    keep = 1 - rate * (surface.lam + kappa)
+    x, total = begin, objective.room()
+    keep = 1 - rate * (objective.lam + kappa)
     for i in order:
-        value, slope = surface.one(int(i), x, mu)
+        value, slope = objective.one(int(i), x, mu)
         x = keep * x + rate * c - rate * (slope - slopes[i])
         if not (np.isfinite(value) and np.isfinite(x).all()):
             raise FloatingPointError(

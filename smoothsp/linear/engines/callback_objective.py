@@ -11,8 +11,8 @@ from smoothsp.linear.problems import CallbackProblem
 Flat = NDArray[np.float64]
 
 
-class CallbackSurface:
-    """What ``Surface`` is for chains: weights are as they are, slopes are dense."""
+class CallbackObjective:
+    """What ``Objective`` is for chains: weights are as they are, slopes are dense."""
 
     def __init__(self, problem: CallbackProblem, loss: Loss, lam: float) -> None:
         if loss.name not in ("hinge", "hinge-l2"):

@@ -10,7 +10,7 @@ from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.interrupts import uninterrupted
-from smoothsp.linear.engines.settings import Plan, box
+from smoothsp.linear.engines.settings import EngineSettings, box
 from smoothsp.linear.engines.stored_outputs import StoredLabels
 from smoothsp.linear.engines.word_products import word_products
 from smoothsp.linear.inputs import memory
@@ -32,7 +32,7 @@ class ChainEngine:
 
     compiled = True
 
-    def __init__(self, problem: ChainProblem, plan: Plan) -> None:
+    def __init__(self, problem: ChainProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
         s = self._s = problem.sentences
         self.n = len(problem)

@@ -48,7 +48,7 @@ class Loss:
         return kind, float(mu) or 1.0, self.k if kind == TOP_K else 1
 
 
-class Surface:
+class Objective:
     """A problem and a loss.
 
     Weights are padded: W, then the rest of them, in one array.

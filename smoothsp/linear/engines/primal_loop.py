@@ -5,9 +5,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Course, Limits
+from smoothsp.linear.engines.budget import Budget, Limits
 from smoothsp.linear.engines.solution import Solution, weights_of
-from smoothsp.linear.engines.which_objective import AnySurface
+from smoothsp.linear.engines.which_objective import AnyObjective
 
 State = dict[str, NDArray[Any]]
 
@@ -41,7 +41,7 @@ class Stepper(Protocol):
 
 def run(
     stepper: Stepper,
-    surface: AnySurface,
+    objective: AnyObjective,
     limits: Limits,
     every: int,
     settings: str,
@@ -49,46 +49,47 @@ def run(
     resume: State | None,
 ) -> Solution:
     """Passes until the budget is used up or the gap, where there is one, is small."""
-    course = Course(limits, surface.problem)
+    budget = Budget(limits, objective.problem)
     looked = 0
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        course.load(resume, settings)
+        budget.load(resume, settings)
         stepper.load(resume)
         looked = int(resume["looked"])
     elif start is not None:
-        stepper.begin(surface.fits(weights_of(start)))
+        stepper.begin(objective.fits(weights_of(start)))
 
     def state() -> State:
-        course.passes = stepper.passes
+        budget.passes = stepper.passes
         extra = {"looked": np.array(looked)}
-        return {**stepper.state(), **course.state(settings), **extra}
+        return {**stepper.state(), **budget.state(settings), **extra}
 
     def certify() -> None:
         nonlocal looked
-        found = surface.certificate(stepper.weights())
-        looked += surface.n
-        course.certify(stepper.calls + looked, found, lambda: saved or state())
-        course.show()
+        found = objective.certificate(stepper.weights())
+        looked += objective.n
+        budget.certify(stepper.calls + looked, found, lambda: saved or state())
+        budget.show()
 
     saved: State = {}
-    with course.running():
-        while not course.over:
-            if not course.spent():
-                course.moves()
+    with budget.running():
+        while not budget.over:
+            if not budget.spent():
+                budget.moves()
                 stepper.advance()
-                course.passes = stepper.passes
-                course.show()
-            due = course.passes % every == 0
-            if not due and course.spent():
-                # one certificate more than a run that goes on would take
+                budget.passes = stepper.passes
+                budget.show()
+            due = budget.passes % every == 0
+            if not due and budget.spent():
+                # an uninterrupted run would not certify here: saved before, so that
+                # resuming gives the same bits
                 saved = state()
-            if due or course.spent():
+            if due or budget.spent():
                 certify()
-    if course.interrupted and not course.certified:
-        course.passes = stepper.passes
+    if budget.interrupted and not budget.certified:
+        budget.passes = stepper.passes
         saved = state()
         certify()
-    weights = surface.plain(stepper.weights())
-    return course.solution(weights, stepper.calls + looked, saved or state())
+    weights = objective.plain(stepper.weights())
+    return budget.solution(weights, stepper.calls + looked, saved or state())

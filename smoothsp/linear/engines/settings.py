@@ -16,7 +16,7 @@ UNLIMITED = 2**30
 
 
 @dataclass(frozen=True)
-class Plan:
+class EngineSettings:
     """What the two engines need to know.
 
     ``steps`` is an index into ``STEPS``; ``local`` and ``overall`` are F and nu of the

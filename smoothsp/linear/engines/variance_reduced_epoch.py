@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import svrg as kernel
 from smoothsp.linear.engines.callback_loops import plain_epoch
-from smoothsp.linear.engines.callback_objective import CallbackSurface
-from smoothsp.linear.engines.compiled_objective import Surface
-from smoothsp.linear.engines.which_objective import AnySurface
+from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.engines.compiled_objective import Objective
+from smoothsp.linear.engines.which_objective import AnyObjective
 
 Flat = NDArray[np.float64]
 
@@ -28,16 +28,16 @@ class Snapshot(NamedTuple):
     edges: Flat
 
 
-def snapshot(surface: AnySurface, x: Flat, mu: float) -> Snapshot:
+def snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
     """Value and slopes at x, for one oracle call a sentence."""
-    mean = surface.room()
-    value, nodes, edges = surface.gradient(x, mu, mean, keep=True)
-    value += surface.lam / 2 * float(np.dot(x, x))
+    mean = objective.room()
+    value, nodes, edges = objective.gradient(x, mu, mean, keep=True)
+    value += objective.lam / 2 * float(np.dot(x, x))
     return Snapshot(x, value, mean, nodes, edges)
 
 
 def epoch(
-    surface: AnySurface,
+    objective: AnyObjective,
     begin: Snapshot,
     order: NDArray[np.int64],
     rate: float,
@@ -54,24 +54,24 @@ def epoch(
     np.negative(c, out=c)
     if z is not None:
         c += kappa * z
-    if isinstance(surface, CallbackSurface):
-        return plain_epoch(surface, begin.x, begin.nodes, c, order, rate, mu, kappa)
-    loss = surface.loss.arguments(mu)
+    if isinstance(objective, CallbackObjective):
+        return plain_epoch(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
+    loss = objective.loss.arguments(mu)
     nodes, edges = begin.nodes, begin.edges
-    x = surface.room()
+    x = objective.room()
     x[:] = begin.x
-    sums = surface.room()
+    sums = objective.room()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
     finite = np.isfinite(c).all() and kernel.epoch(
         order,
         rate,
-        surface.lam + kappa,
-        surface.sentences,
+        objective.lam + kappa,
+        objective.sentences,
         *loss,
         nodes,
         edges,
-        *surface.parts(c),
-        *_woven(surface, x, sums),
+        *objective.parts(c),
+        *_woven(objective, x, sums),
         scales,
     )
     if not finite:
@@ -79,17 +79,17 @@ def epoch(
             "the weights overflowed; choose a smaller rate or a larger smoothness"
         )
     _, _, C, B = scales
-    W, Q = surface.parts(x)[0], surface.parts(sums)[0]
+    W, Q = objective.parts(x)[0], objective.parts(sums)[0]
     # C V - Q + B c
     np.multiply(W, C, out=W)
     np.subtract(W, Q, out=Q)
-    Q += B * surface.parts(c)[0]
+    Q += B * objective.parts(c)[0]
     sums /= len(order)
     return sums
 
 
-def _woven(surface: Surface, x: Flat, sums: Flat) -> tuple[Flat, Flat, Flat, Flat]:
-    (W, tail), (Q, tail_sum) = surface.parts(x), surface.parts(sums)
+def _woven(objective: Objective, x: Flat, sums: Flat) -> tuple[Flat, Flat, Flat, Flat]:
+    (W, tail), (Q, tail_sum) = objective.parts(x), objective.parts(sums)
     return W, Q, tail, tail_sum
 
 

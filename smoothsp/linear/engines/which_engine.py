@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.budget import require_range, require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
-from smoothsp.linear.engines.settings import Plan
+from smoothsp.linear.engines.settings import EngineSettings
 from smoothsp.linear.engines.solution import Solution
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems.callback import as_callbacks
@@ -65,7 +65,7 @@ class Engine(Protocol):
         """Go on from a saved state."""
 
 
-def engine_for(problem: Any, plan: Plan) -> Engine:
+def engine_for(problem: Any, plan: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if isinstance(problem, ChainProblem):
         require_range(problem, plan.lam)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import Tagger, solver_of
@@ -86,9 +86,9 @@ class ChainCRF(Tagger):
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""
         problem, sizes = self._read(X, lengths)
-        surface = Surface(problem, Loss("likelihood"), 1.0)
+        objective = Objective(problem, Loss("likelihood"), 1.0)
         flat = problem.padded_weights(self.weights_)
-        _, nodes, _ = surface.gradient(flat, 1.0, surface.room(), keep=True)
+        _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)
         shape = len(problem.labels), problem.row_width
         found = nodes.reshape(shape)[:, : problem.num_labels].copy()
         # they came less the labels, all of which are the first class

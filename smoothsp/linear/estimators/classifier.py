@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.certificates import STOPPING, Certificate
-from smoothsp.linear.descent.coordinate_descent import Plan, Status
+from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
 from smoothsp.linear.descent.sparse_rows import SparseRows, checked
 from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.inputs.arrays import padded
@@ -51,7 +51,7 @@ def unchanged_by_errors(estimator: Any) -> Iterator[None]:
         raise
 
 
-def plan_of(estimator: Any) -> Plan:
+def plan_of(estimator: Any) -> DescentSettings:
     """The parameters of the loop, checked."""
     checks.choice("stopping", estimator.stopping, STOPPING)
     if estimator.callback is not None and not callable(estimator.callback):
@@ -63,7 +63,7 @@ def plan_of(estimator: Any) -> Plan:
     every = estimator.certify_every
     if every != "auto":
         every = checks.count("certify_every", every)
-    return Plan(
+    return DescentSettings(
         name=type(estimator).__name__,
         tol=checks.at_least_zero("tol", estimator.tol),
         stopping=estimator.stopping,

@@ -11,7 +11,7 @@ from smoothsp._kernels.multiclass import crammer_singer
 from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
-from smoothsp.linear.descent.multiclass_duals import LinearProblem
+from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
@@ -203,7 +203,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if earlier is not None:
             take_over(blocks, earlier, worst_only=True)
         full_at_costliest(blocks)
-        problem = LinearProblem(
+        problem = LinearDual(
             blocks,
             rows,
             crammer_singer.descend,

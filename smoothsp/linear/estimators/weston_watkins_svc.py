@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.multiclass import weston_watkins
 from smoothsp.linear.descent.certificates import Certificate
-from smoothsp.linear.descent.coordinate_descent import Plan, Status, descend
+from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
-from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearProblem
+from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.estimators import classifier, gram_matrices
 from smoothsp.linear.estimators.classifier import Samples
@@ -252,7 +252,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         samples: Samples,
         costs: NDArray[np.float64] | None,
         constant: float,
-        plan: Plan,
+        plan: DescentSettings,
         history: list[Certificate],
     ) -> Status:
         rows = sparse_rows(samples.X, constant)
@@ -261,7 +261,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         squares = classifier.squares_of(rows, constant)
         blocks = self._blocks(samples, squares, costs, plan)
-        problem = LinearProblem(
+        problem = LinearDual(
             blocks,
             rows,
             weston_watkins.descend,
@@ -281,7 +281,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         samples: Samples,
         costs: NDArray[np.float64] | None,
         constant: float,
-        plan: Plan,
+        plan: DescentSettings,
         history: list[Certificate],
     ) -> Status:
         n, size = len(samples.labels), samples.X.dtype.itemsize
@@ -316,7 +316,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         samples: Samples,
         squares: NDArray[np.float64],
         costs: NDArray[np.float64] | None,
-        plan: Plan,
+        plan: DescentSettings,
     ) -> Blocks:
         blocks = Blocks(
             samples.labels,

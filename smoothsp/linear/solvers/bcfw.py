@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings
-from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.engines.which_engine import (
@@ -124,7 +124,7 @@ class BCFW:
         cached = checks.flag("cache", cache)
         lower, upper = settings.pair_of_bounds(bounds)
         size = checks.count("cache_size", cache_size)
-        self.plan = settings.Plan(
+        self.plan = settings.EngineSettings(
             lam=checks.positive("lam", lam),
             steps=settings.STEPS.index(steps),
             cached=cached,
@@ -168,12 +168,12 @@ class BCFW:
         """
         engine = engine_for(problem, self.plan)
         stream = np.random.Generator(np.random.PCG64(self.seed))
-        course = Course(self._limits, problem)
+        budget = Budget(self._limits, problem)
         fresh = 0
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            course.load(resume, self._settings())
+            budget.load(resume, self._settings())
             engine.load(resume)
             stream = settings.load_stream(resume["stream"])
             fresh = int(resume["since_refresh"])
@@ -182,42 +182,43 @@ class BCFW:
         saved: State = {}
 
         def state() -> State:
-            return saved or self._state(engine, course, stream, fresh)
+            return saved or self._state(engine, budget, stream, fresh)
 
-        with course.running():
-            while not course.over:
-                if not course.spent():
-                    course.moves()
+        with budget.running():
+            while not budget.over:
+                if not budget.spent():
+                    budget.moves()
                     with uninterrupted(engine.compiled):
                         one_pass(engine, stream, self.sampling, self._enough)
-                        course.passes += 1
+                        budget.passes += 1
                         fresh += 1
                 hope = float(engine.estimates.sum())
-                course.show(hope)
+                budget.show(hope)
                 due = fresh >= self.refresh_every or hope <= self._enough
-                if not due and not course.spent():
+                if not due and not budget.spent():
                     continue
                 if not due:
-                    # one certificate more than a run that goes on would take
-                    saved = self._state(engine, course, stream, fresh)
+                    # an uninterrupted run would not certify here: saved before, so that
+                    # resuming gives the same bits
+                    saved = self._state(engine, budget, stream, fresh)
                 if engine.measured % _REBUILD == _REBUILD - 1:
                     engine.rebuild()
                 found = engine.measure()
                 fresh = 0
-                course.certify(engine.oracle_calls, found, state)
-        if course.interrupted and not course.certified:
-            saved = self._state(engine, course, stream, fresh)
+                budget.certify(engine.oracle_calls, found, state)
+        if budget.interrupted and not budget.certified:
+            saved = self._state(engine, budget, stream, fresh)
             if engine.compiled:
                 found = engine.measure()
-                course.certify(engine.oracle_calls, found, state)
-        return course.solution(engine.w, engine.oracle_calls, state())
+                budget.certify(engine.oracle_calls, found, state)
+        return budget.solution(engine.w, engine.oracle_calls, state())
 
     def _state(
-        self, engine: Engine, course: Course, stream: np.random.Generator, fresh: int
+        self, engine: Engine, budget: Budget, stream: np.random.Generator, fresh: int
     ) -> State:
         return {
             **engine.state(),
-            **course.state(self._settings()),
+            **budget.state(self._settings()),
             "stream": settings.save_stream(stream),
             "since_refresh": np.array(fresh),
             "lam": np.array(self.plan.lam),

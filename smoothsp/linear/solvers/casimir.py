@@ -17,7 +17,7 @@ from smoothsp.linear.engines.variance_reduced_epoch import (
     order_of,
     snapshot,
 )
-from smoothsp.linear.engines.which_objective import AnySurface, surface_for
+from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.optim import schedules
@@ -148,16 +148,16 @@ class CasimirSVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = surface_for(problem, self.loss, self.lam)
+        objective = objective_for(problem, self.loss, self.lam)
         settings = (
             f"CasimirSVRG lam={self.lam!r} schedule={self.schedule} loss={self.loss}"
             f" smoothness={self.smoothness!r} rate={self.rate!r} kappa={self.kappa!r}"
             f" warm_start={self.warm_start} inner_passes={self.inner_passes}"
             f" seed={self.seed}"
         )
-        outer = _Outer(self, surface)
+        outer = _Outer(self, objective)
         every = self.evaluate_every
-        return run(outer, surface, self._limits, every, settings, start, resume)
+        return run(outer, objective, self._limits, every, settings, start, resume)
 
 
 class _Reached(NamedTuple):
@@ -173,9 +173,9 @@ class _Reached(NamedTuple):
 
 
 class _Outer:
-    def __init__(self, solver: CasimirSVRG, surface: AnySurface) -> None:
-        self.solver, self.surface = solver, surface
-        self.plan = solver.plan(surface.n)
+    def __init__(self, solver: CasimirSVRG, objective: AnyObjective) -> None:
+        self.solver, self.objective = solver, objective
+        self.plan = solver.plan(objective.n)
         kappa = self.plan.kappa_at(1)
         pull = solver.lam + kappa
         const = solver.schedule == "const"
@@ -185,7 +185,7 @@ class _Outer:
                 f"rate: expected less than 1 / (lam + kappa) = {1 / pull:.3g}, got"
                 f" {self.rate}"
             )
-        self.begin(surface.room())
+        self.begin(objective.room())
 
     @property
     def passes(self) -> int:
@@ -194,7 +194,7 @@ class _Outer:
     @property
     def calls(self) -> int:
         epochs = self.solver.inner_passes * self.reached.k
-        return (2 * epochs + self.reached.restarts) * self.surface.n
+        return (2 * epochs + self.reached.restarts) * self.objective.n
 
     def begin(self, w: NDArray[np.float64]) -> None:
         self.reached = _Reached(0, w, w, w, self.plan.alpha_0)
@@ -204,19 +204,19 @@ class _Outer:
         k = before + 1
         lam, kappa = self.solver.lam, self.plan.kappa_at(k)
         kappa_next, mu = self.plan.kappa_at(k + 1), self.plan.mu_at(k)
-        start = snapshot(self.surface, self._start(kappa), mu)
+        start = snapshot(self.objective, self._start(kappa), mu)
         if self.solver.warm_start == "restart" and self._has_risen(start):
             # as large as the weights and the slopes
             del start
-            start = snapshot(self.surface, w, mu)
+            start = snapshot(self.objective, w, mu)
             z, alpha, restarts = w, self.plan.alpha_0, restarts + 1
         started, x = start.value, start.x
         for inner in range(self.solver.inner_passes):
             if inner:
-                start = snapshot(self.surface, x, mu)
+                start = snapshot(self.objective, x, mu)
             number = before * self.solver.inner_passes + inner
-            order = order_of(self.solver.seed, number, self.surface.n)
-            x = epoch(self.surface, start, order, self.rate, mu, kappa, z)
+            order = order_of(self.solver.seed, number, self.objective.n)
+            x = epoch(self.objective, start, order, self.rate, mu, kappa, z)
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
         z_next = x + beta * (x - w)
@@ -245,7 +245,7 @@ class _Outer:
         return {name: np.array(value) for name, value in self.reached._asdict().items()}
 
     def load(self, state: State) -> None:
-        rooms = [self.surface.room() for _ in range(3)]
+        rooms = [self.objective.room() for _ in range(3)]
         for room, name in zip(rooms, ("w", "z", "z_before"), strict=True):
             if state[name].shape != room.shape:
                 raise ValueError(

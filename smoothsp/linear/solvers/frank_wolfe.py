@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import Course, limits, require_range
+from smoothsp.linear.engines.budget import Budget, limits, require_range
 from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
@@ -124,36 +124,36 @@ class BatchFrankWolfe:
             corners = _callback_corners(as_callbacks(problem))
         lower, upper = engines_settings.box(self._bounds, problem.num_weights)
         v, ell, lam, n = np.zeros(problem.num_weights), 0.0, self.lam, len(problem)
-        course = Course(self._limits, problem)
+        budget = Budget(self._limits, problem)
         settings = f"batch Frank-Wolfe lam={self.lam!r}"
         if resume is not None:
-            course.load(resume, settings)
+            budget.load(resume, settings)
             v, ell = resume["v"].copy(), float(resume["total_ell"])
 
         def state() -> dict[str, NDArray[Any]]:
             return {
                 # a resumed run begins with the certificate at these weights
-                **course.state(settings, without_last=True),
+                **budget.state(settings, without_last=True),
                 "v": v.copy(),
                 "total_ell": np.array(ell),
                 "lam": np.array(lam),
             }
 
-        with course.running():
-            while not course.over:
+        with budget.running():
+            while not budget.over:
                 w = np.clip(v, lower, upper)
                 corner, loss, hinge = corners(w, lam)
-                course.passes += 1
+                budget.passes += 1
                 norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
                 gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
                 dual = ell - lam * (cross - norm / 2)
                 found = lam / 2 * norm + hinge, dual, gap
-                course.certify(course.passes * n, found, state)
-                course.show(gap)
-                if not course.over:
-                    course.moves()
+                budget.certify(budget.passes * n, found, state)
+                budget.show(gap)
+                if not budget.over:
+                    budget.moves()
                     step = corner - v
                     den = lam * float(np.dot(step, step))
                     gamma = min(max(gap / den, 0.0), 1.0) if den > 0 else 0.0
                     v, ell = v + gamma * step, ell + gamma * (loss - ell)
-        return course.solution(np.clip(v, lower, upper), course.passes * n, state())
+        return budget.solution(np.clip(v, lower, upper), budget.passes * n, state())

@@ -9,7 +9,7 @@ import numpy as np
 from smoothsp.linear.engines import settings
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.dual_point import Manner, Walk
+from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
 from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
 # 2^15 down to 2^-15
@@ -85,17 +85,22 @@ def grid_search(
     values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
-    manner = Manner(sampling, steps, cache, seed, refresh_every)
+    step_settings = StepSettings(sampling, steps, cache, seed, refresh_every)
     start = time.perf_counter()
     points: list[PathPoint] = []
-    walk, earlier, bar, status = Walk(problem, values[0], manner), 0, None, ""
+    dual_point, earlier, bar, status = (
+        DualPoint(problem, values[0], step_settings),
+        0,
+        None,
+        "",
+    )
 
     def calls() -> int:
-        return earlier + walk.oracle_calls
+        return earlier + dual_point.oracle_calls
 
     def spent() -> bool:
         nonlocal status
-        if calls() >= max_passes * walk.n:
+        if calls() >= max_passes * dual_point.n:
             status = f"max_passes = {max_passes} passes are used up"
         elif time.perf_counter() - start >= limit:
             status = f"max_seconds = {max_seconds:.3g} seconds are used up"
@@ -108,29 +113,29 @@ def grid_search(
             bar = tqdm(desc="grid", unit=" values", total=len(values))
         for lam in values:
             if points and warm_start == "none":
-                earlier += walk.oracle_calls
-                walk = Walk(problem, lam, manner)
-            elif points and lam < walk.lam:
-                _go_down(walk, lam, warm_start)
-            if walk.to_gap(tol, True, spent) is None:
+                earlier += dual_point.oracle_calls
+                dual_point = DualPoint(problem, lam, step_settings)
+            elif points and lam < dual_point.lam:
+                _go_down(dual_point, lam, warm_start)
+            if dual_point.to_gap(tol, True, spent) is None:
                 break
             point = PathPoint(
                 lam=lam,
-                w=walk.engine.w,
-                primal=walk.primal,
-                gap=walk.gap,
+                w=dual_point.engine.w,
+                primal=dual_point.primal,
+                gap=dual_point.gap,
                 oracle_calls=calls(),
                 seconds=time.perf_counter() - start,
             )
             points.append(point)
             if bar is not None:
-                bar.set_postfix_str(f"lambda {lam:.3g}, gap {walk.gap:.2e}")
+                bar.set_postfix_str(f"lambda {lam:.3g}, gap {dual_point.gap:.2e}")
                 bar.update()
             if callback is not None and callback(point):
                 status = "stopped by the callback"
                 break
     except KeyboardInterrupt:
-        status = f"interrupted at lambda = {walk.lam:.4g}"
+        status = f"interrupted at lambda = {dual_point.lam:.4g}"
     finally:
         if bar is not None:
             bar.close()
@@ -143,11 +148,11 @@ def grid_search(
     )
 
 
-def _go_down(walk: Walk, lam: float, warm_start: str) -> None:
-    rho = lam / walk.lam
+def _go_down(dual_point: DualPoint, lam: float, warm_start: str) -> None:
+    rho = lam / dual_point.lam
     if warm_start == "primal":
-        delta = walk.engine.hinges / walk.n - walk.engine.estimates
-        walk.mix_with_gold(rho, np.asarray(delta))
+        delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
+        dual_point.mix_with_gold(rho, np.asarray(delta))
     else:
-        walk.scale_weights(rho)
-        walk.measure()
+        dual_point.scale_weights(rho)
+        dual_point.measure()

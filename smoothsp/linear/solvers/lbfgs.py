@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Course, limits
+from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, advance
 from smoothsp.linear.engines.solution import Callback, Solution, weights_of
-from smoothsp.linear.engines.which_objective import AnySurface, surface_for
+from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -103,18 +103,18 @@ class LBFGS:
             The objective falls from iterate to iterate. Ctrl-C does not raise: it
             gives what is reached.
         """
-        surface = surface_for(problem, self.loss, self.lam)
-        course = Course(self._limits, problem)
+        objective = objective_for(problem, self.loss, self.lam)
+        budget = Budget(self._limits, problem)
         settings = f"LBFGS lam={self.lam!r} loss={self.loss} memory={self.memory}"
-        run = _Run(surface, course, self.memory, settings)
+        run = _Run(objective, budget, self.memory, settings)
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            course.load(resume, settings)
+            budget.load(resume, settings)
             run.load(resume)
         elif start is not None:
-            run.begin(surface.fits(weights_of(start))[run.used])
-        with course.running():
+            run.begin(objective.fits(weights_of(start))[run.used])
+        with budget.running():
             run.follow()
         return run.solution()
 
@@ -127,12 +127,12 @@ class _Run:
     """Objective and gradient on the weights that matter, and the iterates."""
 
     def __init__(
-        self, surface: AnySurface, course: Course, memory: int, settings: str
+        self, objective: AnyObjective, budget: Budget, memory: int, settings: str
     ) -> None:
-        self.surface, self.course, self.memory = surface, course, memory
+        self.objective, self.budget, self.memory = objective, budget, memory
         self.settings = settings
-        self.used = surface.used()
-        self.flat, self.G = surface.room(), surface.room()
+        self.used = objective.used()
+        self.flat, self.G = objective.room(), objective.room()
         self.begin(self.flat[self.used])
         self.closest: Reached | None = None
 
@@ -143,19 +143,19 @@ class _Run:
         self.known = (0, 0)
 
     def follow(self) -> None:
-        """Iterates until the course is over."""
-        course = self.course
-        if course.over:
+        """Iterates until the budget is used up."""
+        budget = self.budget
+        if budget.over:
             return
         try:
             if math.isnan(self.at.value):
                 value, slope = self.evaluate(self.at.x)
                 self._keep(self.at._replace(value=value, slope=slope))
-            while not course.over:
+            while not budget.over:
                 following = advance(self.at, self.evaluate, self.memory)
                 if following is None:
-                    course.over = True
-                    course.status = (
+                    budget.over = True
+                    budget.status = (
                         "no step lowers the objective any more: it is rounding"
                     )
                 else:
@@ -166,44 +166,44 @@ class _Run:
 
     def _keep(self, reached: Reached) -> None:
         # the certificate that follows included
-        known = (self.course.passes, len(self.course.history) + 1)
+        known = (self.budget.passes, len(self.budget.history) + 1)
         self.at, self.known = reached, known
         self._certify(reached)
 
     def _certify(self, reached: Reached) -> None:
-        course, lam = self.course, self.surface.lam
+        budget, lam = self.budget, self.objective.lam
         gap = float(np.dot(reached.slope, reached.slope)) / (2 * lam)
         value = reached.value
         found = value, value - gap, gap
-        course.certify(course.passes * self.surface.n, found, self._copied)
-        course.show(gap)
+        budget.certify(budget.passes * self.objective.n, found, self._copied)
+        budget.show(gap)
 
     def evaluate(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Value and gradient at x."""
-        surface, course = self.surface, self.course
+        objective, budget = self.objective, self.budget
         started = not math.isnan(self.at.value)
-        if started and course.spent():
+        if started and budget.spent():
             raise _Done
         self.flat[self.used] = x
-        mean, _, _ = surface.gradient(self.flat, surface.loss.mu, self.G)
-        slope = self.G[self.used] + surface.lam * x
-        value = mean + surface.lam / 2 * float(np.dot(x, x))
-        course.passes += 1
-        gap = float(np.dot(slope, slope)) / (2 * surface.lam)
-        if started and gap <= course.limits.tol:
+        mean, _, _ = objective.gradient(self.flat, objective.loss.mu, self.G)
+        slope = self.G[self.used] + objective.lam * x
+        value = mean + objective.lam / 2 * float(np.dot(x, x))
+        budget.passes += 1
+        gap = float(np.dot(slope, slope)) / (2 * objective.lam)
+        if started and gap <= budget.limits.tol:
             self.closest = Reached(x, value, slope, (), ())
             raise _Done
         return value, slope
 
     def solution(self) -> Solution:
         """The last iterate."""
-        course, surface = self.course, self.surface
+        budget, objective = self.budget, self.objective
         # no gradient comes after this
         self.G = np.zeros(0)
         state = self._state(list(self.at.steps), list(self.at.turns))
-        calls = course.passes * surface.n
+        calls = budget.passes * objective.n
         self.flat[self.used] = (self.closest or self.at).x
-        return course.solution(surface.plain(self.flat), calls, state)
+        return budget.solution(objective.plain(self.flat), calls, state)
 
     def _copied(self) -> State:
         at = self.at
@@ -215,7 +215,7 @@ class _Run:
         """All that changes; nothing of the pairs is left here nor in the lists."""
         self.at = at = self.at._replace(steps=(), turns=())
         passes, certificates = self.known
-        known = self.course.state(self.settings)
+        known = self.budget.state(self.settings)
         return {
             **known,
             # what a line search that did not end has looked at is forgotten
@@ -242,7 +242,7 @@ class _Run:
             tuple(row.copy() for row in state["pair_steps"]),
             tuple(row.copy() for row in state["pair_turns"]),
         )
-        self.known = (self.course.passes, len(self.course.history))
+        self.known = (self.budget.passes, len(self.budget.history))
 
 
 def _moved(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:

@@ -9,11 +9,11 @@ from smoothsp._kernels.linear import sgd as kernel
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.callback_loops import PlainSteps
-from smoothsp.linear.engines.callback_objective import CallbackSurface
-from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_loop import State, Stepper, run
 from smoothsp.linear.engines.solution import Callback, Solution
-from smoothsp.linear.engines.which_objective import surface_for
+from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -138,19 +138,19 @@ class SGD:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = surface_for(problem, self.loss, self.lam)
+        objective = objective_for(problem, self.loss, self.lam)
         steps: Stepper
-        if isinstance(surface, CallbackSurface):
-            steps = PlainSteps(surface, lambda number: self.plan(number, surface.n))
+        if isinstance(objective, CallbackObjective):
+            steps = PlainSteps(objective, lambda number: self.plan(number, objective.n))
         else:
-            steps = _Steps(self, surface)
+            steps = _Steps(self, objective)
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" decay={self.decay} period={self.period!r} averaging={self.averaging}"
             f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
         )
         every = self.evaluate_every
-        return run(steps, surface, self._limits, every, settings, start, resume)
+        return run(steps, objective, self._limits, every, settings, start, resume)
 
     def plan(
         self, number: int, n: int
@@ -180,31 +180,31 @@ class SGD:
 class _Steps:
     """The iterate and the average, in the form of ``linear.sgd``."""
 
-    def __init__(self, solver: SGD, surface: Surface) -> None:
-        self.solver, self.surface = solver, surface
-        self.W, self.tail = surface.parts(surface.room())
-        self.Q, self.tail_sum = surface.parts(surface.room())
+    def __init__(self, solver: SGD, objective: Objective) -> None:
+        self.solver, self.objective = solver, objective
+        self.W, self.tail = objective.parts(objective.room())
+        self.Q, self.tail_sum = objective.parts(objective.room())
         # r, C, the sum of the weights of the average, steps made
         self.scales = np.array([1.0, 0.0, 0.0, 0.0])
 
     @property
     def passes(self) -> int:
-        return int(self.scales[3]) // self.surface.n
+        return int(self.scales[3]) // self.objective.n
 
     @property
     def calls(self) -> int:
         return int(self.scales[3])
 
     def begin(self, w: NDArray[np.float64]) -> None:
-        self.W[:], self.tail[:] = self.surface.parts(w)
+        self.W[:], self.tail[:] = self.objective.parts(w)
 
     def advance(self) -> None:
         solver, number = self.solver, self.passes
-        losses = np.empty(self.surface.n)
+        losses = np.empty(self.objective.n)
         kernel.steps(
-            *solver.plan(number, self.surface.n),
+            *solver.plan(number, self.objective.n),
             solver.lam,
-            self.surface.sentences,
+            self.objective.sentences,
             *solver.loss.arguments(solver.loss.mu),
             self.W,
             self.Q,
@@ -221,8 +221,8 @@ class _Steps:
 
     def weights(self) -> NDArray[np.float64]:
         r, C, total, _ = self.scales
-        flat = self.surface.room()
-        W, tail = self.surface.parts(flat)
+        flat = self.objective.room()
+        W, tail = self.objective.parts(flat)
         if total > 0:
             np.multiply(self.W, C / total, out=W)
             W -= self.Q / total

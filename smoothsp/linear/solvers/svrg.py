@@ -9,7 +9,7 @@ from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_loop import State, run
 from smoothsp.linear.engines.solution import Callback, Solution
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
-from smoothsp.linear.engines.which_objective import AnySurface, surface_for
+from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -99,21 +99,21 @@ class SVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        surface = surface_for(problem, self.loss, self.lam)
+        objective = objective_for(problem, self.loss, self.lam)
         settings = (
             f"SVRG lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" seed={self.seed}"
         )
-        epochs = _Epochs(self, surface)
+        epochs = _Epochs(self, objective)
         every = self.evaluate_every
-        return run(epochs, surface, self._limits, every, settings, start, resume)
+        return run(epochs, objective, self._limits, every, settings, start, resume)
 
 
 class _Epochs:
-    def __init__(self, solver: SVRG, surface: AnySurface) -> None:
-        self.solver, self.surface = solver, surface
+    def __init__(self, solver: SVRG, objective: AnyObjective) -> None:
+        self.solver, self.objective = solver, objective
         # replaced as one, so that a signal cannot part the two
-        self.reached: tuple[int, NDArray[np.float64]] = (0, surface.room())
+        self.reached: tuple[int, NDArray[np.float64]] = (0, objective.room())
 
     @property
     def passes(self) -> int:
@@ -121,17 +121,17 @@ class _Epochs:
 
     @property
     def calls(self) -> int:
-        return 2 * self.surface.n * self.reached[0]
+        return 2 * self.objective.n * self.reached[0]
 
     def begin(self, w: NDArray[np.float64]) -> None:
         self.reached = (0, w)
 
     def advance(self) -> None:
         number, w = self.reached
-        order = order_of(self.solver.seed, number, self.surface.n)
+        order = order_of(self.solver.seed, number, self.objective.n)
         mu = self.solver.loss.mu
-        start = snapshot(self.surface, w, mu)
-        w = epoch(self.surface, start, order, self.solver.rate, mu)
+        start = snapshot(self.objective, w, mu)
+        w = epoch(self.objective, start, order, self.solver.rate, mu)
         self.reached = (number + 1, w)
 
     def weights(self) -> NDArray[np.float64]:
@@ -141,7 +141,7 @@ class _Epochs:
         return {"epochs": np.array(self.reached[0]), "w": self.reached[1].copy()}
 
     def load(self, state: State) -> None:
-        w = self.surface.room()
+        w = self.objective.room()
         if state["w"].shape != w.shape:
             raise ValueError(
                 f"resume: expected weights of {w.shape}, got {state['w'].shape}. Was it"

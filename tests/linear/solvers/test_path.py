@@ -9,13 +9,13 @@ from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath
 from smoothsp.linear.solvers.path import run
 from smoothsp.linear.solvers.path.between_points import chord, hinge_of, meeting
-from smoothsp.linear.solvers.path.dual_point import Manner, Walk
+from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain, random_rows
 
 EPS, KAPPA = 0.1, 0.8
-FW = Manner("gap", "fw", False, seed=0, refresh_every=10)
-PAIRWISE = Manner("gap", "pairwise", True, seed=0, refresh_every=10)
+FW = StepSettings("gap", "fw", False, seed=0, refresh_every=10)
+PAIRWISE = StepSettings("gap", "pairwise", True, seed=0, refresh_every=10)
 
 
 def random_costs(S):
@@ -134,12 +134,12 @@ def test_below_the_last_breakpoint_its_weights_go_as_far_as_the_paper_says(path)
 def test_a_step_too_far_is_taken_back(problem, monkeypatch):
     lams = []
 
-    def seen(walk, rho):
+    def seen(dual_point, rho):
         lams.append(rho)
-        return before(walk, rho)
+        return before(dual_point, rho)
 
-    before = Walk.scale_weights
-    monkeypatch.setattr(Walk, "scale_weights", seen)
+    before = DualPoint.scale_weights
+    monkeypatch.setattr(DualPoint, "scale_weights", seen)
     monkeypatch.setattr(run, "_STRIDE", 9.0)
     monkeypatch.setattr(run, "_LONGEST", 9.0)
     found = RegularisationPath(eps=EPS, kappa=KAPPA, smallest=0.05).solve(problem)
@@ -160,27 +160,37 @@ def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
 
 
 @pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-@pytest.mark.parametrize("manner", [FW, PAIRWISE])
-def test_the_gap_of_each_example_at_a_smaller_lambda_is_known(problem, kind, manner):
+@pytest.mark.parametrize("step_settings", [FW, PAIRWISE])
+def test_the_gap_of_each_example_at_a_smaller_lambda_is_known(
+    problem, kind, step_settings
+):
     given = problem if kind == "compiled" else as_callbacks(problem)
-    walk = Walk(given, 0.3, manner)
-    assert walk.to_gap(0.05, True, lambda: False) <= 0.05
-    w, gaps = walk.engine.w, walk.engine.estimates.copy()
-    delta = walk.expected_hinges()
-    np.testing.assert_allclose(delta, walk.engine.hinges / 9 - gaps, atol=1e-14)
-    walk.mix_with_gold(0.6, delta)
-    told, gap, primal = walk.engine.estimates.copy(), walk.gap, walk.primal
+    dual_point = DualPoint(given, 0.3, step_settings)
+    assert dual_point.to_gap(0.05, True, lambda: False) <= 0.05
+    w, gaps = dual_point.engine.w, dual_point.engine.estimates.copy()
+    delta = dual_point.expected_hinges()
+    np.testing.assert_allclose(delta, dual_point.engine.hinges / 9 - gaps, atol=1e-14)
+    dual_point.mix_with_gold(0.6, delta)
+    told, gap, primal = (
+        dual_point.engine.estimates.copy(),
+        dual_point.gap,
+        dual_point.primal,
+    )
     np.testing.assert_allclose(told, gaps + 0.4 * delta, atol=1e-15)
-    np.testing.assert_array_equal(walk.engine.w, w)
-    assert walk.lam == pytest.approx(0.18) and walk.exact
-    walk.measure()
-    np.testing.assert_allclose(walk.engine.estimates, told, atol=1e-14)
-    np.testing.assert_allclose(walk.engine.w, w, atol=1e-14)
-    np.testing.assert_allclose([walk.gap, walk.primal], [gap, primal], atol=1e-13)
-    np.testing.assert_allclose(walk.gap, problem.primal(w, 0.18) - walk.engine.dual)
+    np.testing.assert_array_equal(dual_point.engine.w, w)
+    assert dual_point.lam == pytest.approx(0.18) and dual_point.exact
+    dual_point.measure()
+    np.testing.assert_allclose(dual_point.engine.estimates, told, atol=1e-14)
+    np.testing.assert_allclose(dual_point.engine.w, w, atol=1e-14)
+    np.testing.assert_allclose(
+        [dual_point.gap, dual_point.primal], [gap, primal], atol=1e-13
+    )
+    np.testing.assert_allclose(
+        dual_point.gap, problem.primal(w, 0.18) - dual_point.engine.dual
+    )
     # what has been moved is still a dual point of these weights
-    walk.engine.rebuild()
-    np.testing.assert_allclose(walk.engine.w, w, atol=1e-13)
+    dual_point.engine.rebuild()
+    np.testing.assert_allclose(dual_point.engine.w, w, atol=1e-13)
 
 
 def worst_outputs(problem):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
 from tests.truth.linear_chain import random_chain
@@ -146,19 +146,19 @@ def test_the_objective_of_lbfgs_falls():
 @pytest.mark.parametrize("lam", [1e-3, 1e-2])
 def test_lbfgs_takes_no_more_passes_than_scipy(lam):
     problem = random_chain(8, n=40, S=4, d=30, longest=6)
-    surface = Surface(problem, Loss("likelihood"), lam)
-    G, tol = surface.room(), 1e-7
+    objective = Objective(problem, Loss("likelihood"), lam)
+    G, tol = objective.room(), 1e-7
     seen = []
 
-    def objective(flat):
-        value = surface.gradient(flat, 1.0, G)[0] + lam / 2 * flat @ flat
+    def evaluate(flat):
+        value = objective.gradient(flat, 1.0, G)[0] + lam / 2 * flat @ flat
         slope = G + lam * flat
         seen.append(slope @ slope / (2 * lam))
         return value, slope
 
     minimize(
-        objective,
-        surface.room(),
+        evaluate,
+        objective.room(),
         jac=True,
         method="L-BFGS-B",
         options={"maxcor": 6, "ftol": 0.0, "gtol": 0.0, "maxfun": 500},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from smoothsp.linear.engines.compiled_objective import Loss, Surface
+from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
 from smoothsp.optim.schedules import subgradient_rate
@@ -46,14 +46,14 @@ def test_losses_and_slopes_are_those_of_enumeration(name, loss, scale):
     problem = PROBLEMS[name]
     for mu, k in ((0.01, 2), (1.0, 3), (40.0, 7)):
         truth = Truth(problem, loss, mu, k)
-        surface = Surface(problem, Loss(loss, mu, k), 0.1)
+        objective = Objective(problem, Loss(loss, mu, k), 0.1)
         w = random_weights(problem, scale=scale)
-        flat, G = problem.padded_weights(w), surface.room()
-        value, _, _ = surface.gradient(flat, mu, G)
+        flat, G = problem.padded_weights(w), objective.room()
+        value, _, _ = objective.gradient(flat, mu, G)
         expected, slope = truth.mean(w)
         np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-12 * scale)
         np.testing.assert_allclose(
-            surface.losses(flat, mu),
+            objective.losses(flat, mu),
             [truth.one(i, w)[0] for i in range(len(problem))],
             rtol=1e-10,
             atol=1e-12 * scale,
@@ -70,9 +70,11 @@ def test_sums_out_of_range_are_done_over_in_logarithms():
     w = random_weights(problem, 3, 1e3)
     for mu in (1e-3, 0.1, 1.0):
         truth = Truth(problem, "hinge-entropy", mu)
-        surface = Surface(problem, Loss("hinge-entropy", mu), 0.1)
-        G = surface.room()
-        value, nodes, _ = surface.gradient(problem.padded_weights(w), mu, G, keep=True)
+        objective = Objective(problem, Loss("hinge-entropy", mu), 0.1)
+        G = objective.room()
+        value, nodes, _ = objective.gradient(
+            problem.padded_weights(w), mu, G, keep=True
+        )
         expected, slope = truth.mean(w)
         assert np.isfinite(nodes).all()
         np.testing.assert_allclose(value, expected, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Walking along the dual of one problem through several lambda."""
+"""A dual point of one problem that goes from one lambda to the next."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ _REBUILD = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Manner:
+class StepSettings:
     """How to take steps: the parameters of BCFW that do not depend on lambda."""
 
     sampling: str
@@ -43,9 +43,9 @@ class Manner:
         settings.seed_of(self.seed)
         checks.count("refresh_every", self.refresh_every)
 
-    def plan(self, lam: float) -> settings.Plan:
+    def plan(self, lam: float) -> settings.EngineSettings:
         """Of a solver at one lambda."""
-        return settings.Plan(
+        return settings.EngineSettings(
             lam=lam,
             steps=settings.STEPS.index(self.steps),
             cached=self.cache,
@@ -58,16 +58,18 @@ class Manner:
         )
 
 
-class Walk:
+class DualPoint:
     """A dual point that moves at one lambda, and then from one lambda to the next.
 
     ``exact`` tells whether the estimates are the gaps themselves.
     """
 
-    def __init__(self, problem: LinearProblem, lam: float, manner: Manner) -> None:
-        self.problem, self.manner = problem, manner
-        self.engine: Any = engine_for(problem, manner.plan(lam))
-        self.stream = np.random.Generator(np.random.PCG64(manner.seed))
+    def __init__(
+        self, problem: LinearProblem, lam: float, step_settings: StepSettings
+    ) -> None:
+        self.problem, self.step_settings = problem, step_settings
+        self.engine: Any = engine_for(problem, step_settings.plan(lam))
+        self.stream = np.random.Generator(np.random.PCG64(step_settings.seed))
         self.n = len(problem)
         self.engine.hinges = np.zeros(self.n)
         self.fresh, self.exact = 0, False
@@ -82,7 +84,7 @@ class Walk:
 
     @property
     def oracle_calls(self) -> int:
-        """Of this walk so far, certificates included."""
+        """Of this dual point so far, certificates included."""
         return int(self.engine.oracle_calls) + self.others
 
     def measure(self) -> float:
@@ -121,7 +123,7 @@ class Walk:
                     self.primal = math.nan
                 self.gap = hope
                 return hope
-            late = self.fresh >= self.manner.refresh_every
+            late = self.fresh >= self.step_settings.refresh_every
             if certified and not self.exact and (late or hope <= floor):
                 self.measure()
             elif spent():
@@ -129,7 +131,9 @@ class Walk:
             else:
                 self.exact = False
                 with uninterrupted(self.engine.compiled):
-                    one_pass(self.engine, self.stream, self.manner.sampling, floor)
+                    one_pass(
+                        self.engine, self.stream, self.step_settings.sampling, floor
+                    )
                     self.fresh += 1
 
     # another lambda

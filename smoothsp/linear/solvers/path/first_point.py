@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.solvers.path.dual_point import Manner, Walk
+from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
 
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
 _VAST = 2.0**100
@@ -18,8 +18,10 @@ _VAST = 2.0**100
 _FAR = 2.0**60
 
 
-def begin(problem: Any, manner: Manner, goal: float) -> tuple[Walk, float]:
-    """A walk whose gap is at most ``goal`` here and above, and lambda^inf.
+def begin(
+    problem: Any, step_settings: StepSettings, goal: float
+) -> tuple[DualPoint, float]:
+    """A dual point whose gap is at most ``goal`` here and above, and lambda^inf.
 
     If psi~ is 0, so is lambda^inf, and weights 0 are optimal everywhere.
 
@@ -27,19 +29,19 @@ def begin(problem: Any, manner: Manner, goal: float) -> tuple[Walk, float]:
     -----
     Source: Osokin et al., "Minding the Gaps", section 4 and algorithm 6.
     """
-    walk = Walk(problem, _VAST, manner)
-    engine, n = walk.engine, walk.n
+    dual_point = DualPoint(problem, _VAST, step_settings)
+    engine, n = dual_point.engine, dual_point.n
     engine.last_gap = 0.0
     engine.in_order(np.arange(n))
     psi = _VAST * engine.w
     norm = float(np.dot(psi, psi))
     if not norm:
-        walk.scale_weights(1 / _VAST)
-        walk.measure()
-        return walk, 0.0
+        dual_point.scale_weights(1 / _VAST)
+        dual_point.measure()
+        return dual_point, 0.0
     theta = engine.problem.hinges(_FAR * psi) / _FAR
-    walk.others += n
+    dual_point.others += n
     infinity = (norm + float(theta.mean())) / goal
-    walk.scale_weights(infinity / _VAST)
-    walk.measure()
-    return walk, infinity
+    dual_point.scale_weights(infinity / _VAST)
+    dual_point.measure()
+    return dual_point, infinity

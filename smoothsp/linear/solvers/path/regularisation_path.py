@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.dual_point import Manner, State
+from smoothsp.linear.solvers.path.dual_point import State, StepSettings
 from smoothsp.linear.solvers.path.run import PathRun, Rules
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
@@ -91,7 +91,7 @@ class RegularisationPath:
             kappa=kappa,
             certified=certified,
             smallest=smallest,
-            manner=Manner(sampling, steps, cache, seed, refresh_every),
+            step_settings=StepSettings(sampling, steps, cache, seed, refresh_every),
             max_points=max_points,
             max_passes=max_passes,
             max_seconds=max_seconds,

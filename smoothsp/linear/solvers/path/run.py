@@ -1,4 +1,4 @@
-"""One walk down the regularisation path, breakpoint by breakpoint."""
+"""One way down the regularisation path, breakpoint by breakpoint."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from smoothsp.linear.engines.budget import mark_of, require_same
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.between_points import hinge_of, meeting
-from smoothsp.linear.solvers.path.dual_point import Manner, State, Walk
+from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
 from smoothsp.linear.solvers.path.first_point import begin
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
@@ -34,7 +34,7 @@ class Rules:
     kappa: float
     certified: bool
     smallest: float
-    manner: Manner
+    step_settings: StepSettings
     max_points: int
     max_passes: int
     max_seconds: float | None
@@ -64,12 +64,12 @@ class Rules:
     def __str__(self) -> str:
         return (
             f"eps={self.eps!r} kappa={self.kappa!r} certified={self.certified} "
-            f"{self.manner}"
+            f"{self.step_settings}"
         )
 
 
 class PathRun:
-    """The breakpoints so far, and the walk that stands below the last one."""
+    """The breakpoints so far, and the dual point below the last one."""
 
     def __init__(self, rules: Rules, problem: Any, resume: State | None) -> None:
         self.rules, self.problem = rules, problem
@@ -79,13 +79,15 @@ class PathRun:
         self.status, self.complete = "", False
         if resume is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self.walk, self.infinity = begin(problem, rules.manner, rules.goal)
+                self.dual_point, self.infinity = begin(
+                    problem, rules.step_settings, rules.goal
+                )
             self._reach()
             if not self.infinity:
                 self.complete = True
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
-            self.walk = Walk(problem, 1.0, rules.manner)
+            self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
             self._load(resume)
 
     @property
@@ -103,10 +105,12 @@ class PathRun:
                 bar = tqdm(desc="path", unit=" breakpoints", initial=len(self.points))
             while not self.status and not self._spent():
                 with np.errstate(over="ignore", invalid="ignore"):
-                    gap = self.walk.to_gap(rules.goal, rules.certified, self._spent)
+                    gap = self.dual_point.to_gap(
+                        rules.goal, rules.certified, self._spent
+                    )
                 if gap is None:
                     break
-                lam = self.walk.lam
+                lam = self.dual_point.lam
                 self._reach()
                 if bar is not None:
                     bar.set_postfix_str(
@@ -115,7 +119,7 @@ class PathRun:
                     )
                     bar.update()
         except KeyboardInterrupt:
-            self.status = f"interrupted at lambda = {self.walk.lam:.4g}"
+            self.status = f"interrupted at lambda = {self.dual_point.lam:.4g}"
         finally:
             if bar is not None:
                 bar.close()
@@ -126,7 +130,7 @@ class PathRun:
             self.status = f"max_points = {rules.max_points} breakpoints are reached"
         elif self._end() < rules.smallest:
             self.status = f"lambda is below smallest = {rules.smallest:.3g}"
-        elif self.walk.oracle_calls >= rules.max_passes * self.walk.n:
+        elif self.dual_point.oracle_calls >= rules.max_passes * self.dual_point.n:
             self.status = f"max_passes = {rules.max_passes} passes are used up"
         elif rules.max_seconds is not None and self.seconds >= rules.max_seconds:
             self.status = f"max_seconds = {rules.max_seconds:.3g} seconds are used up"
@@ -144,9 +148,9 @@ class PathRun:
                 self.status = self.status or "stopped by the callback"
 
     def _add(self) -> PathPoint | None:
-        walk = self.walk
-        lam, w = walk.lam, walk.engine.w
-        known = walk.primal, walk.gap, walk.oracle_calls, self.seconds
+        dual_point = self.dual_point
+        lam, w = dual_point.lam, dual_point.engine.w
+        known = dual_point.primal, dual_point.gap, dual_point.oracle_calls, self.seconds
         point = PathPoint(lam, w, *known, begins=lam)
         if not self.points:
             point = dataclasses.replace(point, begins=math.inf)
@@ -154,7 +158,9 @@ class PathRun:
             begins, bound = meeting(self.points[-1], point)
             self._learn(point, bound)
             if bound > self.rules.eps:
-                walk.scale_weights(self.points[-1].lam * math.exp(-self.stride) / lam)
+                dual_point.scale_weights(
+                    self.points[-1].lam * math.exp(-self.stride) / lam
+                )
                 return None
             point = dataclasses.replace(point, begins=begins)
         self._go_down()
@@ -177,28 +183,30 @@ class PathRun:
 
     def _go_down(self) -> None:
         """To the next lambda, with the same weights."""
-        walk, rules = self.walk, self.rules
+        dual_point, rules = self.dual_point, self.rules
         if rules.certified:
             # the gap of an example is its hinge over n less delta_i
-            delta = walk.engine.hinges / walk.n - walk.engine.estimates
+            delta = (
+                dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
+            )
         else:
-            delta = np.maximum(walk.expected_hinges(), 0)
-        total, slack = float(delta.sum()), rules.eps - walk.gap
+            delta = np.maximum(dual_point.expected_hinges(), 0)
+        total, slack = float(delta.sum()), rules.eps - dual_point.gap
         if total <= slack:
             self.complete = True
             self.status = "complete: the last weights are good for every smaller lambda"
             return
         rho = 1 - slack / total
         if rules.certified:
-            rho = min(rho, max(math.exp(-self.stride), rules.smallest / walk.lam))
-        walk.mix_with_gold(rho, delta)
+            rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
+        dual_point.mix_with_gold(rho, delta)
 
     def _end(self) -> float:
         """Down to where the last weights are good."""
         if self.complete:
             return 0.0
         if not self.rules.certified:
-            return self.walk.lam
+            return self.dual_point.lam
         last = self.points[-1]
         rho = 1 - (self.rules.eps - last.gap) / (hinge_of(last) - last.gap)
         return rho * last.lam
@@ -212,7 +220,7 @@ class PathRun:
             certified=self.rules.certified,
             lam_infinity=self.infinity,
             complete=self.complete,
-            oracle_calls=self.walk.oracle_calls,
+            oracle_calls=self.dual_point.oracle_calls,
             seconds=self.seconds,
             status=self.status,
             state=self._state(),
@@ -224,7 +232,7 @@ class PathRun:
             for p in self.points
         ]
         return {
-            **self.walk.state(),
+            **self.dual_point.state(),
             "points": np.array(numbers),
             "points_w": np.array([p.w for p in self.points]),
             "infinity": np.array(self.infinity),
@@ -237,12 +245,14 @@ class PathRun:
 
     def _load(self, state: State) -> None:
         found = str(state.get("path_rules", "no state of a path"))
+        # states saved earlier give these settings another name
+        found = found.replace("Manner(", "StepSettings(")
         if found != str(self.rules):
             raise ValueError(
                 f"resume: expected a state of {self.rules}, got one of {found}"
             )
         require_same("resume", self.problem, state)
-        self.walk.load(state)
+        self.dual_point.load(state)
         self.points = [
             PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
             for (lam, primal, gap, calls, seconds, begins), w in zip(
