@@ -93,7 +93,7 @@ def passes(plan: Plan, problem: ChainProblem, case: str) -> Iterator[Entry]:
 
 def courses(plan: Plan, problem: ChainProblem, case: str) -> Iterator[Entry]:
     """The path against the grid of 31 values, each from the weights above."""
-    solver = RegularisationPath(eps=plan.eps, smallest=2.0**-15)
+    solver = RegularisationPath(eps=plan.eps, smallest=2.0**-15, stop_when_flat=False)
 
     def answer(found: PathSolution | GridSolution) -> Answer:
         calls = found.oracle_calls // len(problem)

@@ -161,6 +161,7 @@ def follow(
             kappa=kappa if certified else HEURISTIC_KAPPA,
             certified=certified,
             smallest=GRID[-1],
+            stop_when_flat=False,
             **options,
         ).solve(train)
         weights = [done.evaluate(lam) for lam in GRID if lam >= done.ends_at]

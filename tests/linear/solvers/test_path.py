@@ -160,6 +160,51 @@ def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
 
 
 @pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize("certified", [True, False])
+def test_data_that_no_weights_fit_end_where_lambda_has_no_effect(kind, certified):
+    # twice the same features with one label, once with another
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 3)), rng.integers(3, size=12)
+    labels = np.concatenate([y, y, (y + 1) % 3])
+    whole = MulticlassProblem(np.tile(X, (3, 1)), labels, num_labels=3)
+    given = whole if kind == "compiled" else as_callbacks(whole)
+    path = RegularisationPath(eps=EPS, certified=certified, max_passes=2000)
+    found = path.solve(given)
+    assert found.flat and not found.complete
+    assert found.status.startswith("flat: no weights fit these data. The mean hinge is")
+    assert found.oracle_calls < 500 * len(whole)
+    last = found.points[-1]
+    hinge = whole.hinges(last.w).mean()
+    assert hinge > EPS and f"still {hinge:.3g}" in found.status
+    # what is said of the minimum holds
+    above, here = truth(whole, 10 * last.lam), truth(whole, last.lam)
+    assert 0 <= above - here <= EPS
+    assert 0 < found.ends_at <= last.lam
+    with pytest.raises(ValueError, match="where the path ends"):
+        found.evaluate(found.ends_at / 2)
+    on = RegularisationPath(
+        eps=EPS, certified=certified, stop_when_flat=False,
+        max_points=len(found.points) + 1,
+    ).solve(given, resume=found.state)  # fmt: skip
+    assert not on.flat and on.points[-1].lam < last.lam
+    assert on.status.startswith("max_points")
+
+
+@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize("small", [1.0, 1e-2, 1e-4])
+def test_data_that_can_be_fitted_are(kind, small):
+    # between the examples of large and of small features lambda has no effect
+    X = np.diag([1.0, 1, 1, small, small, small])
+    whole = MulticlassProblem(X, [0, 1, 2, 0, 1, 2])
+    given = whole if kind == "compiled" else as_callbacks(whole)
+    found = RegularisationPath(eps=EPS).solve(given)
+    assert found.complete and not found.flat
+    assert whole.hinges(found.points[-1].w).mean() <= EPS
+    other = RegularisationPath(eps=EPS, stop_when_flat=False).solve(given)
+    assert [p.lam for p in found.points] == [p.lam for p in other.points]
+
+
+@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
 @pytest.mark.parametrize("step_settings", [FW, PAIRWISE])
 def test_the_gap_of_each_example_at_a_smaller_lambda_is_known(
     problem, kind, step_settings
@@ -311,6 +356,7 @@ def test_the_bar_shows_lambda_and_the_gap(separable, capsys):
     [
         ({"eps": 0}, ValueError, "eps: expected a positive number, got 0"),
         ({"kappa": 1.0}, ValueError, "kappa: expected a number below 1, got 1.0"),
+        ({"stop_when_flat": 1}, TypeError, "stop_when_flat: expected a bool"),
         ({"smallest": -1}, ValueError, "smallest: expected a positive number"),
         ({"certified": 1}, TypeError, "certified: expected a bool"),
         ({"sampling": "x"}, ValueError, "sampling: expected one of"),

@@ -6,10 +6,12 @@ All weight on the outputs of largest cost, ``y~_i = argmax_y L_i(y)``, gives wit
     (||psi~||^2 + (1/n) sum_i theta_i) / lambda,    theta_i = max_y -<psi~, psi_i(y)>.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
+from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
 
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
@@ -20,10 +22,11 @@ _FAR = 2.0**60
 
 def begin(
     problem: Any, step_settings: StepSettings, goal: float
-) -> tuple[DualPoint, float]:
-    """A dual point whose gap is at most ``goal`` here and above, and lambda^inf.
+) -> tuple[DualPoint, float, float]:
+    """A dual point whose gap is at most ``goal`` here and above, lambda^inf, alone.
 
-    If psi~ is 0, so is lambda^inf, and weights 0 are optimal everywhere.
+    If psi~ is 0, so is lambda^inf, and weights 0 are optimal everywhere. At the third
+    each example would be fitted if it had no features in common with others.
 
     Notes
     -----
@@ -33,15 +36,30 @@ def begin(
     engine, n = dual_point.engine, dual_point.n
     engine.last_gap = 0.0
     engine.in_order(np.arange(n))
-    psi = _VAST * engine.w
+    psi, alone = _VAST * engine.w, _alone(dual_point)
     norm = float(np.dot(psi, psi))
     if not norm:
         dual_point.scale_weights(1 / _VAST)
         dual_point.measure()
-        return dual_point, 0.0
+        return dual_point, 0.0, alone
     theta = engine.problem.hinges(_FAR * psi) / _FAR
     dual_point.others += n
     infinity = (norm + float(theta.mean())) / goal
     dual_point.scale_weights(infinity / _VAST)
     dual_point.measure()
-    return dual_point, infinity
+    return dual_point, infinity, alone
+
+
+def _alone(dual_point: DualPoint) -> float:
+    """The least ``|psi_i|^2 / (n L_i)`` for the outputs of largest cost."""
+    problem, engine, n = dual_point.problem, dual_point.engine, dual_point.n
+    if isinstance(problem, ChainProblem):
+        costs = n * engine.records[2].ell
+        # of the words: transitions have the same features in all sentences
+        owner = np.repeat(np.arange(n), np.diff(problem.indptr[problem.offsets]))
+        squares = 2 * np.bincount(owner, problem.values**2, n)
+    else:
+        costs = n * engine.ell
+        squares = ((_VAST * n * engine.blocks) ** 2).sum(1)
+    some = (squares > 0) & (costs > 0)
+    return float((squares[some] / (n * costs[some])).min(initial=math.inf))

@@ -24,7 +24,9 @@ class RegularisationPath:
     gap down to ``kappa eps``; for fixed weights the objective is linear in lambda and
     the best dual value is concave, so two gaps bound all between them, and the next
     breakpoint is about as far as that bound allows. It ends where the mean hinge is at
-    most eps: such weights are good for every smaller lambda.
+    most eps: such weights are good for every smaller lambda. Where data contradict each
+    other, the mean hinge stays above eps; then it ends where lambda has no effect any
+    more (``stop_when_flat``).
 
     Parameters
     ----------
@@ -39,6 +41,13 @@ class RegularisationPath:
         gap of eps.
     smallest
         Where to stop at the latest.
+    stop_when_flat
+        Whether to stop at a breakpoint, ``PathSolution.flat``, where the minimum at ten
+        times its lambda is proved to be at most eps above that at its lambda. Not
+        before lambda is so small that each of the n examples would be fitted if it had
+        no features in common with the others. A minimum that falls again below such a
+        range, since small differences begin to count, is missed;
+        ``solve(problem, resume=path.state)`` with False goes on.
     sampling, steps, cache, seed, refresh_every
         As in :class:`BCFW`.
     max_points, max_passes, max_seconds
@@ -75,6 +84,7 @@ class RegularisationPath:
         kappa: float = 0.8,
         certified: bool = True,
         smallest: float = 1e-10,
+        stop_when_flat: bool = True,
         sampling: str = "gap",
         steps: str = "fw",
         cache: bool = False,
@@ -91,6 +101,7 @@ class RegularisationPath:
             kappa=kappa,
             certified=certified,
             smallest=smallest,
+            stop_when_flat=stop_when_flat,
             step_settings=StepSettings(sampling, steps, cache, seed, refresh_every),
             max_points=max_points,
             max_passes=max_passes,

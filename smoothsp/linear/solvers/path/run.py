@@ -14,13 +14,20 @@ from smoothsp.linear.engines.budget import mark_of, require_same
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.between_points import hinge_of, meeting
-from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
+from smoothsp.linear.solvers.path.dual_point import (
+    DualPoint,
+    Floats,
+    State,
+    StepSettings,
+)
 from smoothsp.linear.solvers.path.first_point import begin
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 # Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
 # may change at once.
 _STRIDE, _LONGEST, _CHANGE = 2.0, 2.5, 2.0
+# How far lambda has to fall without an effect on the minimum.
+_FLAT = 10.0
 # What the bound between two breakpoints should come to, and what their gaps do, over
 # eps and the goal.
 _AIM, _REACHED = 0.95, 0.95
@@ -34,6 +41,7 @@ class Rules:
     kappa: float
     certified: bool
     smallest: float
+    stop_when_flat: bool
     step_settings: StepSettings
     max_points: int
     max_passes: int
@@ -47,6 +55,7 @@ class Rules:
             raise ValueError(f"kappa: expected a number below 1, got {self.kappa}")
         checks.flag("certified", self.certified)
         checks.positive("smallest", self.smallest)
+        checks.flag("stop_when_flat", self.stop_when_flat)
         checks.count("max_points", self.max_points)
         checks.count("max_passes", self.max_passes)
         settings.seconds_of(self.max_seconds)
@@ -76,12 +85,11 @@ class PathRun:
         self._start, self._before = time.perf_counter(), 0.0
         self.points: list[PathPoint] = []
         self.stride = _STRIDE
-        self.status, self.complete = "", False
+        self.status, self.complete, self.flat = "", False, False
         if resume is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self.dual_point, self.infinity = begin(
-                    problem, rules.step_settings, rules.goal
-                )
+                found = begin(problem, rules.step_settings, rules.goal)
+            self.dual_point, self.infinity, self.alone = found
             self._reach()
             if not self.infinity:
                 self.complete = True
@@ -163,7 +171,7 @@ class PathRun:
                 )
                 return None
             point = dataclasses.replace(point, begins=begins)
-        self._go_down()
+        self._go_down(w)
         self.points.append(point)
         return point
 
@@ -181,7 +189,18 @@ class PathRun:
             change = min(change, 0.8)
         self.stride = min(change * taken, _LONGEST)
 
-    def _go_down(self) -> None:
+    def _is_flat(self, w: Floats) -> bool:
+        """Whether a tenth of lambda changed the minimum by eps at most.
+
+        It cannot be more at 10 lambda than these weights have there. Where lambda is so
+        large that examples need not be fitted yet, that says nothing.
+        """
+        dual_point, norm = self.dual_point, float(np.dot(w, w))
+        change = dual_point.gap + (_FLAT - 1) * dual_point.lam / 2 * norm
+        small = dual_point.lam <= min(self.infinity / dual_point.n, self.alone)
+        return small and change <= self.rules.eps
+
+    def _go_down(self, w: Floats) -> None:
         """To the next lambda, with the same weights."""
         dual_point, rules = self.dual_point, self.rules
         if rules.certified:
@@ -196,6 +215,14 @@ class PathRun:
             self.complete = True
             self.status = "complete: the last weights are good for every smaller lambda"
             return
+        if rules.stop_when_flat and self._is_flat(w):
+            self.flat = True
+            self.status = (
+                f"flat: no weights fit these data. The mean hinge is still"
+                f" {total + dual_point.gap:.3g}, above eps = {rules.eps:.3g}, and the"
+                f" minimum at lambda = {_FLAT * dual_point.lam:.3g} is within eps of"
+                f" that at {dual_point.lam:.3g}"
+            )
         rho = 1 - slack / total
         if rules.certified:
             rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
@@ -220,6 +247,7 @@ class PathRun:
             certified=self.rules.certified,
             lam_infinity=self.infinity,
             complete=self.complete,
+            flat=self.flat,
             oracle_calls=self.dual_point.oracle_calls,
             seconds=self.seconds,
             status=self.status,
@@ -236,6 +264,7 @@ class PathRun:
             "points": np.array(numbers),
             "points_w": np.array([p.w for p in self.points]),
             "infinity": np.array(self.infinity),
+            "alone": np.array(self.alone),
             "complete": np.array(self.complete),
             "stride": np.array(self.stride),
             "path_seconds": np.array(self.seconds),
@@ -259,7 +288,7 @@ class PathRun:
                 state["points"].tolist(), state["points_w"], strict=True
             )
         ]
-        self.infinity = float(state["infinity"])
+        self.infinity, self.alone = float(state["infinity"]), float(state["alone"])
         self.stride = float(state["stride"])
         self._before = float(state["path_seconds"])
         if state["complete"]:

@@ -59,6 +59,11 @@ class PathSolution:
         From here on upwards the first dual point is known to be good without looking.
     complete
         Whether there are weights for every lambda above 0.
+    flat
+        Whether it ends because a smaller lambda changes nothing: the mean hinge stays
+        above eps, and the minimum at ten times the last lambda is at most eps above
+        that at the last. The last weights are what these data allow, probably for
+        every smaller lambda, too, but this is not proved below ``ends_at``.
     oracle_calls, seconds
         What the whole path took, its end included.
     status
@@ -74,6 +79,7 @@ class PathSolution:
     certified: bool
     lam_infinity: float
     complete: bool
+    flat: bool
     oracle_calls: int
     seconds: float
     status: str
