@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,9 @@ HEAVY = {
     "tyro",
 }
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
-LONGEST_FILE = 500
+LONGEST_FILE, FULLEST_FOLDER, MOST_OF_KERNELS = 500, 20, 12
+# A file shorter than this has two importers or lives where it is used.
+SHORTEST_SHARED_FILE = 60
 
 SOURCES = sorted(
     path
@@ -251,6 +254,97 @@ def test_files_that_the_walk_through_names_exist():
     named = re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/architecture.md").read_text())
     assert named
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def imported_files(path):
+    """Files of the package that a file imports, for more than its type hints."""
+    tree = ast.parse(path.read_text())
+    hints = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            hints |= {id(inner) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in hints or not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        module = getattr(node, "module", None)
+        for alias in node.names:
+            segments = (module or alias.name).split(".")
+            for name in ([*segments, alias.name], segments) if module else [segments]:
+                place = ROOT.joinpath(*name)
+                if place.with_suffix(".py").is_file():
+                    yield place.with_suffix(".py")
+                    break
+                if (place / "__init__.py").is_file():
+                    yield place / "__init__.py"
+                    break
+
+
+IMPORTS = {path: set(imported_files(path)) - {path} for _, path in PARTS}
+
+
+def folders_reached():
+    """Of each folder those that its files import, directly or not."""
+    near = {}
+    for path, files in IMPORTS.items():
+        near.setdefault(path.parent, set()).update({x.parent for x in files})
+    far = {folder: set(others) - {folder} for folder, others in near.items()}
+    for _ in near:
+        for others in far.values():
+            others |= {y for x in set(others) for y in far.get(x, ())}
+    return far
+
+
+def test_no_folder_imports_one_above_it():
+    reached = folders_reached()
+    circles = {shown(folder) for folder in reached if folder in reached[folder]}
+    assert not circles, "these folders import each other in a circle"
+    for path, files in IMPORTS.items():
+        above = {shown(x) for x in files if x.parent in path.parent.parents}
+        assert not above, f"{shown(path)} imports from a folder that holds its own"
+
+
+def test_short_files_live_where_they_are_used():
+    for _, path in PARTS:
+        lines = path.read_text().count("\n")
+        if path.name == "__init__.py" or lines >= SHORTEST_SHARED_FILE:
+            continue
+        users = [user for user, files in IMPORTS.items() if path in files]
+        # a kernel cannot live outside of _kernels
+        floors = {user.relative_to(PACKAGE).parts[0] for user in users}
+        floors.add(path.relative_to(PACKAGE).parts[0])
+        lonely = len(users) == 1 and len(floors) == 1
+        assert not lonely, f"{shown(path)} has {lines} lines for {shown(users[0])}"
+
+
+def test_folders_are_not_full():
+    counts = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    full = {shown(folder) for folder, n in counts.items() if n > FULLEST_FOLDER}
+    assert not full, f"more than {FULLEST_FOLDER} files: split by idea"
+    entries = [x for x in (PACKAGE / "_kernels").iterdir() if x.name[:2] != "__"]
+    assert len(entries) <= MOST_OF_KERNELS
+
+
+def test_the_table_of_imports_in_contributing_is_this_one():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (`(?:smoothsp/)?[^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    table = {}
+    for parts, allowed in rows:
+        for part in re.findall(r"`smoothsp/(\w+)(?:\.py|/)`", parts):
+            table[part] = set(re.findall(r"`(\w+)`", allowed))
+    ours = {
+        part: {x.removeprefix("smoothsp.") for x in allowed if "smoothsp." in x}
+        for part, allowed in MAY_IMPORT.items()
+    }
+    assert table == ours
+
+
+def test_files_that_contributing_names_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = (ROOT, PACKAGE, PACKAGE / "_kernels")
+    named = re.findall(r"`([\w./]+/[\w.]+\.(?:py|md))`", text)
+    assert named
+    lost = [x for x in named if not any((folder / x).is_file() for folder in folders)]
+    assert not lost
 
 
 def test_file_names_say_what_is_inside():

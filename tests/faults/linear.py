@@ -104,12 +104,12 @@ FAULTS = {
         "used += 0",
     ),
     "draws from the left": (
-        KERNELS + "gap_sampling",
+        KERNELS + "frank_wolfe",
         "rest -= tree[q]",
         "rest -= 0 * tree[q]",
     ),
     "a leaf without its parents": (
-        KERNELS + "gap_sampling",
+        KERNELS + "frank_wolfe",
         "while q > 1:",
         "while q > 2:",
     ),
@@ -139,12 +139,12 @@ FAULTS = {
         "furthest = mass",
     ),
     "chord of the other end": (
-        PATH + "between_points",
+        PATH + "run",
         "return low + share * (high - low)",
         "return high + share * (high - low)",
     ),
     "a bound for the better weights only": (
-        PATH + "between_points",
+        PATH + "run",
         "return max(objectives) - chord(above, below, lam)",
         "return min(objectives) - chord(above, below, lam)",
     ),
@@ -259,7 +259,7 @@ def check_dual_solver(problem) -> None:
 
 
 def check_draws() -> None:
-    from smoothsp._kernels.linear.gap_sampling import draw, fill_tree, set_leaf
+    from smoothsp._kernels.linear.frank_wolfe import draw, fill_tree, set_leaf
 
     numbers, tree = np.array([1.0, 0.0, 3.0, 2.0, 4.0]), np.zeros(16)
     fill_tree(numbers, tree)
@@ -274,7 +274,7 @@ def check_draws() -> None:
 
 def check_path(problem) -> None:
     from smoothsp.linear.solvers import BCFW, RegularisationPath
-    from smoothsp.linear.solvers.path import between_points, run
+    from smoothsp.linear.solvers.path import run
 
     run._STRIDE = run._LONGEST = 9.0
     path = RegularisationPath(eps=0.1, smallest=0.02).solve(problem)
@@ -286,7 +286,7 @@ def check_path(problem) -> None:
     if path.complete:
         assert problem.hinges(path.points[-1].w).mean() <= 0.1
     for above, below in itertools.pairwise(path.points):
-        assert between_points.meeting(above, below)[1] <= 0.1
+        assert run.meeting(above, below)[1] <= 0.1
     for p in path.points:
         np.testing.assert_allclose(p.primal, problem.primal(p.w, p.lam))
         exact = BCFW(lam=p.lam, steps="pairwise", tol=1e-4, max_passes=400)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp._kernels.threads.placement import Placement
-from smoothsp._kernels.threads.ranges import run_all, run_rows
+from smoothsp._kernels.threads.ranges import Placement, run_all, run_rows
 from smoothsp.oracles import Chain
 from smoothsp.oracles._chain import addresses
 from smoothsp.oracles._chain.addresses import rows_of_piece

@@ -4,6 +4,8 @@ Arguments: s sentences, rules the settings, p weights, d dual variables, x inner
 products of words, q stored labellings, k scratch, r direction, c counters.
 """
 
+from numba import njit
+
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.linear.directions import (
     Direction,
@@ -23,7 +25,6 @@ from smoothsp._kernels.linear.examples import (
     worst_labels,
 )
 from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
-from smoothsp._kernels.linear.gap_sampling import draw, fill_tree, set_leaf
 from smoothsp._kernels.linear.norms import Products, multiply_words
 from smoothsp._kernels.linear.sparse_scores import add_one_label
 from smoothsp._kernels.linear.stored_outputs import (
@@ -154,3 +155,43 @@ def add_corners(first, last, s, w, a, v, losses, hinges):
             v[s.start + k.y[0]] -= a
             v[s.end + s.labels[o + T - 1]] += a
             v[s.end + k.y[T - 1]] -= a
+
+
+@kernel
+def fill_tree(numbers, tree):
+    """Build the tree from which ``draw`` draws in proportion to ``numbers``.
+
+    Leaf i is ``tree[leaves + i]``, and a node the sum of its two children, computed
+    anew, so that nothing drifts. Half of its length is a power of two, at least as many
+    as the numbers.
+    """
+    leaves = len(tree) // 2
+    tree[:] = 0.0
+    tree[leaves : leaves + len(numbers)] = numbers
+    for q in range(leaves - 1, 0, -1):
+        tree[q] = tree[2 * q] + tree[2 * q + 1]
+
+
+@njit(error_model="numpy", nogil=True)
+def set_leaf(tree, i, number):
+    """Change one number."""
+    q = len(tree) // 2 + i
+    tree[q] = number
+    while q > 1:
+        q //= 2
+        tree[q] = tree[2 * q] + tree[2 * q + 1]
+
+
+@njit(error_model="numpy", nogil=True)
+def draw(tree, uniform):
+    """Which leaf holds the share ``uniform`` of the total, which is above 0."""
+    leaves = len(tree) // 2
+    rest = uniform * tree[1]
+    q = 1
+    while q < leaves:
+        q *= 2
+        # rounding may leave more than there is: never go where nothing is
+        if rest >= tree[q] and tree[q + 1] > 0.0:
+            rest -= tree[q]
+            q += 1
+    return q - leaves

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.multiclass import rebuilding, weston_watkins_gram
+from smoothsp._kernels.multiclass import csr_rows, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import Blocks
@@ -111,7 +111,7 @@ class LinearDual:
             np.arange(len(state.labels)) * state.width + state.labels
         ]
         rows = np.flatnonzero(own)
-        rebuilding.rebuild(
+        csr_rows.rebuild(
             0,
             len(rows),
             rows,

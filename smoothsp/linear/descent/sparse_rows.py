@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.multiclass import csr_check, row_norms
+from smoothsp._kernels.multiclass import csr_rows
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SparseRows:
     def squares(self) -> NDArray[np.float64]:
         """Squared norm of each sample."""
         found = np.empty(len(self.indptr) - 1)
-        row_norms.squares(0, len(found), self.indptr, self.data, found)
+        csr_rows.squares(0, len(found), self.indptr, self.data, found)
         return found
 
     @property
@@ -107,7 +107,7 @@ def _check_compressed(X: Any) -> bool:
             f"the number of entries, {room}; build the matrix anew"
         )
     found = np.empty(2, dtype=np.int64)
-    csr_check.check(0, rows, indptr, indices, columns, found)
+    csr_rows.check(0, rows, indptr, indices, columns, found)
     e, rises = found
     if e >= 0:
         i = int(np.searchsorted(indptr, e, side="right")) - 1

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.validation import check_is_fitted
@@ -15,7 +16,7 @@ from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, 
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
 from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
-from smoothsp.linear.estimators import classifier, gram_matrices
+from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.classifier import Samples
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.arrays import padded
@@ -293,10 +294,10 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             }
         )
         if self.kernel == "rbf":
-            self.gamma_ = gram_matrices.rbf_gamma(self.gamma, samples.X)
+            self.gamma_ = _rbf_gamma(self.gamma, samples.X)
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
-            gram = gram_matrices.checked(samples.X)
+            gram = _gram_matrix(samples.X)
         gram = np.ascontiguousarray(gram + samples.X.dtype.type(constant**2))
         squares = gram.diagonal().astype(np.float64)
         classifier.squares_in_range(squares, samples.X.dtype, constant)
@@ -332,3 +333,29 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             take_over(blocks, earlier, worst_only=False)
         full_everywhere(blocks)
         return blocks
+
+
+def _gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
+    """X, if it can be the Gram matrix of the samples."""
+    if X.shape[0] != X.shape[1]:
+        raise ValueError(
+            "X: expected a Gram matrix (samples, samples) for "
+            f'kernel="precomputed", got {X.shape}'
+        )
+    if not np.allclose(X, X.T) or (X.diagonal() < 0).any():
+        raise ValueError(
+            "X: expected a symmetric Gram matrix with a diagonal of at least 0"
+        )
+    return X
+
+
+def _rbf_gamma(gamma: object, X: Any) -> float:
+    """The width as a number; scikit-learn's rules for ``"scale"`` and ``"auto"``."""
+    if not isinstance(gamma, str):
+        return checks.positive("gamma", gamma)
+    checks.choice("gamma", gamma, ("scale", "auto"))
+    if gamma == "auto":
+        return 1 / int(X.shape[1])
+    squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
+    variance = float(squares.mean() - X.mean() ** 2)
+    return 1 / (int(X.shape[1]) * variance) if variance > 0 else 1.0

@@ -1,10 +1,12 @@
 """The compiled loops, called: contiguous CPU tensors in and out, and no gradients."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import best as best_cpu
@@ -14,10 +16,10 @@ from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
+from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
-from smoothsp.oracles._circuits.rooms import room
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
 # maxima; and what a leaf of an output costs to find.
@@ -248,3 +250,25 @@ def possible(leaves: Leaves, asked: Asked) -> Any:
     given, vector = _Table(*leaves), VECTORS[leaves.own[0].dtype]
     faults.possible(asked.edges, asked.rows.roots, given.rows, vector, found)
     return found
+
+
+# Each thread keeps its scratch: fresh memory costs more than the work. What is larger
+# than this is given back after the call.
+MOST_BYTES = 2**28
+_kept = threading.local()
+
+
+def room(edges: Edges, arrays: int, dtype: Any) -> NDArray[Any]:
+    """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
+    dtype = np.dtype(dtype)
+    lanes = 64 // dtype.itemsize
+    # rows come and go in squares of vectors
+    size = (edges.items + lanes) * lanes
+    needed = arrays * size * dtype.itemsize + 64
+    raw = getattr(_kept, "raw", None)
+    if raw is None or raw.nbytes < needed:
+        raw = np.zeros(needed, np.uint8)
+        _kept.raw = raw if needed <= MOST_BYTES else None
+    skip = -raw.ctypes.data % 64
+    found: NDArray[Any] = raw[skip : skip + needed - 64].view(dtype)
+    return found.reshape(arrays, size)

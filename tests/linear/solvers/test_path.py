@@ -8,8 +8,8 @@ import pytest
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath
 from smoothsp.linear.solvers.path import run
-from smoothsp.linear.solvers.path.between_points import chord, hinge_of, meeting
 from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
+from smoothsp.linear.solvers.path.run import chord, hinge_of, meeting
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain, random_rows
 

@@ -1,0 +1,55 @@
+"""Compressed rows: whether they are in order, their norms, and sums of them."""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
+
+
+@kernel
+def check(first, last, indptr, indices, columns, found):
+    """Fill ``found``: the first entry that is out of range, and whether all rise.
+
+    The first is the entry, or -1, whose column is not below ``columns``; the second is
+    1 if columns rise within each row.
+    """
+    place = span(indices)
+    found[0], found[1] = -1, 1
+    for i in range(first, last):
+        before = -1
+        for e in range(indptr[i], indptr[i + 1]):
+            j = get(place, e)
+            if j < 0 or j >= columns:
+                found[0] = e
+                return
+            if j <= before:
+                found[1] = 0
+            before = j
+
+
+@kernel
+def squares(first, last, indptr, data, out):
+    """Fill the squared norms of the rows from first to last."""
+    values = span(data)
+    for i in range(first, last):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            x = np.float64(get(values, e))
+            total += x * x
+        out[i] = total
+
+
+@kernel
+def rebuild(first, last, rows, indptr, indices, data, P, zeros, coefficients, weights):
+    """Fill the weights with the sum of ``x_i a_i'`` over ``rows[first:last]``."""
+    V = len(zeros)
+    weights[:] = 0
+    w, a = span(weights), span(coefficients)
+    columns, values = span(indices), span(data)
+    for k in range(first, last):
+        i = rows[k]
+        for e in range(indptr[i], indptr[i + 1]):
+            o = get(columns, e) * P
+            x = splat_at(values, e)
+            for j in range(0, P, V):
+                store(w, o + j, fma(x, load(a, i * P + j), load(w, o + j)))
