@@ -121,12 +121,14 @@ def _follow(
             a, b = np.intp(found[o, TO_A]), np.intp(found[o, TO_B])
             if o == k and most > 0:
                 # another product there, in the place of this one
-                loss = x[item * L + lane] - (x[a * L + lane] + x[b * L + lane])
+                here = x[a * L + lane] + x[b * L + lane]
                 number = found[k, TO_NUMBER]
-                p, q, number, more = _after(x, lane, L, item, circuit, loss, number)
+                p, q, number, below = _after(x, lane, L, item, circuit, here, number)
                 if number >= 0:
                     offer = (found[k, FROM], step, p, q, number)
-                    score = totals[k] + loss - more
+                    whole = x[item * L + lane]
+                    # both losses rounded alike, so that equal ones cancel
+                    score = totals[k] + (whole - here) - (whole - below)
                     count = _insert(offer, score, waiting, offers, count, most)
         else:
             if notes[item, ROW] != row:
@@ -175,19 +177,21 @@ def _note(x, lane, L, row, item, circuit, notes, losses):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _after(x, lane, L, item, circuit, loss, number):
-    """The product that follows one in order of loss, then number; -1 if none does."""
+def _after(x, lane, L, item, circuit, here, number):
+    """The product that follows one in order of value, then number; -1 if none does.
+
+    Of values as ``_note`` has them: their losses may be equal where they are not.
+    """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.place[item]
-    whole = x[item * L + lane]
     best_a = best_b = np.intp(0)
-    best, best_number = np.inf, np.intp(-1)
+    best, best_number = -np.inf, np.intp(-1)
     n = np.intp(0)
     for r in range(starts[h], starts[h + 1]):
         a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
         for _ in range(runs[r, 0]):
-            v = whole - (x[a * L + lane] + x[b * L + lane])
-            if v < best and (v > loss or (v == loss and n > number)):
+            v = x[a * L + lane] + x[b * L + lane]
+            if v > best and (v < here or (v == here and n > number)):
                 best, best_number, best_a, best_b = v, n, a, b
             n += 1
             a += runs[r, 2]
