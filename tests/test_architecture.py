@@ -58,6 +58,7 @@ PUBLIC = {
         "projections",
     },
     "smoothsp.oracles": {
+        "Alignment",
         "CTC",
         "Chain",
         "Grammar",
@@ -71,6 +72,7 @@ PUBLIC = {
         "Summed",
         "TopKStructure",
         "Tree",
+        "Warping",
     },
     "smoothsp.constraints": {"Constraints", "bio"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},

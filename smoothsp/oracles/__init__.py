@@ -1,5 +1,6 @@
 """Structures that answer questions exactly: max, top-K, sum."""
 
+from smoothsp.oracles.alignment import Alignment
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.grammar import Grammar
@@ -15,9 +16,11 @@ from smoothsp.oracles.protocols import (
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.tree import Tree
+from smoothsp.oracles.warping import Warping
 
 __all__ = [
     "CTC",
+    "Alignment",
     "Chain",
     "Grammar",
     "Multiclass",
@@ -30,4 +33,5 @@ __all__ = [
     "Summed",
     "TopKStructure",
     "Tree",
+    "Warping",
 ]

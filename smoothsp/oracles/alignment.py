@@ -1,0 +1,180 @@
+"""Monotone alignments of two sequences: matches and gaps."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+
+class Alignment(CircuitStructure):
+    """A batch of pairs of sequences, each aligned from left to right.
+
+    An alignment goes from the beginning of both sequences to their ends, and at each
+    move matches the next item of each, or leaves the next of one of them alone. Its
+    score is the sum of ``match[i, j]`` over its matches, of ``gap_first[i]`` over items
+    of the first sequence left alone, and of ``gap_second[j]`` over those of the second.
+    A score of ``-inf`` forbids. Everything is exact, and differentiable in every
+    potential.
+
+    Parameters
+    ----------
+    match
+        ``(batch, N, M)``: item i of the first sequence with item j of the second;
+        float32 or float64; bfloat16 and float16 are computed in float32.
+    gap_first, gap_second
+        ``(batch, N)`` and ``(batch, M)``: an item left alone. Or a number, or a tensor
+        without axes: the same for all. Zero if absent.
+    lengths_first, lengths_second
+        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real. What
+        lies beyond is never read, and gets exactly zero gradient. Two empty sequences
+        have one output, the empty one, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, N + 1, M + 1)``: at ``[i, j]`` the move that it makes when i
+    items of the first and j of the second lie behind it, and -1 where it does not come
+    by: 0 a match, 1 an item of the first alone, 2 one of the second. So ``(y ==
+    0)[:, :-1, :-1]`` says who is matched with whom. Leaving two items alone in either
+    order makes two outputs.
+
+    The Hamming cost counts the matches that y has not. ``lengths`` are those of both
+    sequences together, and ``label_counts`` counts items by their move. O(batch N M).
+
+    With ``match`` minus one where items differ and gaps of minus one, minus the best
+    score is the edit distance. ``Warping`` is what dynamic time warping does.
+
+    Source: Needleman and Wunsch, "A General Method Applicable to the Search for
+    Similarities in the Amino Acid Sequence of Two Proteins" (1970); Wagner and Fischer,
+    "The String-to-String Correction Problem" (1974).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Alignment
+    >>> one, other = (torch.tensor([[ord(c) for c in w]]) for w in ("smooth", "mouth"))
+    >>> differ = (one[:, :, None] != other[:, None]).float()
+    >>> alignment = Alignment(-differ, gap_first=-1.0, gap_second=-1.0)
+    >>> value, y = alignment.decode()
+    >>> value.tolist()  # edit distance 2
+    [-2.0]
+    >>> (y == 0)[0, :-1, :-1].nonzero().tolist()
+    [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]]
+    """
+
+    match: Tensor
+    gap_first: Tensor
+    gap_second: Tensor
+    _output_words = (
+        "0 (match), 1 (first alone) or 2 (second alone) along a path from beginning to "
+        "end of both sequences, -1 elsewhere"
+    )
+
+    def __init__(
+        self,
+        match: Tensor,
+        gap_first: Tensor | float | None = None,
+        gap_second: Tensor | float | None = None,
+        *,
+        lengths_first: Tensor | None = None,
+        lengths_second: Tensor | None = None,
+    ) -> None:
+        match = checks.potentials("match", match)
+        if match.dim() != 3:
+            raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
+        _, N, M = match.shape
+        gaps = {
+            "gap_first": _gap("gap_first", gap_first, match, N),
+            "gap_second": _gap("gap_second", gap_second, match, M),
+        }
+        first, second = real_items(match, lengths_first, lengths_second)
+        built = topology(_alignments, N, M)
+        self._start(
+            built,
+            {"match": match, **gaps},
+            roots=built.roots[first.cpu(), second.cpu()],
+            lengths=first + second,
+            shape=(N + 1, M + 1),
+        )
+
+    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        B, N, M = self.match.shape
+        first = self.gap_first[:, :, None].expand(B, N, M + 1)
+        second = self.gap_second[:, None].expand(B, N + 1, M)
+        return (self.match, first, second), ()
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        # no move goes on from the ends of both
+        return super()._outputs(torch.nn.functional.pad(labels, (0, 1), value=-1))
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return super()._labels(y)[..., :-1]
+
+    def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
+        """How many items y matches, leaves alone of the first, and of the second."""
+        moves = self._several(y)[:, 0]
+        items = ((0, 2), (1, 1), (2, 1))
+        counts = [many * (moves == move).sum(1) for move, many in items]
+        return torch.stack(counts, 1).to(self.match.dtype)
+
+
+def real_items(
+    match: Tensor, lengths_first: Tensor | None, lengths_second: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """How many items of both sequences are real, of scores ``(batch, N, M)``."""
+    B, N, M = match.shape
+    given = ("lengths_first", lengths_first, N), ("lengths_second", lengths_second, M)
+    first, second = (
+        torch.full((B,), most, device=match.device)
+        if lengths is None
+        else checks.row_lengths(lengths, B, most, match.device, name)
+        for name, lengths, most in given
+    )
+    return first, second
+
+
+def _gap(name: str, value: Tensor | float | None, match: Tensor, items: int) -> Tensor:
+    """Scores ``(batch, items)``."""
+    size = len(match), items
+    if value is None or isinstance(value, int | float):
+        return match.new_full(size, 0.0 if value is None else value)
+    value = checks.potentials(name, value)
+    checks.like(name, value, "match", match)
+    if value.dim():
+        axis = "N" if name == "gap_first" else "M"
+        checks.shape(name, value, size, f"a number or (batch, {axis})")
+    return value.expand(size)
+
+
+def _alignments(N: int, M: int) -> tuple[Circuit, Items]:
+    """``reach[i, j]``: all ways to where i and j items lie behind."""
+    c = Circuit()
+    match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
+    place = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
+    for move, leaf in enumerate((match, first, second)):
+        c.label(leaf, place[: leaf.shape[0], : leaf.shape[1]], move)
+    reach = c.chart(N + 1, M + 1)
+    reach[0, 0] = c.ONE
+    before = _framed(reach)
+    into = _framed(match), _framed(first)[:, 1:], _framed(second)[1:]
+    for d in range(1, N + M + 1):
+        i = np.arange(max(0, d - M), min(N, d) + 1)
+        j = d - i
+        froms = np.stack([before[i, j], before[i, j + 1], before[i + 1, j]], 1)
+        c.define(reach[i, j], (froms, np.stack([x[i, j] for x in into], 1)))
+    return c, reach
+
+
+def _framed(items: Items) -> Items:
+    """With a row above and a column to the left that are impossible."""
+    return np.pad(items, ((1, 0), (1, 0)), constant_values=Circuit.NONE)

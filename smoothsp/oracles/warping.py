@@ -1,0 +1,105 @@
+"""Warping paths between two sequences: dynamic time warping, soft or hard."""
+
+import numpy as np
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles.alignment import real_items
+
+
+class Warping(CircuitStructure):
+    """A batch of pairs of sequences, warped onto each other.
+
+    A path goes from the first items of both sequences to their last, and at each step
+    one item further in the first, in the second, or in both. Its score is the sum of
+    ``match[i, j]`` over all pairs that it comes by. A score of ``-inf`` forbids.
+    Everything is exact, and differentiable in the scores.
+
+    With distances D, ``-Warping(-D).decode()[0]`` is dynamic time warping and ``-gamma
+    * Warping(-D / gamma).log_partition()`` soft-DTW, whose gradient in D is
+    ``marginals()``.
+
+    Parameters
+    ----------
+    match
+        ``(batch, N, M)``: item i of the first sequence with item j of the second;
+        float32 or float64; bfloat16 and float16 are computed in float32.
+    lengths_first, lengths_second
+        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real. What
+        lies beyond is never read, and gets exactly zero gradient. Two empty sequences
+        have one output, the empty one, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row that has no path: all
+        forbidden, or just one of its sequences is empty. Values are not checked while
+        ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, N, M)``: 0 at the pairs that the path comes by, -1 elsewhere.
+    The Hamming cost counts the pairs that y does not come by. ``lengths`` are the
+    lengths of the shortest paths. O(batch N M).
+
+    Source: Sakoe and Chiba, "Dynamic Programming Algorithm Optimization for Spoken Word
+    Recognition" (1978); Cuturi and Blondel, "Soft-DTW: a Differentiable Loss Function
+    for Time-Series" (2017), equation 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Warping
+    >>> one, other = torch.tensor([[0.0, 1, 2]]), torch.tensor([[0.0, 1.5, 2, 2]])
+    >>> distance = (one[:, :, None] - other[:, None]).abs()
+    >>> value, y = Warping(-distance).decode()
+    >>> -value, (y[0] == 0).nonzero().tolist()
+    (tensor([0.5000]), [[0, 0], [1, 1], [2, 2], [2, 3]])
+    """
+
+    match: Tensor
+    _output_words = (
+        "0 along a path from the first pair to the last, one item further at each step "
+        "in either sequence or both, -1 elsewhere"
+    )
+
+    def __init__(
+        self,
+        match: Tensor,
+        *,
+        lengths_first: Tensor | None = None,
+        lengths_second: Tensor | None = None,
+    ) -> None:
+        match = checks.potentials("match", match)
+        if match.dim() != 3:
+            raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
+        _, N, M = match.shape
+        first, second = real_items(match, lengths_first, lengths_second)
+        built = topology(_warpings, N, M)
+        self._start(
+            built,
+            {"match": match},
+            roots=built.roots[first.cpu(), second.cpu()],
+            lengths=first.maximum(second),
+            shape=(N, M),
+        )
+
+
+def _warpings(N: int, M: int) -> tuple[Circuit, Items]:
+    """``reach[i, j]``: all paths to the pair of item i and item j, from 1."""
+    c = Circuit()
+    match = c.leaves(N, M)
+    c.label(match, np.arange(N * M).reshape(N, M), 0)
+    reach, enter = c.chart(N + 1, M + 1), c.chart(N + 1, M + 1)
+    reach[0], reach[:, 0] = c.NONE, c.NONE
+    reach[0, 0] = c.ONE
+    for d in range(2, N + M + 1):
+        i = np.arange(max(1, d - M), min(N, d - 1) + 1)
+        j = d - i
+        froms = [reach[i - 1, j - 1], reach[i - 1, j], reach[i, j - 1]]
+        c.define(enter[i, j], (np.stack(froms, 1),))
+        c.multiply(reach[i, j], enter[i, j], match[i - 1, j - 1])
+    return c, reach

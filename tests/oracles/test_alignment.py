@@ -1,0 +1,206 @@
+"""What alignments and warping have besides the laws of circuits: textbooks, sizes."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp.oracles import Alignment, Warping
+
+
+def drawn(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).double()
+
+
+LENGTHS = {
+    "lengths_first": torch.tensor([9, 4, 0, 7]),
+    "lengths_second": torch.tensor([5, 8, 3, 8]),
+}
+
+
+def recurrence(match, first, second, join):
+    """The textbook table of one pair, whose last entry joins all alignments."""
+    n, m = match.shape
+    table = {(0, 0): match.new_zeros(())}
+    for i in range(n + 1):
+        for j in range(m + 1):
+            ways = []
+            if i and j:
+                ways.append(table[i - 1, j - 1] + match[i - 1, j - 1])
+            if i:
+                ways.append(table[i - 1, j] + first[i - 1])
+            if j:
+                ways.append(table[i, j - 1] + second[j - 1])
+            if ways:
+                table[i, j] = join(torch.stack(ways), 0)
+    return table[n, m]
+
+
+@pytest.mark.parametrize("join", [torch.logsumexp, torch.amax])
+def test_alignments_are_those_of_the_recurrence(join):
+    ours = [drawn(4, 9, 8), drawn(4, 9), drawn(4, 8)]
+    theirs = [x.clone().requires_grad_() for x in ours]
+    ours = [x.requires_grad_() for x in ours]
+    built = Alignment(*ours, **LENGTHS)
+    found = built.log_partition() if join is torch.logsumexp else built.decode()[0]
+    sizes = zip(*LENGTHS.values(), strict=True)
+    expected = torch.stack(
+        [
+            recurrence(theirs[0][b, :n, :m], theirs[1][b, :n], theirs[2][b, :m], join)
+            for b, (n, m) in enumerate(sizes)
+        ]
+    )
+    assert_close(found, expected)
+    weight = torch.arange(1.0, 5).double()
+    (found @ weight).backward()
+    (expected @ weight).backward()
+    for x, y in zip(ours, theirs, strict=True):
+        assert_close(x.grad, y.grad)
+
+
+def edit_distance(one, other):
+    """Wagner and Fischer, row by row."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        left = [i]
+        for j, b in enumerate(other, 1):
+            left.append(min(row[j] + 1, left[-1] + 1, row[j - 1] + (a != b)))
+        row = left
+    return row[-1]
+
+
+def test_minus_the_best_score_is_the_edit_distance():
+    generator = torch.Generator().manual_seed(0)
+    one = torch.randint(3, (50, 12), generator=generator)
+    other = torch.randint(3, (50, 10), generator=generator)
+    lengths = {
+        "lengths_first": torch.randint(13, (50,), generator=generator),
+        "lengths_second": torch.randint(11, (50,), generator=generator),
+    }
+    differ = (one[:, :, None] != other[:, None]).float()
+    value, y = Alignment(-differ, -1, torch.tensor(-1.0), **lengths).decode()
+    for b, (n, m) in enumerate(zip(*lengths.values(), strict=True)):
+        distance = edit_distance(one[b, :n].tolist(), other[b, :m].tolist())
+        assert -value[b] == distance
+        matched = (y[b] == 0)[:-1, :-1]
+        edits = (differ[b] * matched).sum() + (y[b] > 0).sum()
+        assert edits == distance
+
+
+def test_the_number_of_alignments_is_that_of_delannoy():
+    # sum over k of C(n, k) C(m, k) 2^k
+    for n, m in ((0, 0), (1, 0), (1, 1), (5, 3), (20, 11)):
+        count = sum(math.comb(n, k) * math.comb(m, k) * 2**k for k in range(m + 1))
+        found = Alignment(torch.zeros(1, n, m).double()).log_count().exp()
+        assert_close(found.item(), float(count), rtol=1e-9, atol=0)
+        if n and m:  # from pair to pair instead
+            paths = Warping(torch.zeros(1, n + 1, m + 1).double()).log_count().exp()
+            assert_close(paths, found)
+
+
+def soft_dtw(distance, gamma):
+    n, m = distance.shape
+    table = {(0, 0): distance.new_zeros(())}
+    infinity = distance.new_tensor(math.inf)
+    for i in range(1, n + 1):
+        for j in range(1, m + 1):
+            before = [(i - 1, j - 1), (i - 1, j), (i, j - 1)]
+            ways = torch.stack([table.get(x, infinity) for x in before])
+            soft = -gamma * (-ways / gamma).logsumexp(0)
+            table[i, j] = distance[i - 1, j - 1] + soft
+    return table[n, m]
+
+
+def test_warping_is_soft_dtw_and_its_gradient_the_marginals():
+    distance = drawn(3, 7, 9).square().requires_grad_()
+    first, second = torch.tensor([7, 3, 1]), torch.tensor([9, 9, 4])
+    lengths = {"lengths_first": first, "lengths_second": second}
+    for gamma in (0.1, 1.0):
+        built = Warping(-distance / gamma, **lengths)
+        found = -gamma * built.log_partition()
+        pairs = zip(first, second, strict=True)
+        expected = [
+            soft_dtw(distance[b, :n, :m], gamma) for b, (n, m) in enumerate(pairs)
+        ]
+        assert_close(found, torch.stack(expected))
+        (slope,) = torch.autograd.grad(sum(expected), distance)
+        assert_close(built.marginals(), slope)
+
+
+def test_gaps_are_numbers_or_scores_of_items():
+    match = drawn(2, 3, 4)
+    expected = Alignment(match, torch.full((2, 3), -0.5).double()).log_partition()
+    for gap in (-0.5, torch.tensor(-0.5).double()):
+        assert_close(Alignment(match, gap).log_partition(), expected)
+    zero = Alignment(match, 0, torch.zeros(2, 4).double())
+    assert_close(Alignment(match).log_partition(), zero.log_partition())
+    shared = torch.tensor(-0.5).double().requires_grad_()
+    Alignment(match, shared, shared).log_partition().sum().backward()
+    chances = Alignment(match, shared, shared)
+    alone = chances.marginals("gap_first").sum() + chances.marginals("gap_second").sum()
+    assert_close(shared.grad, alone)
+
+
+def test_counts_of_items_add_up_to_the_lengths():
+    built = Alignment(drawn(4, 9, 8), **LENGTHS)
+    counts = built.label_counts(built.decode()[1])
+    assert_close(counts.sum(1).long(), built.lengths)
+    assert counts.shape == (4, 3)
+
+
+@pytest.mark.parametrize("M", [0, 1])
+@pytest.mark.parametrize("N", [0, 1])
+@pytest.mark.parametrize("B", [0, 1])
+@pytest.mark.parametrize("kind", [Alignment, Warping])
+def test_small_sizes(kind, B, N, M):
+    match = drawn(B, N, M).requires_grad_()
+    if kind is Warping and B and N != M:
+        with pytest.raises(ValueError, match="match: row 0 has no feasible output"):
+            kind(match)
+        return
+    built = kind(match)
+    value, y = built.decode()
+    assert_close(built.score(y), value)
+    assert built.hamming(y).shape == match.shape
+    assert built.sample(2).shape == (B, 2, *built.shape)
+    built.log_partition().sum().backward()
+    assert match.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"match": drawn(2, 3)}, ValueError, r"match: expected \(batch, N, M\)"),
+        ({"match": drawn(2, 3, 4).long()}, TypeError, "match: expected float32"),
+        ({"gap_first": drawn(2, 4)}, ValueError, r"gap_first: .*\(batch, N\) = \(2, 3"),
+        ({"gap_second": drawn(2, 3)}, ValueError, r"gap_second: .*\(batch, M\)"),
+        ({"gap_first": drawn(2, 3).float()}, TypeError, "gap_first: expected torch.fl"),
+        ({"gap_first": math.nan}, ValueError, "gap_first: expected no NaN"),
+        (
+            {"lengths_first": torch.tensor([4, 1])},
+            ValueError,
+            "lengths_first: expected values from 0 to 3, got 4 at row 0",
+        ),
+        (
+            {"lengths_second": torch.tensor([4, 5])},
+            ValueError,
+            "lengths_second: expected values from 0 to 4, got 5 at row 1",
+        ),
+        (
+            {
+                "match": torch.full((2, 3, 4), -math.inf).double(),
+                "gap_first": -math.inf,
+            },
+            ValueError,
+            "match: row 0 has no feasible output",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(change, kind, message):
+    with pytest.raises(kind, match=message):
+        Alignment(**{"match": drawn(2, 3, 4), **change})
+    if "gap" not in message and "gap_first" not in change:
+        with pytest.raises(kind, match=message):
+            Warping(**{"match": drawn(2, 3, 4), **change})
