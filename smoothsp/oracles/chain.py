@@ -17,7 +17,7 @@ from smoothsp.oracles._chain.checks import (
     chain_potentials,
     chain_values,
 )
-from smoothsp.oracles._chain.record import Potentials, Record
+from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
@@ -82,9 +82,9 @@ class Chain(Summed):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        potentials = chain_potentials(emissions, transitions, start, end)
+        potentials, plain = chain_potentials(emissions, transitions, start, end)
         positions = chain_positions(potentials[0], lengths, mask)
-        self._record = Record(potentials, positions)
+        self._record = Record(potentials, positions, plain)
         self._large = chain_values(self._record)
         self._relative: large.Relative | None = None
 
@@ -116,12 +116,12 @@ class Chain(Summed):
     @property
     def start(self) -> Float[Tensor, " state"]:
         """Scores of the first state; zeros if none were given."""
-        return self._record.potentials[2]
+        return own(self._record.potentials[2])
 
     @property
     def end(self) -> Float[Tensor, " state"]:
         """Scores of the last state; zeros if none were given."""
-        return self._record.potentials[3]
+        return own(self._record.potentials[3])
 
     def __repr__(self) -> str:
         B, T, S = self.emissions.shape
@@ -321,19 +321,18 @@ class Chain(Summed):
         """
         if self._large:
             return large.log_partition(self)
-        value: Tensor = sums.log_partition.ask(self._record, False)[0]
-        return value
+        return sums.log_partition.ask(self._record)
 
     def _log_partition(self) -> Tensor:
         """Log-partition in float64."""
-        value: Tensor = sums.log_partition.ask(self._record, True)[0]
+        value: Tensor = sums.sums.ask(self._record, True)[0]
         return value
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
         if self._large:
             return large.relative(self).marginals().to(self.emissions.dtype)
-        nodes: Tensor = sums.log_partition.ask(self._record, False)[1]
+        nodes: Tensor = sums.sums.ask(self._record, False)[1]
         return nodes
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
@@ -349,7 +348,7 @@ class Chain(Summed):
         if transitions.dim() == 2:
             transitions = transitions.expand(B, max(T - 1, 0), S, S)
         apart = self._like(emissions, transitions, start, end)
-        edges: Tensor = sums.log_partition.ask(apart._record, False)[2]
+        edges: Tensor = sums.sums.ask(apart._record, False)[2]
         return edges
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:

@@ -177,3 +177,40 @@ def test_inputs_are_never_written():
     gradients(case)
     for name, potential in case.potentials().items():
         assert torch.equal(potential, before[name])
+
+
+def test_absent_ends_are_no_chains_own_to_change():
+    given = torch.ones(2, 3, 4), torch.ones(4, 4)
+    chain = Chain(*given)
+    before = chain.log_partition()
+    chain.start.fill_(7)
+    chain.end.fill_(7)
+    assert_close(Chain(*given).log_partition(), before, rtol=0, atol=0)
+
+
+def test_answers_are_about_the_memory_that_a_chain_was_made_of():
+    emissions, moves = torch.ones(2, 3, 4), torch.ones(4, 4)
+    chain = Chain(emissions, moves)
+    before = chain.log_partition(), chain.entropy(), chain.marginals()
+    emissions.data = torch.zeros(1, 1, 1, dtype=F64)
+    moves.data = torch.zeros(9)
+    after = chain.log_partition(), chain.entropy(), chain.marginals()
+    assert_close(after, before, rtol=0, atol=0)
+
+
+def test_a_log_partition_is_differentiated_again_and_for_what_is_asked():
+    emissions = torch.randn(3, 4, 2, dtype=F64, requires_grad=True)
+    moves, end = torch.randn(2, 2, dtype=F64), torch.randn(2, dtype=F64)
+    moves.requires_grad_()
+    chain = Chain(emissions, moves, end=end)
+    value = chain.log_partition()
+    weights = torch.tensor([1.0, -2.0, 0.5], dtype=F64)
+    first = torch.autograd.grad(value, (emissions, moves), weights, retain_graph=True)
+    first[0].zero_()
+    again = torch.autograd.grad(value, emissions, weights, create_graph=True)[0]
+    expected = chain.marginals() * weights[:, None, None]
+    assert_close(again, expected)
+    assert_close(first[1], torch.autograd.grad(value, moves, weights)[0])
+    other = Chain(emissions, moves, end=end).marginals() * weights[:, None, None]
+    wanted = torch.autograd.grad((other**2).sum(), moves)[0]
+    assert_close(torch.autograd.grad((again**2).sum(), moves)[0], wanted)

@@ -16,35 +16,34 @@ from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece
 from smoothsp.oracles._chain.given_outputs import counted, score_along
-from smoothsp.oracles._chain.record import Record, chain_question, inner_steps
+from smoothsp.oracles._chain.record import Record, chain_question
 
 
 def _longest_first(lengths: Any) -> Any:
     return np.argsort(-lengths, kind="stable")
 
 
-def _work(emissions: Tensor, k: int = 0) -> int:
+def _work(chain: Record, k: int = 0) -> int:
     """Work of max-product and of k more outputs, as ``run_rows`` reckons.
 
     Measured: a step of the innermost loop takes a quarter of what it takes elsewhere, a
     label of one more output as long as 40.
     """
-    B, T, _ = emissions.shape
-    return inner_steps(emissions) // 4 + 40 * k * B * T
+    B, T, _ = chain.sizes
+    return chain.inner_steps // 4 + 40 * k * B * T
 
 
 def best_of(chain: Record) -> tuple[Tensor, Tensor]:
     """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real."""
-    emissions = chain.views[0]
-    B, T, S = emissions.shape
+    B, T, S = chain.sizes
     labels = chain.new(B, T, dtype=torch.int64)
     value = chain.new(B)
     if not chain.shared:
         found, scores = labels.numpy(), np.empty(B)
         order = _longest_first(chain.arrays[5])
         arrays = (*chain.arrays, order, found, 0.0, found, scores)
-        run_rows(best.viterbi, B, _work(emissions), *arrays, together=ROWS)
-        return torch.from_numpy(scores).to(emissions.dtype), labels
+        run_rows(best.viterbi, B, _work(chain), *arrays, together=ROWS)
+        return torch.from_numpy(scores).to(chain.dtype), labels
     where, rows = chain.addresses, rows_of_piece(B, T, S)
     if rows >= B:
         whole_calls.decode(*where, labels.data_ptr(), value.data_ptr())
@@ -97,13 +96,12 @@ def _best_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
 
 def _k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``."""
-    emissions = chain.views[0]
-    B, T, _ = emissions.shape
+    B, T, _ = chain.sizes
     labels = chain.new(B, k, T, dtype=torch.int64)
     valid = chain.new(B, k, dtype=torch.bool)
     order = _longest_first(chain.arrays[5])
     arrays = (*chain.arrays, order, labels.numpy(), valid.numpy())
-    run_rows(best.viterbi_topk, B, _work(emissions, k), *arrays, together=ROWS)
+    run_rows(best.viterbi_topk, B, _work(chain, k), *arrays, together=ROWS)
     return labels, valid
 
 
@@ -119,7 +117,7 @@ def _samples_of(chain: Record, uniforms: Tensor) -> Tensor:
     labels = torch.empty_like(
         uniforms, dtype=torch.int64, memory_format=torch.contiguous_format
     )
-    work = 8 * inner_steps(chain.views[0])
+    work = 8 * chain.inner_steps
     arrays = (*chain.arrays, uniforms.contiguous().numpy(), labels.numpy())
     run_rows(samples.sample, len(labels), work, *arrays)
     return labels

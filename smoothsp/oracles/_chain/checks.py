@@ -1,21 +1,63 @@
 """Checks of the potentials of a chain."""
 
+from typing import Any
+
 import numpy as np
-import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import faults, whole_calls
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.record import Potentials, Record
+from smoothsp.oracles._chain.record import Potentials, Record, absent
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import (
+    is_ordinary,
+    is_plain,
+    nothing_traces,
+)
 
 
 def chain_potentials(
     emissions: object, transitions: object, start: object | None, end: object | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four of them, of fitting types and shapes; absent ends are zero."""
+) -> tuple[Potentials, bool]:
+    """The four of them, of fitting types and shapes; absent ends are zero.
+
+    And whether they are known to be plain.
+    """
+    if nothing_traces():
+        found = _fitting(emissions, transitions, start, end)
+        if found is not None:
+            return found, True
+    return _looked_at(emissions, transitions, start, end), False
+
+
+def _fitting(
+    emissions: Any, transitions: Any, start: Any, end: Any
+) -> Potentials | None:
+    """The potentials if they are ordinary tensors and fit; None if not, or unusual."""
+    if not (is_ordinary(emissions) and is_ordinary(transitions)):
+        return None
+    dtype = emissions.dtype
+    if dtype not in checks.FLOATS or emissions.dim() != 3:
+        return None
+    S = emissions.shape[2]
+    if S < 1 or transitions.dtype != dtype or transitions.shape != (S, S):
+        return None
+    if start is None:
+        start = absent(S, dtype)
+    elif not (is_ordinary(start) and start.dtype == dtype and start.shape == (S,)):
+        return None
+    if end is None:
+        end = absent(S, dtype)
+    elif not (is_ordinary(end) and end.dtype == dtype and end.shape == (S,)):
+        return None
+    return emissions, transitions, start, end
+
+
+def _looked_at(
+    emissions: object, transitions: object, start: object | None, end: object | None
+) -> Potentials:
+    """The potentials, each checked, with a message for what is wrong."""
     emissions = checks.potentials("emissions", emissions)
     if emissions.dim() != 3 or emissions.shape[2] < 1:
         raise ValueError(
@@ -34,7 +76,7 @@ def chain_potentials(
     ends = []
     for name, value in (("start", start), ("end", end)):
         if value is None:
-            ends.append(torch.zeros(S, dtype=emissions.dtype, device=emissions.device))
+            ends.append(emissions.new_zeros(S))
             continue
         found = checks.potentials(name, value)
         checks.like(name, found, "emissions", emissions)

@@ -29,8 +29,7 @@ def score_of(chain: Record, labels: Tensor) -> Tensor:
         step = int(fault[row])
         found = paths[row, :, step].tolist()
         label = found[0] if K == 1 else found
-        S = chain.views[0].shape[2]
-        raise ValueError(label_out_of_range(S, label, row, step))
+        raise ValueError(label_out_of_range(chain.sizes[2], label, row, step))
     return torch.from_numpy(value)
 
 

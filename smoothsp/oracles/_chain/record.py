@@ -6,7 +6,9 @@ Ops take ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``
 positions are real.
 """
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,10 +17,33 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import faults
 from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import PLAIN, Question, is_plain
+from smoothsp.oracles._questions.registration import (
+    Question,
+    is_ordinary,
+    nothing_traces,
+)
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
+# What new tensors are made like: cheaper than torch.empty with a dtype and a device.
+EMPTY = {
+    dtype: torch.empty(0, dtype=dtype, device="cpu")
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.bool)
+}
 NAMES = ("emissions", "transitions", "start", "end")
+
+
+@lru_cache(maxsize=64)
+def absent(S: int, dtype: torch.dtype) -> Tensor:
+    """Zeros ``[S]`` on the CPU, which all chains share and nobody may write to."""
+    with torch.inference_mode(False):
+        zeros = torch.zeros(S, dtype=dtype, device="cpu")
+    zeros.of_all_chains = True  # type: ignore[attr-defined]
+    return zeros
+
+
+def own(end: Tensor) -> Tensor:
+    """Scores of ends as a user may have them: the shared zeros are copied."""
+    return end.clone() if hasattr(end, "of_all_chains") else end
 
 
 class Record:
@@ -37,15 +62,15 @@ class Record:
     ----------
     plain
         Whether questions may read memory, as long as nothing traces.
-    views
-        The potentials of a plain record, contiguous, without gradients. They keep the
-        memory alive if a potential is given another.
+    sizes, dtype
+        Of a plain record: batch, time and state, and the dtype of the potentials.
     addresses
-        Sizes and addresses of a plain record whose rows share the transitions, as
-        ``_kernels.chain.cpu.whole_calls`` takes them.
+        Sizes and addresses of a plain record, as ``_kernels.chain.cpu.whole_calls``
+        takes them where rows share the transitions.
     """
 
-    views: list[Tensor]
+    sizes: torch.Size
+    dtype: torch.dtype
     addresses: tuple[Any, ...]
 
     def __init__(
@@ -53,23 +78,40 @@ class Record:
     ) -> None:
         self.potentials, self.positions = potentials, positions
         self._arrays: tuple[Any, ...] | None = None
+        self._views: tuple[Tensor, ...] | None = None
         emissions, transitions, start, end = potentials
         self.shared = transitions.dim() == 2
         self.plain = plain or (
-            is_plain(emissions)
-            and type(transitions) in PLAIN
-            and type(start) in PLAIN
-            and type(end) in PLAIN
+            nothing_traces() and all(is_ordinary(x) for x in potentials)
         )
         if not self.plain:
             return
-        self.views = views = [_view(x) for x in potentials]
-        places = [x.data_ptr() for x in views]
+        if not (
+            emissions.is_contiguous()
+            and transitions.is_contiguous()
+            and start.is_contiguous()
+            and end.is_contiguous()
+        ):
+            self._views = _contiguous(potentials)
+            emissions, transitions, start, end = self._views
+        # they keep the memory alive if a potential is given another
+        self._storages = (
+            emissions.untyped_storage(),
+            transitions.untyped_storage(),
+            start.untyped_storage(),
+            end.untyped_storage(),
+        )
+        places = (
+            emissions.data_ptr(),
+            transitions.data_ptr(),
+            start.data_ptr(),
+            end.data_ptr(),
+        )
         if not all(places):
-            _refuse_lost(views)
-        if self.shared:
-            sizes, vector = emissions.shape, VECTORS[emissions.dtype]
-            self.addresses = (*sizes, *places, *positions.addresses(), vector)
+            _refuse_lost(potentials, places)
+        self.sizes, self.dtype = emissions.shape, emissions.dtype
+        vector = VECTORS[self.dtype]
+        self.addresses = (*self.sizes, *places, *positions.addresses(), vector)
 
     @classmethod
     def of_inputs(
@@ -101,6 +143,27 @@ class Record:
         return (*self.potentials, positions.steps, positions.lengths)
 
     @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Those of the potentials of a plain record."""
+        B, T, S = self.sizes
+        moves = (S, S) if self.shared else (B, max(T - 1, 0), S, S)
+        return (B, T, S), moves, (S,), (S,)
+
+    @property
+    def inner_steps(self) -> int:
+        """Steps of the innermost loop of one pass over the batch: B T S^2."""
+        B, T, S = self.sizes
+        return B * T * S * S
+
+    @property
+    def views(self) -> tuple[Tensor, ...]:
+        """The potentials of a plain record, contiguous, without gradients."""
+        if self._views is None:
+            memory = zip(self._storages, self.addresses[3:7], self.shapes, strict=True)
+            self._views = tuple(_view(*some, self.dtype) for some in memory)
+        return self._views
+
+    @property
     def arrays(self) -> tuple[Any, ...]:
         """What kernels take that want arrays, ``shared`` last."""
         if self._arrays is None:
@@ -112,21 +175,40 @@ class Record:
 
     def wants_gradient(self) -> bool:
         """Whether an answer has to be differentiated."""
-        return torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials)
+        if not torch.is_grad_enabled():
+            return False
+        emissions, transitions, start, end = self.potentials
+        return (
+            emissions.requires_grad
+            or transitions.requires_grad
+            or start.requires_grad
+            or end.requires_grad
+        )
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory for an answer."""
-        return self.views[0].new_empty(shape, dtype=dtype)
+        return EMPTY[dtype or self.dtype].new_empty(shape)
 
 
-def _view(tensor: Tensor) -> Tensor:
-    view = tensor.detach()
-    return view if view.is_contiguous() else view.contiguous()
+def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
+    return tuple(x.detach().contiguous() for x in potentials)
 
 
-def _refuse_lost(views: list[Tensor]) -> None:
-    for name, x in zip(NAMES, views, strict=True):
-        if x.data_ptr() == 0 and x.numel():
+def _view(
+    storage: torch.UntypedStorage,
+    place: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+) -> Tensor:
+    """The contiguous tensor that begins at an address within a storage."""
+    memory = torch.empty(0, dtype=dtype, device="cpu").set_(storage)
+    first = (place - storage.data_ptr()) // dtype.itemsize if place else 0
+    return memory[first : first + math.prod(shape)].view(shape)
+
+
+def _refuse_lost(potentials: Potentials, places: tuple[int, ...]) -> None:
+    for name, x, place in zip(NAMES, potentials, places, strict=True):
+        if place == 0 and x.numel():
             raise ValueError(f"{name}: its memory was let go: nothing to read")
 
 
@@ -147,11 +229,6 @@ def array(tensor: Tensor) -> Any:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
-
-
-def inner_steps(emissions: Tensor) -> int:
-    """Steps of the innermost loop of one pass over a batch: B T S^2."""
-    return emissions.numel() * emissions.shape[2]
 
 
 CHAIN = (

@@ -27,11 +27,12 @@ from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece
 from smoothsp.oracles._chain.on_device import as_edges
-from smoothsp.oracles._chain.record import Record, array, chain_question, inner_steps
-from smoothsp.oracles._chain.weights import weigh
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._chain.record import Record, array, chain_question
+from smoothsp.oracles._chain.weights import places_apart, weigh, weigh_at_once
+from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
 
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+Marginals = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
@@ -49,35 +50,56 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     log-partition is in float64 if ``wide``, else of the dtype of the potentials.
     """
     emissions, transitions = chain.views[:2]
-    B, T, S = emissions.shape
+    B = len(emissions)
     value = chain.new(B, dtype=torch.float64 if wide else None)
     nodes, edges, heads, tails = (
-        emissions.new_empty(x) for x in _marginal_shapes(emissions, transitions)
+        chain.new(*shape) for shape in _marginal_shapes(emissions, transitions)
     )
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_pending(chain, np.ones(B, np.bool_), True, out)
-        return out
-    where, rows = chain.addresses, rows_of_piece(B, T, S)
-    if rows >= B:
-        far = whole_calls.sums(*where, wide, *(x.data_ptr() for x in out))
-    else:
-        far = sum(
-            run_all(
-                [
-                    partial(
-                        whole_calls.sums,
-                        *piece(where, b, rows),
-                        wide,
-                        *(x[b:].data_ptr() for x in out),
-                    )
-                    for b in range(0, B, rows)
-                ]
-            )
-        )
-    if far:
+    elif _fill(chain, wide, [x.data_ptr() for x in out]):
         _fill_pending(chain, np.isnan(value.numpy()), False, out)
     return out
+
+
+def sums_at_once(chain: Record) -> tuple[Tensor, Tensor]:
+    """Log-partitions for shared transitions, and all marginals in one flat tensor."""
+    B, T, S = chain.sizes
+    value, parts = chain.new(B), chain.new(B * S * (T + S + 2))
+    if _fill(chain, False, [value.data_ptr(), *places_apart(parts, B, T, S)]):
+        out = (value, *_apart(parts, B, T, S))
+        _fill_pending(chain, np.isnan(value.numpy()), False, out)
+    return value, parts
+
+
+def _fill(chain: Record, wide: bool, places: list[int]) -> int:
+    """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
+    B, T, S = chain.sizes
+    where, rows = chain.addresses, rows_of_piece(B, T, S)
+    if rows >= B:
+        far: int = whole_calls.sums(*where, wide, *places)
+        return far
+    item = chain.dtype.itemsize
+    sizes = (8 if wide else item, *(item * x for x in (T * S, S * S, S, S)))
+    pieces = [
+        partial(
+            whole_calls.sums,
+            *piece(where, b, rows),
+            wide,
+            *(x + b * size for x, size in zip(places, sizes, strict=True)),
+        )
+        for b in range(0, B, rows)
+    ]
+    return sum(run_all(pieces))
+
+
+def _apart(parts: Tensor, B: int, T: int, S: int) -> Marginals:
+    """Nodes ``[B, T, S]``, edges ``[B, 1, S, S]``, heads and tails ``[B, S]``."""
+    sizes = [B * T * S, B * S * S, B * S, B * S]
+    nodes, edges, heads, tails = torch.split(parts, sizes)
+    moves = edges.view(B, 1, S, S)
+    return nodes.view(B, T, S), moves, heads.view(B, S), tails.view(B, S)
 
 
 def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
@@ -95,7 +117,7 @@ def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
         if pending.any():
             _scaled(chain.arrays, dtype, pending, arrays)
     if pending.any():
-        work = 16 * inner_steps(chain.views[0])
+        work = 16 * chain.inner_steps
         kernel = sums_in_log_space.forward_backward
         run_rows(kernel, len(value), work, *chain.arrays, pending, *arrays)
     value[rows] = exact[rows]
@@ -234,7 +256,7 @@ def _covariance_of(chain: Record, *v: Tensor) -> tuple[Tensor, ...]:
     ``log_partition``.
     """
     out = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in v]
-    work = 32 * inner_steps(chain.views[0])
+    work = 32 * chain.inner_steps
     given = [array(x) for x in v]
     arrays = (*chain.arrays, *given, *(x.detach().numpy() for x in out))
     run_rows(covariance_cpu.covariance, len(out[0]), work, *arrays)
@@ -259,9 +281,8 @@ def _no_third_derivative(ctx: Any, *grads: Any) -> None:
 
 def _entropy_of(chain: Record) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
-    emissions = chain.views[0]
-    value = chain.new(len(emissions))
-    work = 16 * inner_steps(emissions)
+    value = chain.new(chain.sizes[0])
+    work = 16 * chain.inner_steps
     run_rows(samples.entropy, len(value), work, *chain.arrays, value.numpy())
     return value
 
@@ -307,7 +328,41 @@ def _entropy_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
     return _inner(slopes, _of_rows(tangents, slopes))
 
 
-log_partition = chain_question(
+class LogPartition:
+    """The log-partition alone, as ``Known`` takes a question.
+
+    Nobody else has its marginals: they are no tensors of the graph.
+    """
+
+    def ask(self, chain: Record) -> Tensor:
+        """Log-partitions ``[B]``."""
+        if not (chain.plain and chain.shared and nothing_traces()):
+            value: Tensor = sums.ask(chain, False)[0]
+            return value
+        if not chain.wants_gradient():
+            return sums_at_once(chain)[0]
+        known: Tensor = Known.apply(self, chain, *chain.potentials)
+        return known
+
+    def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
+        """The log-partitions; keeps the marginals."""
+        value, parts = sums_at_once(chain)
+        ctx.save_for_backward(*potentials, parts)
+        ctx.sizes, ctx.told = chain.sizes, chain.positions.told()
+        return value
+
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The marginals, weighted; found again where they are differentiated too."""
+        *potentials, parts = ctx.saved_tensors
+        if not torch.is_grad_enabled() and is_plain(grad):
+            wanted = ctx.needs_input_grad[2:]
+            return weigh_at_once(grad, parts, ctx.sizes, wanted)
+        chain = (*potentials, *ctx.told)
+        marginals = sums(*chain, False)[1:]
+        return gradient_of_sums(chain, marginals, grad, (None,) * 4)
+
+
+sums = chain_question(
     "log_partition",
     "bool wide",
     "(Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -319,6 +374,7 @@ log_partition = chain_question(
     tangent=_sums_tangent,
     rest_by_row=(False,),
 )
+log_partition = LogPartition()
 covariance = chain_question(
     "covariance",
     "Tensor v_nodes, Tensor v_edges, Tensor v_heads, Tensor v_tails",

@@ -16,7 +16,7 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece
 from smoothsp.oracles._chain.record import Potentials, Record
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import Known, nothing_traces
+from smoothsp.oracles._questions.registration import Known, is_ordinary, nothing_traces
 
 ByRows = Callable[[Potentials, Tensor], Tensor]
 
@@ -48,37 +48,34 @@ class Total:
         """
         potentials = chain.potentials
         emissions = potentials[0]
-        B, T, _ = emissions.shape
-        y = checks.labels(y, emissions)
-        checks.shape("y", y, (B, T), "(batch, time)")
+        plain = chain.plain and chain.shared and nothing_traces()
+        B, T, _ = chain.sizes if plain else emissions.shape
+        fits = plain and is_ordinary(y) and y.dtype == torch.int64
+        if not (fits and y.shape == (B, T)):
+            y = checks.labels(y, emissions)
+            checks.shape("y", y, (B, T), "(batch, time)")
         if isinstance(weight, Tensor):
             if weight.dim():
                 weight = checks.row_weights("weight", weight, B, emissions.device)
             weight = weight.to(emissions.dtype)
-        plain = chain.plain and chain.shared and nothing_traces()
-        if plain and isinstance(weight, Tensor):
-            plain = weight.dim() == 1 and not weight.requires_grad
+            plain = plain and weight.dim() == 1 and not weight.requires_grad
         if plain:
             found = self._fill(chain, y, weight, options)
             if found is not None:
                 if not chain.wants_gradient():
                     return found[0]
-                given = (*chain.inputs, y, weight, by_rows, found)
-                known: Tensor = Known.apply(self, chain, *given)
+                given = (y, weight, by_rows, found)
+                known: Tensor = Known.apply(self, chain, *potentials, *given)
                 return known
         return (by_rows(potentials, y) * weight).sum()
 
-    def of_record(self, chain: Record, *given: Any) -> Tensor:
-        """The sum, which was found before."""
-        found: tuple[Tensor, list[Tensor]] = given[-1]
-        return found[0]
-
-    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the gradients, and what it takes to find them again."""
-        *chain, y, weight, ctx.by_rows, found = inputs
-        ctx.gradients, ctx.weight = found[1], weight
+    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
+        """The sum, found before; keeps its gradients, and what finds them again."""
+        *potentials, y, weight, ctx.by_rows, (total, ctx.gradients) = inputs
+        ctx.weight = weight
         weights = weight if isinstance(weight, Tensor) else None
-        ctx.save_for_backward(*chain[:4], y, weights)
+        ctx.save_for_backward(*potentials, y, weights)
+        return total  # type: ignore[no-any-return]
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the potentials.
@@ -86,7 +83,7 @@ class Total:
         The first backward pass gets those that are there; for another one, and for
         higher derivatives, they are found again by differentiable questions.
         """
-        wanted, rest = ctx.needs_input_grad[2:6], (None,) * 6
+        wanted, rest = ctx.needs_input_grad[2:6], (None,) * 4
         higher = torch.is_grad_enabled()
         if ctx.gradients is not None and not higher:
             known = ctx.gradients
@@ -121,8 +118,7 @@ class Total:
         options: tuple[float, ...],
     ) -> tuple[Tensor, list[Tensor]] | None:
         """The sum and its gradients; None if a row is not safe in this dtype."""
-        emissions = chain.views[0]
-        B, T, S = emissions.shape
+        B, T, S = chain.sizes
         y = y.contiguous()
         if isinstance(weight, Tensor):
             weights, number = weight.contiguous(), 0.0
@@ -150,7 +146,7 @@ def _whole(
 ) -> tuple[int, Tensor, list[Tensor]]:
     """The code that ``call`` returns, the sum, and its gradients."""
     total = chain.new()
-    gradients = [torch.empty_like(x) for x in chain.views]
+    gradients = [chain.new(*shape) for shape in chain.shapes]
     code = call(
         *chain.addresses,
         y.data_ptr(),
@@ -172,12 +168,11 @@ def _by_pieces(
     options: tuple[float, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
     """As ``_whole``; the pieces' sums are added up in float64, in order."""
-    emissions, *others = chain.views
-    B, T, S = emissions.shape
+    B, T, S = chain.sizes
     rows = rows_of_piece(B, T, S)
     firsts = range(0, B, rows)
-    slopes = torch.empty_like(emissions)
-    shared = [x.new_empty((len(firsts), *x.shape)) for x in others]
+    slopes = chain.new(B, T, S)
+    shared = [chain.new(len(firsts), *shape) for shape in chain.shapes[1:]]
     totals = chain.new(len(firsts))
     codes = run_all(
         [
@@ -195,7 +190,7 @@ def _by_pieces(
             for i, b in enumerate(firsts)
         ]
     )
-    dtype = emissions.dtype
+    dtype = chain.dtype
     gradients = [x.sum(0, dtype=torch.float64).to(dtype) for x in shared]
     total = totals.sum(dtype=torch.float64).to(dtype)
     for b, code in zip(firsts, codes, strict=True):

@@ -20,6 +20,16 @@ from smoothsp.oracles._questions.transforms import Transformed
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def _kind(tensor: Tensor) -> int:
+    return torch._C._dispatch_keys(tensor).raw_repr()  # no public way tells as much
+
+
+with torch.inference_mode():
+    _INFERENCE = _kind(torch.empty(0, device="cpu"))
+# Dense tensors on the CPU that nothing wraps, without a negative bit.
+ORDINARY = (_kind(torch.empty(0, device="cpu")), _INFERENCE)
+
+
 def _as_they_are(inputs: list[Any], size: int) -> list[Any]:
     return inputs
 
@@ -100,6 +110,17 @@ class Question:
             return self.of_record(record, *rest)  # type: ignore[misc]
         return Known.apply(self, record, *record.inputs, *rest)
 
+    def begin(self, ctx: Any, record: Any, inputs: tuple[Any, ...]) -> Any:
+        """The answer, and in ``ctx`` what its gradient takes."""
+        if record is None:
+            output = self.function(*inputs)
+        else:
+            output = self.of_record(  # type: ignore[misc]
+                record, *inputs[len(record.inputs) :]
+            )
+        self.save(ctx, inputs, output)  # type: ignore[misc]
+        return output
+
     def traced(self, *inputs: Any) -> Any:
         """The answer for tensors that are traced or transformed, or on a device."""
         if torch.compiler.is_compiling() or not is_transformed():
@@ -110,20 +131,15 @@ class Question:
 class Known(torch.autograd.Function):
     """What stands for a question on plain CPU tensors whose gradient is wanted.
 
-    ``question`` has ``of_record``, ``function``, ``save`` and ``gradient`` as above. Of
-    a ``Total``, whose other outputs are its gradients, only the first is an output.
+    ``question`` has ``begin`` and ``gradient`` as above, with a gradient for each of
+    the inputs.
     """
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
     def forward(ctx: Any, question: Any, record: Any, *inputs: Any) -> Any:
-        if record is None:
-            output = question.function(*inputs)
-        else:
-            output = question.of_record(record, *inputs[len(record.inputs) :])
         ctx.question = question
-        question.save(ctx, inputs, output)
-        return output
+        return question.begin(ctx, record, inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -147,10 +163,20 @@ def is_transformed() -> bool:
 
 def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     """Whether this is an ordinary tensor on such a device, that nothing traces."""
+    if type(tensor) not in PLAIN or not nothing_traces():
+        return False
+    if device == "cpu":
+        return is_ordinary(tensor)
     return (
-        type(tensor) in PLAIN
-        and tensor.device.type == device
-        and nothing_traces()
+        tensor.device.type == device
         # what torch.autograd.grad(is_grads_batched=True) hands on
         and not torch._C._functorch.is_legacy_batchedtensor(tensor)
     )
+
+
+def is_ordinary(tensor: object) -> bool:
+    """Whether this is a dense CPU tensor that nothing wraps: its memory is its values.
+
+    Not to be asked while ``torch.compile`` traces.
+    """
+    return type(tensor) in PLAIN and _kind(tensor) in ORDINARY  # type: ignore[arg-type]

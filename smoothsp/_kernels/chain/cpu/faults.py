@@ -51,6 +51,8 @@ def find_fault(
         large = _any_large(start, 0, S) or _any_large(end, 0, S)
         if shared:
             large |= _any_large(moves, 0, S * S)
+    elif shared and B and _all_ordinary(flat, 0, B * T * S, lanes):
+        return
     # with finite emissions and shared moves, the length tells whether an output exists
     fine_length = np.full(T + 1, ordinary)
     open_moves = np.zeros((S, (S + 63) // 64), np.uint64)
@@ -131,15 +133,19 @@ def _all_ordinary(flat, first, size, lanes):
     zero = splat(dtype(0))
     root = _root(flat)
     roots = splat(root)
-    a = zero
-    b = zero
+    a = b = c = d = zero
     x = first
     end = first + size
-    while x + 2 * L <= end:
+    while x + 4 * L <= end:
         a = fma(load(flat, x) * roots, zero, a)
         b = fma(load(flat, x + L) * roots, zero, b)
-        x += 2 * L
-    store(lanes, 0, a + b)
+        c = fma(load(flat, x + 2 * L) * roots, zero, c)
+        d = fma(load(flat, x + 3 * L) * roots, zero, d)
+        x += 4 * L
+    while x + L <= end:
+        a = fma(load(flat, x) * roots, zero, a)
+        x += L
+    store(lanes, 0, (a + b) + (c + d))
     total = dtype(0)
     for lane in range(L):
         total += lanes[lane]

@@ -211,7 +211,8 @@ def weigh(
 ):
     """Fill the gradients with ``weights[stride * b]`` times the parts of row b.
 
-    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``.
+    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``. Nobody wants a
+    gradient whose address is 0.
     """
     row_weights = np.empty(B, zeros.dtype)
     given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
@@ -220,10 +221,18 @@ def weigh(
     weigh_parts(
         first, last, pieces, row_weights, at(nodes, (B, T, S), zeros),
         at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros), True, at(emissions_grad, (B, T, S), zeros),
-        at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
-        at(end_grad, (S,), zeros),
+        at(tails, (B, S), zeros), True, _wanted(emissions_grad, B * T * S, zeros),
+        _wanted(transitions_grad, S * S, zeros), _wanted(start_grad, S, zeros),
+        _wanted(end_grad, S, zeros),
     )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _wanted(address, size, zeros):
+    """What is at an address, flat, or scratch if that is 0."""
+    if address == 0:
+        return np.empty(size, zeros.dtype)
+    return at(address, (size,), zeros)
 
 
 @kernel
