@@ -11,8 +11,8 @@ RUN := $(VENV)/bin/python -m
 ner: $(INSTALLED)  ## train the named-entity tagger; ARGS="--data DIR" for real data
 	$(VENV)/bin/python recipes/conll_ner.py $(ARGS)
 
-test: $(INSTALLED)
-	$(RUN) pytest -n 2 --dist loadfile $(ARGS)
+test: $(INSTALLED)  ## ARGS=--long runs the long sweeps too
+	$(RUN) pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) ruff format --check .

@@ -1,11 +1,16 @@
-"""Set before any kernel is compiled: bounds checks, their own cache, few threads."""
+"""Set before any kernel is compiled: bounds checks, their own cache, few threads.
+
+Also how long a run is: its order, and the sweeps that only ``--long`` runs.
+"""
 
 import atexit
 import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -34,11 +39,56 @@ torch.set_num_threads(1)
 # A run in the background may ignore Ctrl-C, which tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "smoothsp",
-    max_examples=50,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+for name, examples in (("short", 25), ("long", 100)):
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("short")
+
+# Where a run begins, so that no long file is left for its end, and that one worker
+# compiles while another has work that needs no kernels. Files that only load what
+# others have compiled need not stand here.
+FIRST = (
+    "test_annotations.py",
+    "faults/test_chain_faults.py",
+    "faults/test_linear_faults.py",
+    "oracles/test_questions.py",
+    "kernels/test_device_compilation.py",
+    "optim/test_ranks.py",
+    "linear/solvers/test_bcfw.py",
+    "recipes/test_lightning_ner.py",
+    "linear/solvers/test_primal_runs.py",
+    "recipes/localization/test_voc_candidates.py",
+    "laws/test_circuits.py",
+    "kernels/test_triton_twins.py",
+    "recipes/test_resuming.py",
+    "oracles/test_cuda_ops.py",
+    "lightning/test_ranks.py",
 )
-settings.load_profile("smoothsp")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the long sweeps too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: member of a sweep, run with --long")
+    if config.getoption("long"):
+        settings.load_profile("long")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    here = Path(__file__).parent
+    place = {here / name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+    if not config.getoption("long"):
+        skip = pytest.mark.skip(reason="member of a sweep that --long runs")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)

@@ -1,10 +1,9 @@
 """Deliberate faults in the kernels of chains, and a check of the laws that sees them.
 
-Run as ``python -m tests.faults.chain FOLDER``; see ``breaking``.
+Run as ``python -m tests.faults.chain FOLDER 1``; see ``tests/faults/runner.py``.
 """
 
 import sys
-from pathlib import Path
 
 import jaxtyping  # noqa: F401  imported once, before the forks
 import numba  # noqa: F401
@@ -250,4 +249,4 @@ def check_laws() -> None:
 
 if __name__ == "__main__":
     kernels = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in FAULTS.items()}
-    report(kernels, check_laws, Path(sys.argv[1]))
+    report(kernels, check_laws, sys.argv[1:])

@@ -1,11 +1,10 @@
 """Deliberate faults in compiled loops of chains and in the path, and their laws.
 
-Run as ``python -m tests.faults.linear FOLDER``; see ``breaking``.
+Run as ``python -m tests.faults.linear FOLDER 1``; see ``tests/faults/runner.py``.
 """
 
 import itertools
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import cvxpy  # noqa: F401  imported once, before the forks
@@ -295,4 +294,4 @@ def check_path(problem) -> None:
 
 
 if __name__ == "__main__":
-    report(FAULTS, check_laws, Path(sys.argv[1]))
+    report(FAULTS, check_laws, sys.argv[1:])

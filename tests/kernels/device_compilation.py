@@ -1,11 +1,12 @@
 """A program that compiles every Triton kernel for a GPU, which need not be there.
 
-Run as ``python -m tests.kernels.device_compilation`` with TRITON_INTERPRET=0. The
+Run as ``python -m tests.kernels.device_compilation SIZE`` with TRITON_INTERPRET=0. The
 interpreter is Python and forgives what the compiler does not, such as a name that
 changes its type in a loop.
 """
 
 import importlib
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 B, T, K = 4, 20, 5
+# number of states, and whether all steps share their transitions
+SIZES = {"few-states": (9, True), "many-states": (300, False)}
 WIDE = torch.float64
 
 
@@ -74,8 +77,7 @@ def calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]
 
 if __name__ == "__main__":
     pretend()
-    for S, shared, dtype in ((9, True, torch.float32), (300, False, torch.float32)):
-        for name, launcher, arguments in calls(S, shared, dtype):
-            module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
-            module.launch = compile_launch
-            getattr(module, launcher)(*arguments)
+    for name, launcher, arguments in calls(*SIZES[sys.argv[1]], torch.float32):
+        module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
+        module.launch = compile_launch
+        getattr(module, launcher)(*arguments)
