@@ -1,5 +1,6 @@
 """The Python blocks of README and docs run, and relative links lead somewhere."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -33,6 +34,30 @@ def test_relative_links_resolve(page):
         if "://" not in link and not (page.parent / link).exists()
     ]
     assert not broken, f"{page.relative_to(ROOT)} links to missing {broken}"
+
+
+def documented_names():
+    """Dotted names of the package that pages mention, and those that they import."""
+    for page in PAGES:
+        text = page.read_text()
+        for name in re.findall(r"(?<![\w./])smoothsp(?:\.[A-Za-z]\w*)+(?![\w/])", text):
+            if not name.endswith((".py", ".md", ".git")):
+                yield name
+        for module, names in re.findall(
+            r"^from (smoothsp[\w.]*) import ([\w, ]+)$", text, re.MULTILINE
+        ):
+            yield from (f"{module}.{name.strip()}" for name in names.split(","))
+
+
+@pytest.mark.parametrize("name", sorted(set(documented_names())))
+def test_documented_names_are_there(name):
+    module, *attributes = name.split(".")
+    found = importlib.import_module(module)
+    for attribute in attributes:
+        module += f".{attribute}"
+        if not hasattr(found, attribute):
+            importlib.import_module(module)
+        found = getattr(found, attribute)
 
 
 def test_readme_is_short():
