@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.edges import Rows
 from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._questions.registration import is_transformed
 
 # Batches without ragged rows, by topology, root and number of rows.
 _alike: "OrderedDict[tuple[int, int, int], Asked]" = OrderedDict()
@@ -36,8 +38,10 @@ class Asked:
     """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
-        self.topology, self.edges, self.roots = topology, topology.edges, roots
-        found = roots.numpy()
+        self.topology, self.edges = topology, topology.edges
+        self.roots, found = (
+            _constant(roots) if is_transformed() else (roots, roots.numpy())
+        )
         self.alike = not len(found) or bool((found == found[0]).all())
         order = np.arange(len(found))
         if not self.alike:
@@ -61,6 +65,28 @@ class Asked:
         """Of some rows."""
         return Asked(self.topology, self.roots[rows])
 
+    def repeat(self, times: int) -> "Asked":
+        """For batches so many times as large: all rows, one time after the other."""
+        if self.alike and len(self.roots):
+            many = times * len(self.roots)
+            return Asked.same(self.topology, int(self.roots[0]), many)
+        return Asked(self.topology, self.roots.repeat(times))
+
     def work(self, lanes: int, steps: int) -> int:
         """How long a visit of all products takes, ``steps`` for each."""
         return self.topology.products * steps * -(-len(self.roots) // lanes)
+
+
+def _constant(roots: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+    """The integers themselves, which a transform may have wrapped."""
+    wrapped = torch._C._functorch
+    while wrapped.is_functorch_wrapped_tensor(roots):
+        if wrapped.is_batchedtensor(roots):
+            raise TypeError(
+                "lengths: expected a tensor that is the same in all calls, got one that"
+                " torch.func.vmap maps over; map over rows of one length, or put the"
+                " rows into one batch"
+            )
+        roots = wrapped.get_unwrapped(roots)
+    with torch._C._DisableFuncTorch():
+        return roots, roots.numpy()

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import faults
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.asked import Asked
 from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._questions.registration import nothing_traces
 
 if TYPE_CHECKING:
     from smoothsp.oracles._circuits.structure import CircuitStructure
@@ -27,21 +29,23 @@ def labels_read(asked: Asked) -> Tensor:
 
 def _reads(asked: Asked) -> tuple[Tensor, Tensor]:
     if not asked.alike:
-        return _find_reads(asked.topology, asked.roots)
+        return _find_reads(asked.topology, asked.rows.roots)
     kept = asked.topology.reads
-    root = int(asked.roots[0]) if len(asked.roots) else 0
+    root = int(asked.rows.roots[0]) if len(asked.roots) else 0
     if root not in kept:
-        kept[root] = _find_reads(asked.topology, asked.roots.new_tensor([root]))
+        kept[root] = _find_reads(asked.topology, np.array([root]))
     return kept[root]
 
 
-def _find_reads(topology: Topology, roots: Tensor) -> tuple[Tensor, Tensor]:
-    read = roots.new_empty((len(roots), topology.leaves), dtype=torch.bool)
-    faults.reading(topology.edges, roots.numpy(), read.numpy())
-    positions = torch.from_numpy(topology.edges.positions[1:]).long()
-    found = read.new_zeros((len(roots), topology.labels + 1), dtype=torch.float32)
-    labels = found.index_add(1, positions + 1, read.float())[:, 1:] > 0
-    return read, labels
+def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    # of constants, also where a transform is under way
+    with torch._C._DisableFuncTorch():
+        read = np.empty((len(roots), topology.leaves), np.bool_)
+        faults.reading(topology.edges, roots, read)
+        positions = torch.from_numpy(topology.edges.positions[1:]).long()
+        found = torch.zeros((len(roots), topology.labels + 1), device="cpu")
+        reads = torch.from_numpy(read)
+        return reads, found.index_add(1, positions + 1, reads.float())[:, 1:] > 0
 
 
 def check_values(
@@ -58,7 +62,7 @@ def check_values(
     only
         The potentials that are new, all if absent.
     """
-    if torch.compiler.is_compiling():
+    if not nothing_traces():
         return
     forbidden = False
     for name, x in (*structure._own.items(), *structure._common.items()):
@@ -117,7 +121,7 @@ def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
 
 def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> None:
     """Each of the outputs can be made of the leaves ``[B, K, U]`` that it uses."""
-    if torch.compiler.is_compiling() or not used.numel():
+    if not nothing_traces() or not used.numel():
         return
     found = compiled.exist(structure._asked, used.cpu())
     if not found.all():

@@ -1,5 +1,7 @@
 """Questions under ``torch.func``: its gradients, forward derivatives and ``vmap``."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,37 +55,39 @@ class Transformed(torch.autograd.Function):
         by_row = question.by_row(axes)
         pairs = zip(mapped, by_row, strict=True)
         if any(m and not row for m, row in pairs):
-            return _one_by_one(question, size, dims, inputs)
+            return one_by_one(partial(Transformed.apply, question), size, dims, inputs)
         tensors = [
-            _fold(x, dim, size) if row and isinstance(x, Tensor) else x
+            fold(x, dim, size) if row and isinstance(x, Tensor) else x
             for x, dim, row in zip(inputs, dims, by_row, strict=True)
         ]
         found = Transformed.apply(question, *question.fold(tensors, size))
         if isinstance(found, tuple):
-            return tuple(_unfold(x, size) for x in found), (0,) * len(found)
-        return _unfold(found, size), 0
+            return tuple(unfold(x, size) for x in found), (0,) * len(found)
+        return unfold(found, size), 0
 
 
-def _fold(x: Tensor, dim: int | None, size: int) -> Tensor:
+def fold(x: Tensor, dim: int | None, size: int) -> Tensor:
     """``[B, ...]`` of each of ``size`` calls as ``[size B, ...]``."""
     stacked = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
     return stacked.reshape(size * stacked.shape[1], *stacked.shape[2:])
 
 
-def _unfold(x: Tensor, size: int) -> Tensor:
+def unfold(x: Tensor, size: int) -> Tensor:
+    """The way back: of each call, ``[size, B, ...]``."""
     return x.reshape(size, len(x) // size, *x.shape[1:])
 
 
-def _one_by_one(
-    question: Any, size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
+def one_by_one(
+    ask: Callable[..., Any], size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
+    """What ``vmap`` returns, of ``size`` calls of ``ask``."""
     found = []
     for place in range(size):
         alone = (
             x if dim is None else x.select(dim, place)
             for x, dim in zip(inputs, dims, strict=True)
         )
-        found.append(Transformed.apply(question, *alone))
+        found.append(ask(*alone))
     if isinstance(found[0], tuple):
         outputs = zip(*found, strict=True)
         return tuple(torch.stack(x) for x in outputs), (0,) * len(found[0])
