@@ -127,7 +127,7 @@ def test_shared_potentials_mapped_too(question):
         name: torch.stack([x, 0.5 * x, -x], x.dim())
         for name, x in case.potentials.items()
     }
-    found = vmap(asked(case, question), in_dims=({n: -1 for n in many},))(many)
+    found = vmap(asked(case, question), in_dims=(dict.fromkeys(many, -1),))(many)
     for i in range(3):
         one = {name: x.select(-1, i) for name, x in many.items()}
         assert_close(found[i], asked(case, question)(one))
