@@ -10,6 +10,7 @@ from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import PATIENCE, STILL, within_range
 from smoothsp.linear.descent.multiclass_duals import measure, squared_norm
 from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
 
 
@@ -87,6 +88,21 @@ class BinaryProblem:
             self.weights,
             self.coefficients,
         )
+
+    @property
+    def variables(self) -> State:
+        """What the sweeps change, by name; no copies."""
+        return {
+            "weights": self.weights,
+            "coefficients": self.coefficients,
+            "waits": self.waits,
+            "calm": self.calm,
+        }
+
+    @property
+    def checksum(self) -> int:
+        """Of all that stays."""
+        return arrays.checksum(*self._rows.arrays, self._signs, self._bounds)
 
     def rebuild(self) -> None:
         """Weights anew from the coefficients."""

@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass
 
+from smoothsp.linear.engines.solution import Resumable
+
 # A gap of fewer roundings of what the samples in it may cost cannot be told from 0.
 _ROUNDINGS = 4
 STOPPING = ("objective", "relative_gap", "gap")
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Resumable):
     """A proof of how good a solution is: the optimum lies between dual and primal.
+
+    In a callback it has the ``state`` of the fit: arrays by name, a checkpoint from
+    which ``fit(X, y, resume=state)`` goes on.
 
     Parameters
     ----------

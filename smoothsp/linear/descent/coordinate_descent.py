@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.certificates import Certificate, goal, rounding
 from smoothsp.linear.descent.progress import Progress
+from smoothsp.linear.engines.solution import State
 
 # Inner-loop steps between two looks at the clock and at the keyboard.
 _STEPS_PER_CALL = 200_000_000
@@ -31,6 +32,11 @@ _LEFT = 0.3
 # Certificates without a higher dual or a smaller gap, this near to what rounding hides:
 # what moves is rounding.
 _IDLE, _NEAR = 32, 32
+# Of a run, in a state.
+_NUMBERS = (
+    *("epoch", "seconds", "wanted", "left", "moves", "visits", "since_rebuilt"),
+    *("highest", "smallest", "idle"),
+)
 # A block may hold this share of its part of the goal before it is woken.
 _NEGLIGIBLE = 0.25
 
@@ -94,6 +100,14 @@ class Problem(Protocol):
     def rebuild(self) -> None:
         """Compute anew what the sweeps carry along: sums of very many updates."""
 
+    @property
+    def variables(self) -> State:
+        """What the sweeps change, by name; no copies."""
+
+    @property
+    def checksum(self) -> int:
+        """Of all that stays: samples, bounds, costs."""
+
 
 @dataclass(frozen=True)
 class DescentSettings:
@@ -112,7 +126,10 @@ class DescentSettings:
 
 
 def descend(
-    problem: Problem, plan: DescentSettings, history: list[Certificate]
+    problem: Problem,
+    plan: DescentSettings,
+    history: list[Certificate],
+    resume: Mapping[str, NDArray[Any]] | None = None,
 ) -> Status:
     """Sweep over the blocks until the gap reaches its goal.
 
@@ -124,6 +141,8 @@ def descend(
         How to run.
     history
         Certificates are appended; the last one is that of the solution.
+    resume
+        The ``state`` of a certificate, as the callback of the same problem had it.
 
     Returns
     -------
@@ -134,11 +153,13 @@ def descend(
     Raises
     ------
     ValueError
-        If the objective leaves the range of the dtype.
+        If the objective leaves the range of the dtype, or on a state of another fit.
     """
     run = _Run(problem, plan, history)
+    if resume is not None:
+        run.load(resume)
     try:
-        return run.to_the_end()
+        return run.to_the_end(resume is None)
     except KeyboardInterrupt:
         # a sweep is whole or not at all: coefficients keep their bounds
         run.certify_again()
@@ -180,11 +201,14 @@ class _Run:
         self.since_rebuilt = 0
         self.highest, self.smallest, self.idle = -math.inf, math.inf, 0
 
-    def to_the_end(self) -> Status:
+    def to_the_end(self, fresh: bool) -> Status:
         """Sweep and certify in turns."""
         problem, plan = self.problem, self.plan
-        # the coefficients to begin with need not be 0
-        problem.rebuild()
+        if fresh:
+            # the coefficients to begin with need not be 0
+            problem.rebuild()
+        elif self.history[-1].gap <= self.asked(self.history[-1]):
+            return Status.CONVERGED
         while self.epoch < plan.max_epochs:
             self.sweep(self.sweeps_at_once())
             if self.since_rebuilt >= _REBUILD * len(problem.blocks):
@@ -202,17 +226,24 @@ class _Run:
             self.compare(last)
             self.wanted = found.wanted
             self.progress.certify(last, self.wanted)
-            stops = plan.callback is not None and plan.callback(last)
+            self.left = max(_LEFT, last.gap / max(float(problem.met[0]), self.wanted))
+            self.moves, self.visits = 0.0, 0
+            if plan.shrinking:
+                self.choose(found.gaps)
+            stops = self.tell(last)
             if end is not None:
                 return end
             if stops:
                 self.certify_again()
                 return Status.STOPPED
-            self.left = max(_LEFT, last.gap / max(float(problem.met[0]), self.wanted))
-            self.moves = self.visits = 0
-            if plan.shrinking:
-                self.choose(found.gaps)
         return Status.OUT_OF_EPOCHS
+
+    def tell(self, last: Certificate) -> bool:
+        """Call the callback; whether it ends the fit."""
+        if self.plan.callback is None:
+            return False
+        with last.with_state(self.save):
+            return bool(self.plan.callback(last))
 
     def choose(self, gaps: NDArray[np.float64]) -> None:
         """Sweep over blocks with a part in the gap until the next certificate."""
@@ -291,14 +322,15 @@ class _Run:
                 f"{self.epoch}; scale the features, or lower C"
             )
         last = Certificate(self.epoch, self.seconds, parts.primal, parts.dual, gap)
-        first = self.history[0] if self.history else last
         epsilon = float(np.finfo(self.problem.dtype).eps)
         return _Measured(
-            last,
-            parts.gaps,
-            goal(self.plan.stopping, self.plan.tol, first, last),
-            rounding(epsilon, parts.at_stake),
+            last, parts.gaps, self.asked(last), rounding(epsilon, parts.at_stake)
         )
+
+    def asked(self, last: Certificate) -> float:
+        """The gap that ``tol`` asks for."""
+        first = self.history[0] if self.history else last
+        return goal(self.plan.stopping, self.plan.tol, first, last)
 
     def compare(self, last: Certificate) -> None:
         """Count how long nothing has become better."""
@@ -317,3 +349,48 @@ class _Run:
         if found.certificate.gap <= found.visible or stuck:
             return Status.ROUNDED
         return None
+
+    @property
+    def settings(self) -> str:
+        """What a state is one of; ``tol`` and ``max_epochs`` may change."""
+        plan = self.plan
+        return (
+            f"{plan.name} stopping={plan.stopping} shuffle={plan.shuffle}"
+            f" shrinking={plan.shrinking} certify_every={plan.certify_every}"
+        )
+
+    def save(self) -> State:
+        """All that changes, as arrays."""
+        numbers = [getattr(self, name) for name in _NUMBERS]
+        return {
+            **{name: part.copy() for name, part in self.problem.variables.items()},
+            "order": self.order.copy(),
+            "stream": self.state.copy(),
+            "numbers": np.array(numbers, dtype=np.float64),
+            "history": np.array([astuple(one) for one in self.history]),
+            "settings": np.array(self.settings),
+            "examples": np.array(self.problem.checksum),
+        }
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``save`` gave."""
+        found = str(state["settings"]) if "settings" in state else "something else"
+        if found != self.settings:
+            raise ValueError(
+                f"resume: expected a state of {self.settings}, got one of {found}"
+            )
+        if int(state["examples"]) != self.problem.checksum:
+            raise ValueError(
+                "resume: expected a state of the same samples, labels, weights, costs"
+                " and parameters. Was it another fit?"
+            )
+        for name, part in self.problem.variables.items():
+            part[:] = state[name]
+        self.order = np.array(state["order"], dtype=np.intp)
+        self.state[:] = state["stream"]
+        for name, value in zip(_NUMBERS, state["numbers"].tolist(), strict=True):
+            # counts are ints; of moves there may be infinitely many
+            setattr(self, name, type(getattr(self, name))(value))
+        self.history += [
+            Certificate(int(row[0]), *row[1:]) for row in state["history"].tolist()
+        ]

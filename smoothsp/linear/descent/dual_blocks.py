@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
 
 # A violation of so many roundings of the margin counts as none.
@@ -69,6 +70,20 @@ class Blocks:
     def table(self) -> NDArray[Any]:
         """Coefficients as ``(n, classes)``; a view."""
         return self.coefficients.reshape(-1, self.width)[:, : self.classes]
+
+    @property
+    def variables(self) -> State:
+        """What solvers change, by name; no copies."""
+        return {
+            "coefficients": self.coefficients,
+            "waits": self.waits,
+            "calm": self.calm,
+        }
+
+    def checksum(self, *others: NDArray[Any]) -> int:
+        """Of what stays, and of other arrays."""
+        mine = self.labels, self.bounds, self.squares, self.costs
+        return arrays.checksum(*mine, *others)
 
     def own_margins(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Costs of the classes for samples, ``(rows, classes)``, 0 at their own."""

@@ -11,6 +11,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import Blocks
 from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays as linear_arrays
 
 Kernel = Callable[..., None]
@@ -103,6 +104,16 @@ class LinearDual:
             state.coefficients,
         )
 
+    @property
+    def variables(self) -> State:
+        """What the sweeps change, by name; no copies."""
+        return {"weights": self.weights, **self._state.variables}
+
+    @property
+    def checksum(self) -> int:
+        """Of all that stays."""
+        return self._state.checksum(*self._rows.arrays, np.array(self._stops))
+
     def rebuild(self) -> None:
         """Weights anew from the coefficients."""
         state = self._state
@@ -189,6 +200,16 @@ class GramProblem:
             self._scores,
             state.coefficients,
         )
+
+    @property
+    def variables(self) -> State:
+        """What the sweeps change, by name; no copies."""
+        return {"scores": self._scores, **self._state.variables}
+
+    @property
+    def checksum(self) -> int:
+        """Of all that stays."""
+        return self._state.checksum(self._gram, np.array(self._stops))
 
     def rebuild(self) -> None:
         """Scores anew from the coefficients."""

@@ -18,7 +18,8 @@ class Resumable:
     def state(self) -> State:
         """Arrays by name, copies, from which ``solve(problem, resume=state)`` goes on.
 
-        Bit for bit as if it had never stopped. Only while the callback runs.
+        Or ``fit(X, y, resume=state)``. Bit for bit as if it had never stopped. Only
+        while the callback runs.
         """
         take = self.__dict__.get("_take")
         if take is None:

@@ -1,6 +1,6 @@
 """The multiclass SVM of Crammer and Singer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -66,10 +66,12 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether to set ``dual_coef_`` and ``support_``.
     warm_start
         Whether a fit begins with the dual variables of the one before: of the same
-        samples in the same order, at other weights, C or features.
+        samples in the same order, at other weights, C or features. Other numbers of
+        samples, or other classes, are a ValueError.
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
-        fit.
+        fit. Its ``state`` is a checkpoint: ``fit(X, y, resume=state)`` goes on from
+        there.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -153,7 +155,13 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CrammerSingerSVC":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
+    ) -> "CrammerSingerSVC":
         """Solve for the weights of the classes.
 
         Parameters
@@ -165,6 +173,11 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+        resume
+            The ``state`` of a certificate, as the callback of a fit of the same data
+            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
+            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
+            it.
 
         Returns
         -------
@@ -173,11 +186,11 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warning. After an error the estimator is what it was before.
         """
         with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, resume)
         classifier.warn_if_short(self)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
@@ -212,7 +225,7 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             blocks.stakes(worst_only=True),
         )
         history: list[Certificate] = []
-        status = descend(problem, plan, history)
+        status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.table, constant)
         if store_dual:
             classifier.keep_dual(self, blocks.table)

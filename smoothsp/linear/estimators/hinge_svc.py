@@ -1,6 +1,6 @@
 """The binary SVM."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -59,10 +59,12 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether to set ``dual_coef_`` and ``support_``.
     warm_start
         Whether a fit begins with the dual variables of the one before: of the same
-        samples in the same order, at other weights, C or features.
+        samples in the same order, at other weights, C or features. Other numbers of
+        samples, or other classes, are a ValueError.
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
-        fit.
+        fit. Its ``state`` is a checkpoint: ``fit(X, y, resume=state)`` goes on from
+        there.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -139,7 +141,13 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "HingeSVC":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
+    ) -> "HingeSVC":
         """Solve for the weights.
 
         Parameters
@@ -151,6 +159,11 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted, of two classes.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+        resume
+            The ``state`` of a certificate, as the callback of a fit of the same data
+            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
+            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
+            it.
 
         Returns
         -------
@@ -159,11 +172,11 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warning. After an error the estimator is what it was before.
         """
         with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, resume)
         classifier.warn_if_short(self)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
@@ -181,7 +194,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.earlier(self, samples),
         )
         history: list[Certificate] = []
-        status = descend(problem, plan, history)
+        status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.weights[:, None], constant)
         if store_dual:
             classifier.keep_dual(self, (signs * problem.coefficients)[:, None])

@@ -1,5 +1,6 @@
 """A classifier trained as a structured SVM of one label."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,9 +13,11 @@ from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.tagger import (
+    HINGE_DEFAULTS,
     HINGE_SOLVERS,
     keep_solution,
     lam_of,
+    require_same_data,
     solver_of,
 )
 from smoothsp.linear.inputs import checks
@@ -32,15 +35,17 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     C, l2, solver, tol, max_passes, solver_options, random_state, callback, verbose
-        As in :class:`ChainSVM`.
+        As in :class:`ChainSVM`, the defaults of ``"bcfw"``, too.
     cost
         ``(classes, classes)``, from the true class to the guessed one, in the order of
         ``classes_``; by default 1 for a wrong class.
     fit_intercept
         Whether there is a feature that is always 1; its weights are regularised too.
     warm_start
-        Whether a fit begins where the one before ended, at the same samples; with
-        ``solver="bcfw"`` at its dual variables.
+        Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
+        variables, which are those of the same data (C may be another), with all other
+        solvers at its weights, which need the same classes and number of features.
+        Other data are a ValueError. ``"bcfw"`` after another solver begins at 0.
 
     Attributes
     ----------
@@ -67,6 +72,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
+    DEFAULTS: ClassVar[dict[str, Any]] = HINGE_DEFAULTS
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tol: float = 1e-3,
         cost: Any = None,
         fit_intercept: bool = True,
-        max_passes: int = 1000,
+        max_passes: int | None = None,
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
         random_state: Any = 0,
@@ -102,7 +108,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> "MulticlassSVM":
+    def fit(
+        self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
+    ) -> "MulticlassSVM":
         """Train.
 
         Parameters
@@ -111,6 +119,10 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples, features)``, dense or sparse.
         y
             ``(samples,)``: classes.
+        resume
+            The ``state`` of a record, as the callback of a fit of the same data and
+            parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
+            for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep it.
 
         Returns
         -------
@@ -125,10 +137,10 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             is out of range, fewer than two classes, and parameters out of range.
         """
         with classifier.unchanged_by_errors(self):
-            self._fit(X, y)
+            self._fit(X, y, resume)
         return self
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any, resume: Any) -> None:
         X, y = classifier.read_both(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
         checks.two_classes(classes)
@@ -146,9 +158,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cost = checks.costs(self.cost, len(classes))
         problem = MulticlassProblem(matrix, labels, num_labels=len(classes), cost=cost)
         solver = solver_of(self, len(problem))
-        start = getattr(self, "_solution", None) if warm else None
+        start = self._start(problem, classes) if warm and resume is None else None
         with np.errstate(over="ignore", invalid="ignore"):
-            solution: Solution = solver.solve(problem, start=start)
+            solution: Solution = solver.solve(problem, start=start, resume=resume)
         if not np.isfinite(solution.w).all():
             raise ValueError(
                 "X: expected features and C for which the weights fit float64; scale "
@@ -163,6 +175,31 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._solution = solution
         self.n_iter_ = solution.passes
         keep_solution(self, solution)
+
+    def _start(
+        self, problem: MulticlassProblem, classes: NDArray[Any]
+    ) -> Solution | None:
+        """What the fit before found, if this solver can go on from there."""
+        found: Solution | None = getattr(self, "_solution", None)
+        if found is None:
+            return None
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                "warm_start: expected the classes of the fit before"
+                f" ({', '.join(map(str, self.classes_[:20]))}), got"
+                f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
+            )
+        if self.solver == "bcfw":
+            if "ell" not in found.state:
+                # no dual variables: the fit before had another solver
+                return None
+            require_same_data(problem, found)
+        elif len(found.w) != problem.num_weights:
+            raise ValueError(
+                "warm_start: expected the features and fit_intercept of the fit before;"
+                " set warm_start=False, or clone"
+            )
+        return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores ``(samples, classes)``; of two classes how far the second is ahead."""

@@ -1,5 +1,6 @@
 """What the linear taggers share: sequences in, labels out."""
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -27,6 +28,10 @@ HINGE_SOLVERS: dict[str, Any] = {
     "svrg": SVRG,
     "casimir": CasimirSVRG,
 }
+# Options that estimators give them unless told otherwise, chosen by measurement.
+HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
+# Passes where ``max_passes`` is None: of what stops at its gap, and of what does not.
+_PASSES, _PASSES_OF_ALL = 10_000, 1000
 # Stored with a fitted tagger, besides its weights.
 _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
@@ -35,7 +40,12 @@ def lam_of(estimator: Any, n: int) -> float:
     """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
     if estimator.l2 is not None:
         return checks.positive("l2", estimator.l2)
-    return 1 / (checks.positive("C", estimator.C) * n)
+    C = checks.positive("C", estimator.C)
+    if not math.inf > 1 / (C * n) > 0:
+        raise ValueError(
+            f"C: expected a number for which lambda = 1 / (C n) fits float64, got {C}"
+        )
+    return 1 / (C * n)
 
 
 def solver_of(estimator: Any, n: int, **more: Any) -> Any:
@@ -43,10 +53,14 @@ def solver_of(estimator: Any, n: int, **more: Any) -> Any:
     checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
     make = estimator.SOLVERS[estimator.solver]
     options = dict(estimator.solver_options or {})
+    defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
+    most = estimator.max_passes
+    if most is None:
+        most = _PASSES if estimator.solver == "bcfw" else _PASSES_OF_ALL
     given = {
         "lam": lam_of(estimator, n),
         "tol": checks.at_least_zero("tol", estimator.tol),
-        "max_passes": checks.count("max_passes", estimator.max_passes),
+        "max_passes": checks.count("max_passes", most),
         "callback": estimator.callback,
         "progress": checks.flag("verbose", estimator.verbose),
         **more,
@@ -59,7 +73,7 @@ def solver_of(estimator: Any, n: int, **more: Any) -> Any:
         raise ValueError(
             f"solver_options: expected none that are parameters, got {twice}"
         )
-    return make(**{**given, **options})
+    return make(**{**defaults, **given, **options})
 
 
 def keep_solution(estimator: Any, solution: Solution) -> None:
@@ -76,15 +90,18 @@ def keep_solution(estimator: Any, solution: Solution) -> None:
     if short:
         text += f"; the gap is {solution.gap:.3g} of an objective of"
         text += f" {solution.primal:.3g}"
+    elif math.isnan(solution.gap):
+        text += "; their gap is not known"
     if not solution.interrupted:
         text += ". Raise max_passes or tol, or scale the features."
     warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 
-def _require_same_data(problem: ChainProblem, found: Solution) -> None:
+def require_same_data(problem: ChainProblem, found: Solution) -> None:
+    """Refuse dual variables of other data."""
     if found.state["examples"] != problem.checksum:
         raise ValueError(
-            "warm_start: expected the sentences, tags and costs of the fit before,"
+            "warm_start: expected the features, labels and costs of the fit before,"
             " whose dual variables bcfw goes on from; set warm_start=False, or choose a"
             " solver that goes on from weights, sgd say"
         )
@@ -209,7 +226,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             if found is None or "ell" not in found.state:
                 # no dual variables: the fit before had another solver
                 return None
-            _require_same_data(problem, found)
+            require_same_data(problem, found)
             return found
         old = self.weights_.reshape(-1, len(classes))
         if names is None or self.feature_names_ is None:

@@ -1,6 +1,6 @@
 """The multiclass SVM of Weston and Watkins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -85,10 +85,12 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether to set ``dual_coef_`` and ``support_``; with a kernel they are needed.
     warm_start
         Whether a fit begins with the dual variables of the one before: of the same
-        samples in the same order, at other weights, C or features.
+        samples in the same order, at other weights, C or features. Other numbers of
+        samples, or other classes, are a ValueError.
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
-        fit.
+        fit. Its ``state`` is a checkpoint: ``fit(X, y, resume=state)`` goes on from
+        there.
     verbose
         A line of progress on stderr: always, never, or (None) on a terminal when the
         fit takes longer than three seconds.
@@ -179,7 +181,13 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WestonWatkinsSVC":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
+    ) -> "WestonWatkinsSVC":
         """Solve for the weights of the classes.
 
         Parameters
@@ -191,6 +199,11 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples,)``: labels of any kind that can be sorted.
         sample_weight
             ``(samples,)``: multiplies C, >= 0.
+        resume
+            The ``state`` of a certificate, as the callback of a fit of the same data
+            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
+            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
+            it.
 
         Returns
         -------
@@ -199,11 +212,11 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warning. After an error the estimator is what it was before.
         """
         with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, resume)
         classifier.warn_if_short(self)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.choice("solver", self.solver, _SOLVERS)
         checks.choice("kernel", self.kernel, _KERNELS)
         plan = classifier.plan_of(self)
@@ -212,7 +225,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         costs = checks.costs(self.cost, len(samples.classes), samples.X.dtype)
         history: list[Certificate] = []
         solve = self._fit_linear if self.kernel == "linear" else self._fit_kernel
-        status = solve(samples, costs, constant, plan, history)
+        status = solve(samples, costs, constant, plan, history, resume)
         classifier.keep_outcome(self, samples, status, history)
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -255,6 +268,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         constant: float,
         plan: DescentSettings,
         history: list[Certificate],
+        resume: Any,
     ) -> Status:
         rows = sparse_rows(samples.X, constant)
         classifier.require_memory(
@@ -270,7 +284,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._stops(blocks),
             blocks.stakes(worst_only=False),
         )
-        status = descend(problem, plan, history)
+        status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.table, constant)
         if checks.flag("store_dual", self.store_dual):
             classifier.keep_dual(self, blocks.table)
@@ -284,6 +298,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         constant: float,
         plan: DescentSettings,
         history: list[Certificate],
+        resume: Any,
     ) -> Status:
         n, size = len(samples.labels), samples.X.dtype.itemsize
         width = padded(len(samples.classes), samples.X.dtype)
@@ -294,6 +309,9 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             }
         )
         if self.kernel == "rbf":
+            # a distance is made of four products
+            most = 4 * sparse_rows(samples.X, 0.0).squares
+            classifier.squares_in_range(most, samples.X.dtype)
             self.gamma_ = _rbf_gamma(self.gamma, samples.X)
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
@@ -304,7 +322,7 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         blocks = self._blocks(samples, squares, costs, plan)
         stakes = blocks.stakes(worst_only=False)
         problem = GramProblem(blocks, gram, self._stops(blocks), stakes)
-        status = descend(problem, plan, history)
+        status = descend(problem, plan, history, resume)
         classifier.keep_dual(self, blocks.table)
         classifier.keep_for_later(self, samples, blocks.table)
         self.intercept_ = constant**2 * self.dual_coef_.sum(axis=1)
@@ -356,6 +374,21 @@ def _rbf_gamma(gamma: object, X: Any) -> float:
     checks.choice("gamma", gamma, ("scale", "auto"))
     if gamma == "auto":
         return 1 / int(X.shape[1])
-    squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
-    variance = float(squares.mean() - X.mean() ** 2)
-    return 1 / (int(X.shape[1]) * variance) if variance > 0 else 1.0
+    size = float(abs(X).max())
+    if not size:
+        return 1.0
+    # of numbers up to 1, so that no square leaves float64
+    scaled = X.astype(np.float64) / size
+    squares = scaled.multiply(scaled) if sparse.issparse(X) else np.square(scaled)
+    variance = float(squares.mean() - scaled.mean() ** 2)
+    if variance <= 0:
+        return 1.0
+    with np.errstate(over="ignore", divide="ignore"):
+        found = float(np.float64(1 / (int(X.shape[1]) * variance)) / size / size)
+    if not 0 < found <= float(np.finfo(X.dtype).max):
+        raise ValueError(
+            "X: expected features for which gamma, one over their number times their"
+            f" variance, fits {X.dtype}, got {found:.3g}; scale the features, or give"
+            " gamma"
+        )
+    return found

@@ -1,5 +1,6 @@
-"""Arrays of whole vectors."""
+"""Arrays of whole vectors, and what tells arrays from others."""
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,11 @@ def zeros(size: int, dtype: Any) -> NDArray[Any]:
     memory = np.zeros(size + extra, dtype=dtype)
     past = -memory.ctypes.data % _VECTOR // memory.itemsize
     return memory[past : past + size]
+
+
+def checksum(*arrays: NDArray[Any]) -> int:
+    """CRC-32 of the bytes, one array after the other."""
+    total = 0
+    for array in arrays:
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
+    return total

@@ -1,6 +1,5 @@
 """Sentences, sparse features of their words and a label each, as a linear problem."""
 
-import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import examples as kernels
 from smoothsp._kernels.linear.frank_wolfe import add_corners
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded, zeros
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.callback import Corner
@@ -186,14 +185,10 @@ class ChainProblem:
     @cached_property
     def checksum(self) -> int:
         """A number that tells these sentences from others."""
-        arrays = (
+        return arrays.checksum(
             self.indptr, self.indices, self.values, self.offsets, self.labels,
             self.cost, self.cost_scale, np.array([self.boundaries, self.num_features]),
         )  # fmt: skip
-        total = 0
-        for array in arrays:
-            total = zlib.crc32(np.ascontiguousarray(array).data, total)
-        return total
 
     @property
     def num_weights(self) -> int:

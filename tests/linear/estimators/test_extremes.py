@@ -1,5 +1,6 @@
 """Numbers near the ends of the range: exact, or an error that names the argument."""
 
+import re
 import warnings
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from smoothsp.linear import (
+    ChainCRF,
+    ChainSVM,
     CrammerSingerSVC,
     HingeSVC,
     MulticlassSVM,
@@ -195,3 +198,75 @@ def test_rounding_is_told_unless_all_was_asked_for(model):
     fitted = model(tol=0, random_state=0).fit(X, y)
     assert fitted.status_ is Status.ROUNDED
     assert fitted.gap_ <= 1e-5 * fitted.history_[-1].primal
+
+
+KINDS = {
+    "HingeSVC": (HingeSVC, {}),
+    "WestonWatkinsSVC": (WestonWatkinsSVC, {}),
+    "WestonWatkinsSVC, rbf": (WestonWatkinsSVC, {"kernel": "rbf"}),
+    "CrammerSingerSVC": (CrammerSingerSVC, {}),
+    **{
+        f"{model.__name__}, {solver}": (model, {"solver": solver, "max_passes": 8})
+        for model, solvers in (
+            (MulticlassSVM, MulticlassSVM.SOLVERS),
+            (ChainSVM, ChainSVM.SOLVERS),
+            (ChainCRF, ChainCRF.SOLVERS),
+        )
+        for solver in solvers
+    },
+}
+# how an error begins: with an argument of fit, of the estimator or of its solver
+ARGUMENT = r"(X|C|sample_weight|gamma|rate): expected|choose a smaller rate"
+
+
+def fit_or_refuse(name, scale, dtype=np.float64, C=1.0, weight=None):
+    """The fitted model, or None after an error that names an argument."""
+    model, options = KINDS[name]
+    X, y = data_for(model, dtype=dtype)
+    X = (X / abs(X).max() * dtype(scale)).astype(dtype)
+    more = {} if weight is None else {"sample_weight": np.full(len(y), weight)}
+    if model in (ChainSVM, ChainCRF):
+        X, y = [X[:15], X[15:]], [y[:15], y[15:]]
+    try:
+        return fit(model(C=C, **options), X, y, **more)
+    except (ValueError, FloatingPointError) as error:
+        assert re.search(ARGUMENT, str(error)), error
+        return None
+
+
+def is_finite(fitted):
+    names = ("coef_", "intercept_", "transitions_", "start_", "end_", "dual_coef_")
+    parts = [getattr(fitted, name) for name in names if hasattr(fitted, name)]
+    return bool(parts) and all(np.isfinite(part).all() for part in parts)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_numbers_lead_to_coefficients_that_are_none(name):
+    scales = (1e-300, 1e-200, 1e-155, 1e-30, 1e38, 1e145, 1e153, 1e155, 1e200, 1e300)
+    cases = [(scale, 1.0) for scale in scales]
+    cases += [(1.0, C) for C in (5e-324, 1e-300, 1e300, 1e307, 1.7e308)]
+    cases += [(1e145, 1e30), (1e-145, 1e-30), (1e100, 1e200), (1e-100, 1e300)]
+    fitted = 0
+    for scale, C in cases:
+        found = fit_or_refuse(name, scale, C=C)
+        assert found is None or is_finite(found), (scale, C)
+        assert found is None or not np.isinf(found.gap_), (scale, C)
+        fitted += found is not None
+    assert fitted >= 5
+    # out of range for every way to multiply
+    assert fit_or_refuse(name, 1e300) is None
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if "SVC" in name])
+def test_nor_do_those_of_float32(name):
+    scales = (1e-38, 1e-25, 1e-15, 1e10, 1e15, 1e18, 1e19, 1e20, 1e38)
+    cases = [(scale, None) for scale in scales]
+    cases += [(s, w) for s in (1e-15, 1.0, 1e15) for w in (1e-38, 1e38, 3e38, 1e45)]
+    fitted = 0
+    for scale, weight in cases:
+        found = fit_or_refuse(name, scale, np.float32, weight=weight)
+        assert found is None or is_finite(found), (scale, weight)
+        fitted += found is not None
+    assert fitted >= 5
+    for scale, weight in ((1e20, None), (1e38, None), (1.0, 1e45)):
+        assert fit_or_refuse(name, scale, np.float32, weight=weight) is None

@@ -94,7 +94,7 @@ def test_what_a_warm_start_cannot_go_on_from():
     tagger = ChainSVM(warm_start=True).fit(X, Y)
     other, tags = corpus(1)
     with pytest.raises(
-        ValueError, match="warm_start: expected the sentences, tags and"
+        ValueError, match="warm_start: expected the features, labels and"
     ):
         tagger.fit(other, tags)
     with pytest.raises(ValueError, match="warm_start: expected the tags of the fit"):
@@ -105,7 +105,7 @@ def test_what_a_warm_start_cannot_go_on_from():
     # a fit that kept no dual variables, and one that could
     tagger.set_params(solver="bcfw").fit(other, tags)
     classes = MulticlassSVM(warm_start=True).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
-    with pytest.raises(ValueError, match="same features, labels and costs"):
+    with pytest.raises(ValueError, match="warm_start: expected the features, labels"):
         classes.fit([[0.0], [1.0], [3.0]], [0, 1, 1])
 
 

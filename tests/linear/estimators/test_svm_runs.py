@@ -1,0 +1,211 @@
+"""SVMs of samples that go on: from a checkpoint, from the fit before."""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+
+from smoothsp.linear import CrammerSingerSVC, MulticlassSVM, WestonWatkinsSVC
+from smoothsp.linear.descent.coordinate_descent import Status
+from tests.truth.svm_objectives import MODELS, data_for
+
+ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SOLVERS = ("bcfw", "sgd", "svrg", "casimir")
+
+
+def checkpoints(states):
+    """A callback that keeps each state in a file."""
+
+    def keep(record):
+        file = io.BytesIO()
+        np.savez(file, **record.state)
+        states.append(file)
+
+    return keep
+
+
+def read(file):
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
+
+
+def numbers(history):
+    return [(c.epoch, c.primal, c.dual, c.gap) for c in history]
+
+
+@ROUGH
+@pytest.mark.parametrize("every", [1, 3, "auto"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_checkpoint_leads_to_the_same_bits(model, dtype, every):
+    X, y = data_for(model, dtype=dtype)
+    given = {"tol": 0, "max_epochs": 90, "certify_every": every, "C": 10.0}
+    states = []
+    whole = model(**given, random_state=0, callback=checkpoints(states)).fit(X, y)
+    assert len(states) == len(whole.history_) > 3
+    for file in (states[0], states[len(states) // 2], states[-2]):
+        # the stream is in the state
+        again = model(**given, random_state=7).fit(X, y, resume=read(file))
+        assert again.coef_.tobytes() == whole.coef_.tobytes()
+        np.testing.assert_equal(numbers(again.history_), numbers(whole.history_))
+        assert again.status_ is whole.status_
+
+
+@ROUGH
+def test_a_checkpoint_of_a_kernel_and_of_a_fit_that_was_stopped():
+    X, y = data_for(WestonWatkinsSVC)
+    gram = rbf_kernel(X, gamma=0.3)
+    states = []
+    given = {"kernel": "precomputed", "tol": 1e-6, "random_state": 0}
+    whole = WestonWatkinsSVC(**given, callback=checkpoints(states)).fit(gram, y)
+    assert whole.status_ is Status.CONVERGED and len(states) > 2
+    again = WestonWatkinsSVC(**given).fit(gram, y, resume=read(states[1]))
+    assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
+    # nothing left to do
+    done = WestonWatkinsSVC(**given).fit(gram, y, resume=read(states[-1]))
+    assert done.status_ is Status.CONVERGED and done.n_iter_ == whole.n_iter_
+    stopped = []
+    part = WestonWatkinsSVC(
+        **given, callback=lambda c: checkpoints(stopped)(c) or c.epoch >= 4
+    )
+    assert part.fit(gram, y).status_ is Status.STOPPED
+    again = WestonWatkinsSVC(**given).fit(gram, y, resume=read(stopped[-1]))
+    assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
+
+
+@ROUGH
+@pytest.mark.parametrize("model", MODELS)
+def test_a_state_of_another_fit_is_refused(model):
+    X, y = data_for(model)
+    states = []
+    model(random_state=0, callback=checkpoints(states)).fit(X, y)
+    state = read(states[0])
+    for other, rows, labels in (
+        (model(C=2.0), X, y),
+        (model(), X + 1.0, y),
+        (model(), X, y[::-1]),
+        (model(fit_intercept=True), X, y),
+    ):
+        with pytest.raises(ValueError, match="resume: expected a state of the same"):
+            other.fit(rows, labels, resume=state)
+    with pytest.raises(ValueError, match=r"resume: expected a state of .*shrinking=F"):
+        model(shrinking=False).fit(X, y, resume=state)
+    with pytest.raises(ValueError, match="got one of something else"):
+        model().fit(X, y, resume={"weights": np.zeros(3)})
+    kept = []
+    fitted = model(callback=kept.append).fit(X, y)
+    assert kept == fitted.history_
+    with pytest.raises(ValueError, match="while the callback"):
+        kept[0].state  # noqa: B018
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_warm_start_of_an_optimum_is_done_at_once(model):
+    X, y = data_for(model)
+    options = {"random_state": 0, "tol": 1e-4, "warm_start": True}
+    fitted = model(**options).fit(X, y)
+    cold, before = fitted.n_iter_, fitted.history_[-1].dual
+    assert fitted.fit(X, y).n_iter_ == 1 < cold
+    assert fitted.history_[-1].dual >= before * (1 - 1e-12)
+    # at another C, and at other weights: the optimum of a cold start
+    for C, weight in ((2.0, None), (0.5, np.linspace(0.5, 1.5, len(y)))):
+        warm = fitted.set_params(C=C).fit(X, y, sample_weight=weight)
+        new = model(random_state=0, tol=1e-4, C=C).fit(X, y, sample_weight=weight)
+        one, two = warm.history_[-1], new.history_[-1]
+        assert max(one.dual, two.dual) <= min(one.primal, two.primal)
+    # other labels of some samples
+    other = y.copy()
+    other[:4] = y[:4][::-1]
+    warm, new = fitted.fit(X, other), model(random_state=0, C=0.5).fit(X, other)
+    assert warm.history_[-1].primal <= new.history_[-1].primal * 1.002
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_warm_start_on_other_samples_is_refused(model):
+    X, y = data_for(model)
+    fitted = model(warm_start=True, random_state=0).fit(X, y)
+    before = dict(vars(fitted))
+    with pytest.raises(ValueError, match=r"warm_start: expected the \d+ samples and"):
+        fitted.fit(X[:-1], y[:-1])
+    with pytest.raises(ValueError, match="or other classes; set warm_start=False"):
+        fitted.fit(X, y + 1)
+    assert vars(fitted) == before
+    # dual variables do not depend on features
+    assert fitted.fit(X[:, :2], y).coef_.shape[1] == 2
+    fitted.set_params(warm_start=False).fit(X[:-1], y[:-1])
+
+
+@ROUGH
+@pytest.mark.parametrize("first", SOLVERS)
+@pytest.mark.parametrize("second", SOLVERS)
+def test_a_warm_start_after_another_solver(first, second):
+    X, y = data_for(CrammerSingerSVC)
+    given = {"max_passes": 5, "tol": 0.0}
+    model = MulticlassSVM(solver=first, warm_start=True, **given).fit(X, y)
+    w = model.coef_.copy()
+    model.set_params(solver=second).fit(X, y)
+    cold = MulticlassSVM(solver=second, **given).fit(X, y)
+    if second == "bcfw" and first != "bcfw":
+        # there are no dual variables
+        assert model.coef_.tobytes() == cold.coef_.tobytes()
+    else:
+        assert not np.array_equal(model.coef_, cold.coef_)
+        assert not np.array_equal(model.coef_, w)
+
+
+@ROUGH
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_a_structured_svm_cannot_go_on_from(solver):
+    X, y = data_for(CrammerSingerSVC)
+    model = MulticlassSVM(solver=solver, warm_start=True, max_passes=3).fit(X, y)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="warm_start: expected the classes of the fit"):
+        model.fit(X, y + 1)
+    with pytest.raises(ValueError, match="warm_start: expected the classes of the fit"):
+        model.fit(X, y % 3)
+    with pytest.raises(ValueError, match="warm_start: expected the features"):
+        model.fit(X[:, :2], y)
+    assert vars(model) == before
+    if solver == "bcfw":
+        with pytest.raises(ValueError, match=r"warm_start: .* bcfw goes on from"):
+            model.fit(X, np.roll(y, 1))
+    else:
+        model.fit(X, np.roll(y, 1))
+
+
+@ROUGH
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_checkpoint_of_a_structured_svm(solver):
+    X, y = data_for(CrammerSingerSVC)
+    often = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
+    given = {"solver": solver, "tol": 0.0, "max_passes": 12, "solver_options": often}
+    states = []
+    whole = MulticlassSVM(callback=checkpoints(states), **given).fit(X, y)
+    assert len(states) >= 3
+    again = MulticlassSVM(**given).fit(X, y, resume=read(states[1]))
+    assert again.coef_.tobytes() == whole.coef_.tobytes()
+    with pytest.raises(ValueError, match="same features, labels and costs"):
+        MulticlassSVM(**given).fit(X, np.roll(y, 1), resume=read(states[1]))
+
+
+@pytest.mark.parametrize("solver", ["bcfw", "sgd"])
+def test_after_an_interrupt_without_a_gap_the_warning_says_so(solver):
+    X, y = data_for(CrammerSingerSVC)
+
+    def press(record):
+        raise KeyboardInterrupt
+
+    model = MulticlassSVM(solver=solver, callback=press, tol=1e-9)
+    with pytest.warns(ConvergenceWarning, match="interrupted after") as caught:
+        model.fit(X, y)
+    text = str(caught[0].message)
+    unknown = np.isnan(model.gap_)
+    assert unknown == (solver == "sgd")
+    assert ("their gap is not known" in text) == unknown
+    assert ("the gap is" in text) != unknown
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MulticlassSVM(solver="sgd", max_passes=3).fit(X, y)
