@@ -3,6 +3,7 @@
 from smoothsp.oracles.alignment import Alignment
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
+from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
@@ -22,7 +23,9 @@ __all__ = [
     "CTC",
     "Alignment",
     "Chain",
+    "Formula",
     "Grammar",
+    "Models",
     "Multiclass",
     "PartialStructure",
     "ProjectiveDependencies",

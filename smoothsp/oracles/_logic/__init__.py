@@ -1,0 +1,1 @@
+"""Propositional formulas in negation normal form, and where they come from."""

@@ -1,0 +1,230 @@
+"""Propositional formulas: the outputs are the models."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from smoothsp.oracles._circuits import CircuitStructure, Topology
+from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
+from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
+from smoothsp.oracles._logic.clauses import compile_clauses
+from smoothsp.oracles._logic.compiled import read_nnf, read_sdd
+from smoothsp.oracles._logic.sentence import Sentence
+from smoothsp.oracles._questions import checks
+
+
+class Formula:
+    """A propositional formula, compiled once and asked about many batches of scores.
+
+    Made by ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are numbered from
+    1 in clauses and files, as is usual there, and from 0 in scores and outputs.
+
+    Attributes
+    ----------
+    variables
+        How many variables there are, V.
+    count
+        How many models there are, an exact integer.
+
+    Notes
+    -----
+    What is read has to be decomposable and deterministic (d-DNNF), and that is checked:
+    determinism by literals and parts, which always decides where disjunctions decide a
+    variable, else by all assignments to up to 16 variables, else it is refused. Smooth
+    is what it becomes: variables that a part does not mention may be both.
+
+    Source: Darwiche and Marquis, "A Knowledge Compilation Map" (2002), section 2.
+
+    Examples
+    --------
+    Not both of the first two, and one of the last two:
+
+    >>> import torch
+    >>> from smoothsp.oracles import Formula
+    >>> formula = Formula.from_clauses([[-1, -2], [2, 3]])
+    >>> formula
+    Formula(variables=3, count=4)
+    >>> scores = torch.zeros(1, 3, 2)  # [row, variable, value]
+    >>> scores[0, :2, 1] = torch.tensor([1.0, 2.0])
+    >>> value, y = formula(scores).decode()
+    >>> value.tolist(), y.tolist()[0][:2]
+    ([2.0], [0, 1])
+    """
+
+    def __init__(self, sentence: Sentence, variables: int) -> None:
+        scopes = sentence.scopes()
+        check_decomposable(sentence, scopes)
+        smoothed = smooth(sentence, variables)
+        self.variables = variables
+        self.count = count_models(smoothed)
+        if not self.count:
+            raise ValueError("formula: expected one that has a model, got none")
+        self._topology = Topology.of(*sentence_circuit(smoothed, variables))
+
+    @classmethod
+    def from_clauses(
+        cls,
+        clauses: Iterable[Iterable[int]],
+        variables: int | None = None,
+        *,
+        most_nodes: int = 1_000_000,
+    ) -> "Formula":
+        """All clauses hold, each a list of literals of which one holds (CNF).
+
+        Parameters
+        ----------
+        clauses
+            Literals are v for "variable v is 1" and -v for "is 0", from 1, as in DIMACS
+            files.
+        variables
+            How many there are; the largest one mentioned by default.
+        most_nodes
+            Where compiling gives up: some formulas have no small circuit.
+
+        Raises
+        ------
+        ValueError
+            For a literal that is none, a formula without a model, or one that takes
+            more than ``most_nodes``.
+
+        Notes
+        -----
+        Compiled here, by search, in plain Python: hundreds of variables where they
+        interact little. For harder ones let d4 or c2d write a file for ``from_nnf``.
+        """
+        given = [tuple(clause) for clause in clauses]
+        literals = [x for clause in given for x in clause]
+        for x in literals:
+            if isinstance(x, bool) or not isinstance(x, int):
+                raise TypeError(
+                    f"clauses: expected literals that are ints, got {type(x).__name__}"
+                )
+        most = max((abs(x) for x in literals), default=0)
+        if variables is None:
+            variables = most
+        if 0 in literals or most > variables:
+            wrong = 0 if 0 in literals else next(x for x in literals if abs(x) == most)
+            raise ValueError(
+                f"clauses: expected literals from 1 to {variables} or their negatives, "
+                f"got {wrong}"
+            )
+        checks.positive_int("most_nodes", most_nodes)
+        return cls(compile_clauses(given, most_nodes), variables)
+
+    @classmethod
+    def from_sdd(cls, node: Any) -> "Formula":
+        """What a ``pysdd.sdd.SddNode`` says, over all variables of its manager.
+
+        SDDs are deterministic and decomposable by construction. ``pip install
+        "smoothsp[logic]"`` brings PySDD along, which is not needed otherwise.
+
+        Source: Darwiche, "SDD: A New Canonical Representation of Propositional
+        Knowledge Bases" (2011).
+        """
+        return cls(*read_sdd(node))
+
+    @classmethod
+    def from_nnf(cls, path: str | Path, variables: int | None = None) -> "Formula":
+        """A d-DNNF file, as c2d or d4 write it.
+
+        Parameters
+        ----------
+        path
+            Of the file; the first line tells which format it has.
+        variables
+            How many there are; those of the file's header or the largest one mentioned
+            by default. d4 does not mention those that are free everywhere.
+
+        Raises
+        ------
+        ValueError
+            For a line that cannot be read, or what is not decomposable, or not surely
+            deterministic, or has no model.
+        """
+        sentence, found = read_nnf(path)
+        if variables is None:
+            variables = found
+        elif variables < found:
+            raise ValueError(
+                f"variables: expected at least {found}, which the file has, got "
+                f"{variables}"
+            )
+        scopes = sentence.scopes()
+        check_decomposable(sentence, scopes)
+        check_deterministic(sentence, scopes)
+        return cls(sentence, variables)
+
+    def __call__(self, scores: Tensor) -> "Models":
+        """The structure whose outputs are the models, with these scores."""
+        return Models(scores, self)
+
+    def __repr__(self) -> str:
+        return f"Formula(variables={self.variables}, count={self.count})"
+
+
+class Models(CircuitStructure):
+    """A batch of scores of variables, whose outputs are the models of a formula.
+
+    The score of a model y is the sum of ``scores[v, y_v]``. A score of ``-inf``
+    forbids. Everything is exact, and differentiable in the scores. ``formula(scores)``
+    makes one.
+
+    With log-probabilities of independent bits, minus ``log_partition()`` is the
+    semantic loss: how improbable it is that they satisfy the formula.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, V, 2)``: variable v being 0, and being 1; float32 or float64; bfloat16
+        and float16 are computed in float32.
+    formula
+        The same for all rows.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, V)``: 0 or 1 for each variable. O(batch size of the compiled
+    formula).
+
+    Source: Darwiche, "A Differential Approach to Inference in Bayesian Networks"
+    (2003); Xu et al., "A Semantic Loss Function for Deep Learning with Symbolic
+    Knowledge" (2018), definition 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Formula
+    >>> either = Formula.from_clauses([[1, 2], [-1, -2]])
+    >>> either(torch.tensor([[[0.6, 0.4], [0.3, 0.7]]]).log()).log_partition().exp()
+    tensor([0.5400])
+    """
+
+    scores: Tensor
+    _output_words = "a model of the formula, 0 or 1 for each variable"
+
+    def __init__(self, scores: Tensor, formula: Formula) -> None:
+        scores = checks.potentials("scores", scores)
+        V = formula.variables
+        if scores.dim() != 3 or tuple(scores.shape[1:]) != (V, 2):
+            raise ValueError(
+                f"scores: expected (batch, variable, 2) = (batch, {V}, 2), got "
+                f"{tuple(scores.shape)}"
+            )
+        self.formula = formula
+        built = formula._topology
+        self._start(
+            built,
+            {"scores": scores},
+            roots=int(built.roots[0]),
+            lengths=V,
+            shape=(V,),
+        )
