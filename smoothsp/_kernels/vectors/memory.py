@@ -43,5 +43,5 @@ if config.DISABLE_JIT:
         """A contiguous array over the memory at ``address``."""
         dtype = np.dtype(dtype.dtype if isinstance(dtype, np.ndarray) else dtype)
         size = int(np.prod(shape)) * dtype.itemsize
-        raw = (ctypes.c_char * size).from_address(address) if size else b""
+        raw = (ctypes.c_char * size).from_address(int(address)) if size else b""
         return np.frombuffer(raw, dtype).reshape(shape)

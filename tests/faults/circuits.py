@@ -1,0 +1,214 @@
+"""Deliberate faults in topologies and in the engine of circuits, and a check of laws.
+
+Run as ``python -m tests.faults.circuits FOLDER 1``; see ``tests/faults/runner.py``.
+"""
+
+import sys
+
+import jaxtyping  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import torch
+from torch.testing import assert_close
+
+from tests.faults.runner import report
+
+KERNELS = "_kernels/circuits/cpu/"
+ENGINE = "oracles/_circuits/"
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": ("oracles/tree", "", ""),
+    # topologies
+    "a half without its arc": (
+        "oracles/projective",
+        "c.multiply(half[i, j], joint[i, j], arc[i, j])",
+        "c.multiply(half[i, j], joint[i, j], arc[j, i])",
+    ),
+    "arcs that may not point left": (
+        "oracles/projective",
+        "c.define(full[j, i], (half[right, k], full[k, left]))",
+        "c.define(full[j, i], (half[right, k][:, :1], full[k, left][:, :1]))",
+    ),
+    "a split that overlaps": (
+        "oracles/span_tree",
+        "(inside[i[:, None], k], inside[k + 1, j[:, None]])",
+        "(inside[i[:, None], k], inside[k, j[:, None]])",
+    ),
+    "transitions the wrong way": (
+        "oracles/semi_markov",
+        "(ended[t][None], move.T)",
+        "(ended[t][None], move)",
+    ),
+    "a rule's symbols exchanged": (
+        "oracles/grammar",
+        "(pairs, rule.reshape(1, S, S * S))",
+        "(pairs, rule.transpose(0, 2, 1).reshape(1, S, S * S))",
+    ),
+    "messages that skip the edge": (
+        "oracles/tree",
+        "c.define(message[v], (edge[v], below[None]))",
+        "c.define(message[v], (below[None],))",
+    ),
+    "a label lost at a blank": (
+        "oracles/ctc",
+        "from_label[3::2] = skip",
+        "from_label[2:-1:2] = skip",
+    ),
+    # the builder
+    "runs that begin one too late": (
+        ENGINE + "circuit",
+        "ends = np.append(0, np.cumsum(counts)).astype(np.int32)\n    within",
+        "ends = np.append(0, np.cumsum(counts)).astype(np.int32)\n"
+        "    starts = starts + (counts[0] == 0)\n    counts = counts * 1\n"
+        "    ends[1:-1] -= counts[1:] > 1\n    within",
+    ),
+    "left factors for right": (
+        ENGINE + "circuit",
+        "return left, right[0] if right",
+        "return left, left if right",
+    ),
+    "each root that of the last row": (
+        ENGINE + "asked",
+        "self.rows = Rows(order, found)",
+        "self.rows = Rows(order, found[order])",
+    ),
+    # the loops
+    "leaves one lane off": (
+        KERNELS + "lanes",
+        "load_some(scores, rows[lane] * width + k, width - k, zero)",
+        "load_some(scores, lane * width + k, width - k, zero)",
+    ),
+    "the first product for the largest": (
+        KERNELS + "best",
+        "top = larger(load(x, a) + load(x, b), top)",
+        "top = larger(load(x, a), top)",
+    ),
+    "a trace along another lane": (
+        KERNELS + "best",
+        "if x[a * L + lane] + x[b * L + lane] == goal:",
+        "if x[a * L] + x[b * L] >= goal:",
+    ),
+    "sums without the last exponent": (
+        KERNELS + "sums",
+        "value[row] = math.log(z) + np.float64(e[at]) * LN2",
+        "value[row] = math.log(z) + (np.float64(e[at]) - 1) * LN2",
+    ),
+    "one factor gets no marginal": (
+        KERNELS + "sums",
+        "store(mu, a, load(mu, a) + v)\n                store(mu, b",
+        "store(mu, b",
+    ),
+    "a product alone gives the left its share only": (
+        KERNELS + "sums",
+        "store(mu, b, load(mu, b) + g)",
+        "store(mu, b, load(mu, b) + zero)",
+    ),
+    "a tile's second for its third": (
+        KERNELS + "best",
+        "store(x, np.intp(heads[2]) * L, t2)",
+        "store(x, np.intp(heads[2]) * L, t1)",
+    ),
+    "means of the left factor": (
+        KERNELS + "tangent",
+        "mean = fma(q, load(d, a) + load(d, b), mean)",
+        "mean = fma(q, load(d, a), mean)",
+    ),
+    "marginals that do not move": (
+        KERNELS + "tangent",
+        "v = fma(q, move, p * (load(d, a) + load(d, b) - mean))",
+        "v = q * move",
+    ),
+    "the third best forgotten": (
+        KERNELS + "k_best",
+        "if v > best and (v < here or (v == here and n > number)):",
+        "if v > best and v < here and n > number:",
+    ),
+    "draws by the first share": (
+        KERNELS + "samples",
+        "left = chance * m[item * L + lane]",
+        "left = 0 * m[item * L + lane]",
+    ),
+    "gradients that add up leaves wrongly": (
+        KERNELS + "given_outputs",
+        "flat[b * width + leaf] += weight",
+        "flat[b * width + leaf] = weight",
+    ),
+    # derivatives
+    "no factor of the row": (
+        ENGINE + "gradients",
+        "found.append(x.mul_(factor) if in_place else x * factor)",
+        "found.append(x)",
+    ),
+    "entropy with the wrong sign": (
+        ENGINE + "gradients",
+        "found = over_rows([x * by_row(-grad, x) for x in moved], ctx.n)",
+        "found = over_rows([x * by_row(grad, x) for x in moved], ctx.n)",
+    ),
+}
+KINDS = (
+    "chain",
+    "projective",
+    "projective_single_root",
+    "span_tree_labelled",
+    "semi_markov",
+    "grammar",
+    "tree",
+    "ctc",
+)
+
+
+def check_laws() -> None:
+    """Answers and gradients of a few small batches are those of enumeration."""
+    from tests.truth.circuits.cases import draw
+
+    for kind in KINDS:
+        for seed in (0, 4, 5):
+            check_one(draw(kind, seed))
+    check_draws(draw("span_tree", 0))
+
+
+def check_one(case) -> None:
+    ours, truth = case.leaves(), case.leaves()
+    structure = ours.structure()
+    value, y = structure.decode()
+    values, ys, valid = structure.decode_topk(5)
+    log_z, entropy = structure.log_partition(), structure.entropy()
+    weights = torch.linspace(1, 2, len(case), dtype=torch.float64)
+    total = weights * (value + 2 * log_z + 3 * entropy)
+    total = total + values.masked_fill(~valid, 0).sum(1)
+    expected = torch.zeros((), dtype=torch.float64)
+    for b in range(len(case)):
+        scores = truth.scores(b)
+        assert_close(scores[truth.index(b, y[b])], scores.max())
+        ranked = scores.sort(descending=True).values[:5]
+        ranked = ranked[ranked > -torch.inf]
+        assert_close(values[b, : len(ranked)], ranked)
+        places = [truth.index(b, one) for one in ys[b][valid[b]]]
+        assert len(set(places)) == len(ranked)
+        assert_close(log_z[b], scores.logsumexp(0))
+        p = (scores - scores.logsumexp(0)).exp()
+        row = -(p * torch.where(p > 0, p, 1).log()).sum()
+        assert_close(entropy[b], row, atol=1e-7, rtol=1e-7)
+        best = scores[truth.index(b, y[b])]
+        row = best + 2 * scores.logsumexp(0) + 3 * row
+        expected = expected + weights[b] * row + scores[places].sum()
+    assert_close(total.sum(), expected, atol=1e-6, rtol=1e-7)
+    total.sum().backward()
+    expected.backward()
+    for name, x in truth.potentials.items():
+        assert_close(ours.potentials[name].grad, x.grad, atol=1e-6, rtol=1e-6)
+
+
+def check_draws(case) -> None:
+    structure, n = case.structure(), 300
+    drawn = structure.sample(n, generator=torch.Generator().manual_seed(0))
+    for b in range(len(case)):
+        chances = case.scores(b).softmax(0)
+        counts = torch.zeros_like(chances)
+        for y in drawn[b]:
+            counts[case.index(b, y)] += 1
+        spread = (chances * (1 - chances) / n).sqrt()
+        assert ((counts / n - chances).abs() <= 5 * spread + 1e-9).all()
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, sys.argv[1:])
