@@ -21,7 +21,18 @@ from smoothsp.linear import CrammerSingerSVC, HingeSVC, WestonWatkinsSVC
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import BCFW, LBFGS, SGD, SVRG, CasimirSVRG
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
-from smoothsp.oracles import Chain, Multiclass
+from smoothsp.oracles import (
+    CTC,
+    Alignment,
+    Chain,
+    Grammar,
+    Multiclass,
+    ProjectiveDependencies,
+    SemiMarkov,
+    SpanTree,
+    Tree,
+)
+from smoothsp.oracles._circuits import CircuitStructure
 from smoothsp.projections import project_simplex, project_weston_watkins
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase
@@ -207,11 +218,61 @@ def ask_linear(dtype: torch.dtype) -> None:
                     assert np.isfinite(solver.solve(problem).w).all()
 
 
+def circuits(dtype: torch.dtype) -> Iterator[CircuitStructure]:
+    """Structures of 0, 1 and 17 rows, of which something is empty or single."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+    for B, n in itertools.product((0, 1, 17), (0, 1, 4)):
+        lengths = torch.randint(0, n + 1, (B,), generator=generator)
+        some = lengths.clamp(min=min(n, 1))
+        yield ProjectiveDependencies(drawn(B, n + 1, n + 1), lengths=lengths)
+        yield ProjectiveDependencies(drawn(B, n + 1, n + 1), single_root=True)
+        if n:
+            yield SpanTree(drawn(B, n, n), lengths=some)
+            yield SpanTree(drawn(B, n, n, 5))
+            rules, words = drawn(3, 3, 3), drawn(B, n, 3)
+            yield Grammar(words, rules, drawn(3), lengths=some)
+        for S in (1, 5):
+            yield SemiMarkov(drawn(B, n, 2, S), drawn(S, S), lengths=lengths)
+            parents = torch.arange(n) - 1
+            yield Tree(drawn(B, n, S), drawn(n, S, S), parents)
+        yield CTC(drawn(B, 2 * n + 1, 3), torch.ones(B, n, dtype=torch.int64))
+        yield Alignment(drawn(B, n, 2), lengths_first=lengths)
+
+
+def ask_circuits(dtype: torch.dtype) -> None:
+    for structure in circuits(dtype):
+        with guarded():
+            values, ys, valid = structure.decode_topk(5)
+            # the best outputs exist, and cost what they score
+            best, y = structure.decode()
+            torch.testing.assert_close(structure.score(y), best)
+            torch.testing.assert_close(values[:, 0], best)
+            rows = valid.all(1)
+            structure.select(rows).score(ys[rows])
+            log_z, entropy = structure.log_partition(), structure.entropy()
+            chances = structure.marginals()
+            draws = structure.sample(3)
+            found = [best, log_z, entropy, chances.flatten(1).sum(1)]
+            found += [structure.log_prob(draws)[:, 1], structure.log_count()]
+            assert all(bool(torch.isfinite(x).all()) for x in found)
+            leaves = [*structure._own.values(), *structure._common.values()]
+            leaves = [x for x in leaves if x.requires_grad]
+            (total := sum(x.sum() for x in found)).backward(retain_graph=True)
+            again = torch.autograd.grad(log_z.sum(), leaves, create_graph=True)
+            torch.autograd.grad(sum(x.square().sum() for x in again), leaves)
+            assert math.isfinite(total.item())
+
+
 PARTS = {
     part.__name__.removeprefix("ask_"): part
     for part in (
         ask_layer,
         ask_chains,
+        ask_circuits,
         ask_multiclass,
         ask_projections,
         ask_estimators,
