@@ -1,10 +1,15 @@
 """The Python blocks of README and docs run, and relative links lead somewhere."""
 
+import builtins
 import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+import torch
+
+import smoothsp
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -18,6 +23,17 @@ BLOCKS = [
         re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     )
 ]
+FOR_USERS = [page for page in EXECUTED if page.stem != "architecture"]
+# Classes of other libraries, and what structures of one's own are written with.
+NAMES_OF_OTHERS = {"AveragedModel", "DataLoader", "DistributedDataParallel"}
+NAMES_OF_OTHERS |= {"ConvergenceWarning", "GradScaler", "GridSearchCV", "LinearSVC"}
+TO_WRITE_WITH = {
+    "CircuitStructure",
+    "PartialStructure",
+    "Structure",
+    "SumStructure",
+    "TopKStructure",
+}
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS)
@@ -62,3 +78,41 @@ def test_documented_names_are_there(name):
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
+
+
+def public_names():
+    """All names that smoothsp's modules make public, and those of Python."""
+    found = set(dir(builtins))
+    for module in pkgutil.walk_packages(smoothsp.__path__, "smoothsp."):
+        if not any(part[0] == "_" for part in module.name.split(".")):
+            found |= set(getattr(importlib.import_module(module.name), "__all__", ()))
+    return found | set(smoothsp.__all__)
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.stem)
+def test_every_class_that_is_named_can_be_imported(page):
+    named = re.findall(r"`([A-Z]\w*[a-z]\w*)[`(.]", page.read_text())
+    assert set(named) - public_names() - NAMES_OF_OTHERS == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/structures.md"])
+def test_every_structure_is_named(page):
+    text = (ROOT / page).read_text()
+    classes = {n: getattr(smoothsp.oracles, n) for n in smoothsp.oracles.__all__}
+    structures = {
+        name
+        for name, x in classes.items()
+        if isinstance(x, type) and hasattr(x, "decode") and name not in TO_WRITE_WITH
+    }
+    missing = {name for name in structures | {"Formula"} if f"`{name}" not in text}
+    assert missing == {"Models"}  # which a formula makes
+
+
+def test_every_loss_is_named():
+    text = (ROOT / "README.md").read_text() + (
+        ROOT / "docs/how_to_choose.md"
+    ).read_text()
+    for name in smoothsp.losses.__all__:
+        x = getattr(smoothsp.losses, name)
+        if isinstance(x, type) and issubclass(x, torch.nn.Module):
+            assert text.count(f"`{name}(") >= 2, name

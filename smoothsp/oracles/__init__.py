@@ -1,5 +1,6 @@
-"""Structures that answer questions exactly: max, top-K, sum."""
+"""Structures that answer questions exactly, and what to write them with."""
 
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
@@ -23,6 +24,8 @@ __all__ = [
     "CTC",
     "Alignment",
     "Chain",
+    "Circuit",
+    "CircuitStructure",
     "Formula",
     "Grammar",
     "Models",
@@ -37,4 +40,5 @@ __all__ = [
     "TopKStructure",
     "Tree",
     "Warping",
+    "topology",
 ]

@@ -1,0 +1,71 @@
+"""The table of questions in docs/your_own_structure.md is what losses ask."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from smoothsp import losses
+from smoothsp.oracles import Multiclass
+
+PAGE = Path(__file__).parents[2] / "docs" / "your_own_structure.md"
+ROWS = re.findall(r"^\| `(\w+\(.*)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+SETTINGS = {**vars(losses), "mu": 5.0, "k": 2}
+OF_SETS = (losses.LatentHinge, losses.MarginalLikelihood)
+Y, ALLOWED = torch.tensor([0]), torch.arange(8)[None] < 1
+
+
+class Recorder:
+    """A structure that notes which questions it is asked."""
+
+    def __init__(self, structure, asked):
+        self.structure, self.asked = structure, asked
+
+    def __getattr__(self, name):
+        value = getattr(self.structure, name)
+        if not callable(value):
+            self.asked.add(name)
+            return value
+
+        def question(*arguments):
+            self.asked.add(name)
+            found = value(*arguments)
+            again = isinstance(found, Multiclass)
+            return Recorder(found, self.asked) if again else found
+
+        return question
+
+
+def asked(loss, **options):
+    """Of ties, so that smoothing over few outputs is not exact."""
+    recorder = Recorder(Multiclass(torch.zeros(1, 8)), set())
+    loss(recorder, ALLOWED if isinstance(loss, OF_SETS) else Y, **options)
+    return recorder.asked
+
+
+def make(text):
+    return eval(text, SETTINGS)
+
+
+@pytest.mark.parametrize(("text", "questions"), ROWS)
+def test_losses_ask_what_the_table_says(text, questions):
+    assert asked(make(text)) == set(re.findall(r"`(\w+)`", questions))
+
+
+def test_every_loss_has_a_row():
+    classes = (getattr(losses, name) for name in losses.__all__)
+    modules = {x for x in classes if isinstance(x, type)}
+    modules = {x.__name__ for x in modules if issubclass(x, torch.nn.Module)}
+    assert {text.split("(")[0] for text, _ in ROWS} == modules
+
+
+def test_costs_and_weights_ask_what_the_page_says():
+    for smoothing in (None, losses.Entropy(5.0), losses.L2(5.0, 2)):
+        for loss in (losses.StructuralHinge, losses.LatentHinge):
+            found = asked(loss(smoothing, cost=None))
+            assert not found & {"hamming", "augment"}
+    weighted = asked(losses.CRFLoss(class_weight=torch.ones(8)))
+    assert weighted == {"log_prob", "label_counts", "lengths"}
+    assert asked(losses.CRFLoss(), weight=torch.ones(1)) == {"log_prob", "lengths"}
+    assert asked(losses.CRFLoss(reduction="token_mean")) == {"log_prob", "lengths"}
