@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.edges import Rows
+from smoothsp._kernels.circuits.layout.schedule import Lanes
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions.registration import is_transformed
 
@@ -47,6 +48,7 @@ class Asked:
         if not self.alike:
             order = np.argsort(-topology.edges.place[found], kind="stable")
         self.rows = Rows(order, found)
+        self._lanes: dict[torch.device, Lanes] = {}
         self.possible = bool((topology.edges.uses[found] >= 0).all())
 
     @classmethod
@@ -71,6 +73,13 @@ class Asked:
             many = times * len(self.roots)
             return Asked.same(self.topology, int(self.roots[0]), many)
         return Asked(self.topology, self.roots.repeat(times))
+
+    def lanes(self, device: torch.device) -> Lanes:
+        """The rows as a device takes them, kept there."""
+        if device not in self._lanes:
+            order = torch.from_numpy(self.rows.order)
+            self._lanes[device] = Lanes(order.to(device), self.roots.to(device))
+        return self._lanes[device]
 
     def work(self, lanes: int, steps: int) -> int:
         """How long a visit of all products takes, ``steps`` for each."""

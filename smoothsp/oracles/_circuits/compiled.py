@@ -71,9 +71,9 @@ def sums(
     run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
     found = torch.from_numpy(value)
     if far.any():
-        rows = _truly_far(leaves, asked, far)
+        rows = truly_far(leaves, asked, far, furthest(lanes))
         if len(rows):
-            again = _sums_of_far(_pick(leaves, rows), asked.select(rows), wanted)
+            again = _sums_of_far(pick(leaves, rows), asked.select(rows), wanted)
             found[rows] = again[0]
             for x, y in zip(marginals, again[1], strict=True):
                 x[rows if x.numel() else []] = y.to(x.dtype)
@@ -97,19 +97,20 @@ def _targets(given: _Table, outputs: Sequence[Tensor]) -> Any:
     return table
 
 
-def _pick(leaves: Leaves, rows: Tensor) -> Leaves:
+def pick(leaves: Leaves, rows: Tensor) -> Leaves:
+    """The leaves of some rows."""
     return Leaves(tuple(x[rows] for x in leaves.own), leaves.shared)
 
 
-def _truly_far(leaves: Leaves, asked: Asked, far: Any) -> Tensor:
-    """Of the rows ``far[B]`` those that read what is too large for float exponents."""
+def truly_far(leaves: Leaves, asked: Asked, far: Any, most: float) -> Tensor:
+    """Of the rows ``far[B]`` those that read what lies above exponents, ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), asked.topology.leaves), dtype=torch.bool)
     faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
-    scores = _pick(leaves, rows).joined().detach()
+    scores = pick(leaves, rows).joined().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * asked.topology.most / LN2
-    return rows[reach > furthest(LANES[scores.dtype])]
+    return rows[reach > most]
 
 
 def _sums_of_far(
@@ -200,9 +201,9 @@ def tangent(
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
     found = torch.from_numpy(value), torch.from_numpy(means)
     if far.any():
-        rows = _truly_far(wide, asked, far)
+        rows = truly_far(wide, asked, far, furthest(8))
         if len(rows):
-            scores, way = _pick(wide, rows).joined(), _pick(along, rows).joined()
+            scores, way = pick(wide, rows).joined(), pick(along, rows).joined()
             some = asked.topology, asked.roots[rows]
             again = levels.covariance(scores.detach(), *some, way.double())
             found[0][rows], found[1][rows] = again[:2]

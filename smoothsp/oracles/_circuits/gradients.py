@@ -2,7 +2,7 @@
 
 Each question has one function and one derivative: the maximum has the leaves of a
 maximiser, the log-partition the marginals, these the covariance of the leaves along a
-direction. CPU tensors only.
+direction. For devices that have compiled loops.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._circuits.loops import loops_for
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.transforms import fold, one_by_one, unfold
 
@@ -57,7 +58,8 @@ class LogPartition(Differentiable):
     @staticmethod
     def forward(asked: Asked, n: int, dtype: torch.dtype, *tensors: Tensor) -> Tensor:
         leaves = Leaves(tensors[:n], tensors[n:])
-        return compiled.sums(leaves, asked, [False] * len(tensors))[0].to(dtype)
+        value: Tensor = loops_for(leaves).sums(leaves, asked, [False] * len(tensors))[0]
+        return value.to(dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -78,7 +80,7 @@ class LogPartition(Differentiable):
             chances = Marginals.apply(ctx.asked, n, chances, *tensors)
         elif chances is None:
             leaves = Leaves(tensors[:n], tensors[n:])
-            chances = compiled.sums(leaves, ctx.asked, wanted)[1]
+            chances = loops_for(leaves).sums(leaves, ctx.asked, wanted)[1]
         in_place = not again and is_plain(grad)
         found: list[Tensor | None] = []
         for i, (x, some) in enumerate(zip(chances, wanted, strict=True)):
@@ -105,7 +107,9 @@ class EagerLogPartition(torch.autograd.Function):
         ctx: Any, asked: Asked, n: int, dtype: torch.dtype, *tensors: Tensor
     ) -> Tensor:
         leaves = Leaves(tensors[:n], tensors[n:])
-        value, ctx.chances = compiled.sums(leaves, asked, ctx.needs_input_grad[3:])
+        value: Tensor
+        wanted = ctx.needs_input_grad[3:]
+        value, ctx.chances = loops_for(leaves).sums(leaves, asked, wanted)
         ctx.asked, ctx.n = asked, n
         ctx.save_for_backward(*tensors)
         return value.to(dtype)
@@ -121,7 +125,7 @@ class Marginals(Differentiable):
         if known is not None and len({len(x) for x in known}) == 1:
             return tuple(known)
         leaves = Leaves(tensors[:n], tensors[n:])
-        return tuple(compiled.sums(leaves, asked, [True] * len(tensors))[1])
+        return tuple(loops_for(leaves).sums(leaves, asked, [True] * len(tensors))[1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -156,7 +160,7 @@ class Covariance(Differentiable):
         half = len(tensors) // 2
         leaves = Leaves(tensors[:n], tensors[n:half])
         along = Leaves(tensors[half:], ())
-        moved = compiled.tangent(leaves, asked, along, [True] * half)[2]
+        moved = loops_for(leaves).tangent(leaves, asked, along, [True] * half)[2]
         return tuple(x.to(tensors[0].dtype) for x in moved)
 
     @staticmethod
@@ -192,8 +196,10 @@ class Entropy(Differentiable):
     def forward(asked: Asked, n: int, extra: None, *tensors: Tensor) -> Tensor:
         leaves = Leaves(tensors[:n], tensors[n:])
         none = [False] * len(tensors)
-        value, means, _ = compiled.tangent(leaves, asked, leaves.map(finite), none)
-        return (value - means).clamp(min=0)
+        ways = leaves.map(finite)
+        value, means, _ = loops_for(leaves).tangent(leaves, asked, ways, none)
+        found: Tensor = value - means
+        return found.clamp(min=0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -230,7 +236,8 @@ class Chosen(Differentiable):
 
     @staticmethod
     def forward(asked: Asked, n: int, k: int | None, *tensors: Tensor) -> Any:
-        return compiled.choose(Leaves(tensors[:n], tensors[n:]), asked, k)
+        leaves = Leaves(tensors[:n], tensors[n:])
+        return loops_for(leaves).choose(leaves, asked, k)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -257,7 +264,9 @@ class Score(Differentiable):
 
     @staticmethod
     def forward(asked: None, n: int, used: Tensor, *tensors: Tensor) -> Tensor:
-        return compiled.total(Leaves(tensors[:n], tensors[n:]), used)
+        leaves = Leaves(tensors[:n], tensors[n:])
+        value: Tensor = loops_for(leaves).total(leaves, used)
+        return value
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -12,41 +12,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smoothsp.oracles._circuits.schedule import depths, products
 from smoothsp.oracles._circuits.topology import Topology
 
 Level = tuple[Tensor, Tensor, Tensor]
-_found: "WeakKeyDictionary[Topology, list[Level]]" = WeakKeyDictionary()
+_found: "WeakKeyDictionary[Topology, dict[torch.device, list[Level]]]"
+_found = WeakKeyDictionary()
 
 
-def levels(topology: Topology) -> list[Level]:
+def levels(topology: Topology, device: torch.device) -> list[Level]:
     """Items ``[H]`` and their left and right factors ``[H, n]``, those before first."""
-    if topology not in _found:
-        _found[topology] = _levels(topology)
-    return _found[topology]
+    places = _found.setdefault(topology, {})
+    if device not in places:
+        places[device] = _levels(topology, device)
+    return places[device]
 
 
-def _levels(topology: Topology) -> list[Level]:
+def _levels(topology: Topology, device: torch.device) -> list[Level]:
     edges = topology.edges
-    runs, starts = edges.runs, edges.starts
-    count, a, step_a, b, step_b = runs.T.astype(np.int64)
-    run = np.repeat(np.arange(len(runs)), count)
-    offset = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
-    left = a[run] + offset * step_a[run]
-    right = b[run] + offset * step_b[run]
-    first = np.append(0, np.cumsum(count))[starts]
-    products = np.diff(first)
-    depth = np.zeros(edges.items, np.int64)
-    for h, item in enumerate(edges.heads):
-        span = slice(first[h], first[h + 1])
-        below = max(depth[left[span]].max(initial=0), depth[right[span]].max(initial=0))
-        depth[item] = below + 1
-    key = depth[edges.heads] * (1 + products.max(initial=0)) + products
+    definition, left, right = products(edges)
+    counts = np.bincount(definition, minlength=len(edges.heads))
+    first = np.cumsum(counts) - counts
+    depth = depths(edges)[edges.heads].astype(np.int64)
+    key = depth * (1 + counts.max(initial=0)) + counts
     found = []
     for value in np.unique(key):
         heads = np.flatnonzero(key == value)
-        at = first[heads][:, None] + np.arange(products[heads[0]])
+        at = first[heads][:, None] + np.arange(counts[heads[0]])
         arrays = edges.heads[heads].astype(np.int64), left[at], right[at]
-        items, lefts, rights = (torch.from_numpy(x) for x in arrays)
+        items, lefts, rights = (torch.from_numpy(x).to(device) for x in arrays)
         found.append((items, lefts, rights))
     return found
 
@@ -100,6 +94,13 @@ def best(leaves: Tensor, topology: Topology, roots: Tensor) -> tuple[Tensor, Ten
     return value, labels.scatter(1, at, torch.where(said, values, -1))[:, 1:]
 
 
+def total(leaves: Tensor, used: Tensor) -> Tensor:
+    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
+    flat = used.flatten(1).long()
+    picked = leaves.gather(1, flat.clamp(min=0)).masked_fill(flat < 0, 0)
+    return picked.reshape(used.shape).sum(2, dtype=torch.float64)
+
+
 def _answers(
     leaves: Tensor,
     topology: Topology,
@@ -110,8 +111,7 @@ def _answers(
     clean = torch.where(leaves < torch.inf, leaves, -torch.inf)
     charts = clean.new_full((topology.edges.items - 1 - topology.leaves, B), -torch.inf)
     x = torch.cat([clean.new_zeros(1, B), clean.T, charts])
-    for level in levels(topology):
-        items, left, right = (i.to(device) for i in level)
+    for items, left, right in levels(topology, device):
         if left.shape[1]:
             x = x.index_copy(0, items, join(x[left] + x[right]))
     return x[roots.to(device), torch.arange(B, device=device)]

@@ -1,6 +1,7 @@
 """Questions to a circuit.
 
-CPU tensors go to the compiled loops; any others are answered level by level in torch.
+CPU and CUDA tensors go to compiled loops; any others are answered in plain torch, level
+by level.
 """
 
 from collections.abc import Sequence
@@ -20,26 +21,30 @@ from smoothsp.oracles._circuits.gradients import (
     Score,
     finite,
 )
+from smoothsp.oracles._circuits.loops import loops_for
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 
 
 def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Tensor:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice."""
-    if not _on_cpu(leaves):
+    loops = loops_for(leaves)
+    if loops is None:
         value = levels.log_partition(leaves.joined(), asked.topology, asked.roots)
         return value.to(dtype)
     tensors = (*leaves.own, *leaves.shared)
     if _direct(tensors):
         none = [False] * len(tensors)
-        return compiled.sums(leaves, asked, none)[0].to(dtype)
-    ask = EagerLogPartition if is_plain(tensors[0]) else LogPartition
+        total: Tensor = loops.sums(leaves, asked, none)[0]
+        return total.to(dtype)
+    plain = is_plain(tensors[0], tensors[0].device.type)
+    ask = EagerLogPartition if plain else LogPartition
     found: Tensor = ask.apply(asked, len(leaves.own), dtype, *tensors)
     return found
 
 
 def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
     """Chances of the leaves, arrays ``[B, ...]``; differentiable once."""
-    if not _on_cpu(leaves):
+    if loops_for(leaves) is None:
         graph = _wants_gradient((*leaves.own, *leaves.shared))
         joined = leaves.joined()
         found = levels.sums(joined, asked.topology, asked.roots, graph)[1]
@@ -50,7 +55,7 @@ def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
 
 def best(leaves: Leaves, asked: Asked) -> tuple[Tensor, Tensor]:
     """Highest scores ``[B]`` in float64, and the labels ``[B, N]`` of an output."""
-    if not _on_cpu(leaves):
+    if loops_for(leaves) is None:
         value, labels = levels.best(leaves.joined(), asked.topology, asked.roots)
         return value.double(), labels
     values, labels = _chosen(leaves, asked, None)
@@ -78,7 +83,7 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
 def entropy(leaves: Leaves, asked: Asked) -> Tensor:
     """Entropy ``[B]`` of the outputs in float64; differentiable once."""
     tensors = (*leaves.own, *leaves.shared)
-    if _on_cpu(leaves):
+    if loops_for(leaves) is not None:
         found: Tensor = Entropy.apply(asked, len(leaves.own), None, *tensors)
         return found
     graph, joined = _wants_gradient(tensors), leaves.joined()
@@ -88,16 +93,12 @@ def entropy(leaves: Leaves, asked: Asked) -> Tensor:
 
 def score(leaves: Leaves, used: Tensor) -> Tensor:
     """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
-    if not _on_cpu(leaves):
-        return _gathered(leaves.joined(), used)
+    if loops_for(leaves) is None:
+        return levels.total(leaves.joined(), used)
     found: Tensor = Score.apply(
         None, len(leaves.own), used, *leaves.own, *leaves.shared
     )
     return found
-
-
-def _on_cpu(leaves: Leaves) -> bool:
-    return leaves.own[0].device.type == "cpu"
 
 
 def _wants_gradient(tensors: Sequence[Tensor]) -> bool:
@@ -113,13 +114,7 @@ def _chosen(leaves: Leaves, asked: Asked, k: int | None) -> tuple[Tensor, Tensor
     """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best."""
     tensors = (*leaves.own, *leaves.shared)
     if _direct(tensors):
-        return compiled.choose(leaves, asked, k)[:2]
+        values, labels, _ = loops_for(leaves).choose(leaves, asked, k)
+        return values, labels
     values, labels, _ = Chosen.apply(asked, len(leaves.own), k, *tensors)
     return values, labels
-
-
-def _gathered(scores: Tensor, used: Tensor) -> Tensor:
-    """``score`` in torch, of leaves ``[B, P + Q]``."""
-    flat = used.flatten(1)
-    picked = scores.gather(1, flat.clamp(min=0)).masked_fill(flat < 0, 0)
-    return picked.reshape(used.shape).sum(2, dtype=torch.float64)

@@ -12,12 +12,12 @@ from smoothsp._kernels.chain.cuda.blocks import (
     block_of,
     edge_scores,
     fill,
-    launch,
     load_tile,
     rows_of,
     states_if,
     warps_of,
 )
+from smoothsp._kernels.compilation.launch import launch
 
 # Up to so many states, the scores of the moves between them stay in registers.
 RESIDENT = 64

@@ -5,12 +5,9 @@ with the zero of the semiring. Scores between states are read in tiles of ``ROWS
 and ``BLOCK`` to. Blocks of values are called ``b_``, and their shapes stand behind.
 """
 
-from typing import Any
-
 import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
-from torch import Tensor
 
 
 def block_of(S: int) -> int:
@@ -26,14 +23,6 @@ def warps_of(cells: int, dtype: torch.dtype) -> int:
 def rows_of(block: int, warps: int, cells: int = 16) -> int:
     """Rows of a tile with so many cells for each thread."""
     return min(block, max(1, 32 * warps * cells // block))
-
-
-def launch(
-    kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
-) -> None:
-    """Run programs of a kernel on the device of the tensor ``near``."""
-    with torch.cuda.device_of(near):
-        kernel[(programs,)](*args, **options)
 
 
 @triton.jit

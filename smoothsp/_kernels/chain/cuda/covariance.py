@@ -13,7 +13,6 @@ from smoothsp._kernels.chain.cuda.blocks import (
     edge_scores,
     fill,
     finite,
-    launch,
     load_tile,
     log_total,
     row_edges,
@@ -21,6 +20,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     states_if,
     warps_of,
 )
+from smoothsp._kernels.compilation.launch import launch
 
 
 def covariance(

@@ -12,11 +12,11 @@ import triton.language as tl  # noqa: TID253
 from smoothsp._kernels.chain.cuda.blocks import (
     block_of,
     edge_scores,
-    launch,
     load_tile,
     rows_of,
     warps_of,
 )
+from smoothsp._kernels.compilation.launch import launch
 
 # The codes of the CPU twin.
 EMISSION = tl.constexpr(1)

@@ -10,9 +10,9 @@ import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
     edge_scores,
-    launch,
     row_edges,
 )
+from smoothsp._kernels.compilation.launch import launch
 
 # Rows that share parts are counted in at most so many groups, each by one program.
 GROUPS = 128

@@ -9,13 +9,13 @@ from smoothsp._kernels.chain.cuda.blocks import (
     edge_scores,
     fill,
     finite,
-    launch,
     load_tile,
     log_push,
     rows_of,
     states_if,
     warps_of,
 )
+from smoothsp._kernels.compilation.launch import launch
 
 
 def sample(

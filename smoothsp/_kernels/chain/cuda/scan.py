@@ -11,10 +11,11 @@ import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import block_of, launch, rows_of, warps_of
+from smoothsp._kernels.chain.cuda.blocks import block_of, rows_of, warps_of
 from smoothsp._kernels.chain.cuda.scan_chunks import chunks_kernel
 from smoothsp._kernels.chain.cuda.scan_products import meetings_kernel, products_kernel
 from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
+from smoothsp._kernels.compilation.launch import launch
 
 # From so many steps on,
 SHORTEST = 4096

@@ -14,7 +14,6 @@ from smoothsp._kernels.chain.cuda.blocks import (
     fill,
     finite,
     largest,
-    launch,
     rows_of,
     states_if,
     tile_moves,
@@ -22,6 +21,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
 )
 from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
 from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
+from smoothsp._kernels.compilation.launch import launch
 
 # Up to so many bytes, the moves between all states stay in registers.
 RESIDENT = 64 * 1024

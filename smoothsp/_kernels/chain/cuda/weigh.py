@@ -3,7 +3,7 @@
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import launch
+from smoothsp._kernels.compilation.launch import launch
 
 # Cells that one program scales, or sums over the rows, GROUP of them at a time.
 BLOCK = 1024

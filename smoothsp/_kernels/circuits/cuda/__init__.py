@@ -1,0 +1,1 @@
+"""Circuits in Triton: see ``tiles`` for how one is gone through."""

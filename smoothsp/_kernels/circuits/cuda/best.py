@@ -1,0 +1,231 @@
+"""The best output of each row in Triton, and which leaves it uses.
+
+Scores are added and compared in the dtype of the potentials, and outputs are read in
+the order of the CPU twin, ``circuits.cpu.best``: answers are equal to the last bit.
+"""
+
+import torch
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.circuits.cuda.tiles import (
+    EDGES,
+    HEADS,
+    LANES,
+    WARPS,
+    cells,
+    chart,
+    chart_of,
+    head_cells,
+    most_runs,
+    programs,
+    rows_of,
+    run_of,
+)
+from smoothsp._kernels.compilation.launch import launch
+
+
+def best(own, shared, circuit, rows, value, labels, parts):
+    """Fill value[B], labels[B, N] and parts[B, U]; labels and parts are -1 before.
+
+    ``parts`` are the leaves, from 0, that the best output uses; ``labels`` what they
+    say; ``value`` the sum of their scores, in float64. ``own`` [B, P] and ``shared``
+    [Q] are scores, ``circuit`` is ``Placed`` and ``rows`` is ``Lanes``.
+    """
+    B, P = own.shape
+    x = torch.empty(**chart(circuit, B, own.dtype, own.device))
+    left = torch.empty(**chart(circuit, B, torch.int32, own.device))
+    right = torch.empty_like(left)
+    launch(
+        _best_kernel,
+        programs(B),
+        own,
+        own,
+        shared,
+        *rows,
+        circuit.depths,
+        *circuit.upwards,
+        circuit.positions,
+        circuit.values,
+        x,
+        left,
+        right,
+        left.new_empty((programs(B), circuit.deepest + 2, LANES)),
+        value,
+        labels,
+        parts,
+        B,
+        P,
+        len(shared),
+        circuit.items,
+        circuit.deepest + 2,
+        labels.shape[1],
+        parts.shape[1],
+        HEADS=HEADS,
+        EDGES=EDGES,
+        LANES=LANES,
+        num_warps=WARPS,
+        enable_fp_fusion=False,
+    )
+
+
+# item = max over products of a + b, and the first (a, b) that attains it
+@triton.jit(do_not_specialize=["B", "P", "Q", "items", "room", "N", "U"])
+def _best_kernel(
+    own,
+    shared,
+    order,
+    roots,
+    depths,
+    levels,
+    heads,
+    starts,
+    runs,
+    positions,
+    values,
+    x,
+    left,
+    right,
+    stack,
+    value,
+    labels,
+    parts,
+    B,
+    P,
+    Q,
+    items,
+    room,
+    N,
+    U,
+    HEADS: tl.constexpr,
+    EDGES: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    dtype = own.dtype.element_ty
+    none = float("-inf")
+    b_row, b_real = rows_of(order, B, LANES)  # [LANES]
+    x += chart_of(items, LANES)
+    left += chart_of(items, LANES)
+    right += chart_of(items, LANES)
+    b_lane = tl.arange(0, LANES)
+    tl.store(x + b_lane, tl.zeros([LANES], dtype))
+    _enter(own, b_row * P, b_real, P, x, 1, HEADS * EDGES, LANES)
+    _enter(shared, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES)
+
+    b_root = tl.load(roots + b_row, mask=b_real, other=0)
+    for level in range(0, tl.max(tl.load(depths + b_root), 0)):
+        tl.debug_barrier()
+        last = tl.load(levels + level + 1)
+        for first in range(tl.load(levels + level), last, HEADS):
+            h = first + tl.arange(0, HEADS)
+            b_first, b_runs, most = most_runs(starts, h, h < last)
+            b_top = tl.full([HEADS, LANES], none, dtype)
+            b_left = tl.zeros([HEADS, LANES], tl.int32)
+            b_right = tl.zeros([HEADS, LANES], tl.int32)
+            for r in range(0, most):
+                b_count, b_a, b_step_a, b_b, b_step_b, longest = run_of(
+                    runs, b_first + r, r < b_runs
+                )
+                for k in range(0, longest, EDGES):
+                    i = k + tl.arange(0, EDGES)[None, :]
+                    there = (i < b_count[:, None])[:, :, None]
+                    a = cells(b_a[:, None] + i * b_step_a[:, None], LANES)
+                    b = cells(b_b[:, None] + i * b_step_b[:, None], LANES)
+                    b_x = tl.load(x + a, mask=there, other=none)
+                    b_x += tl.load(x + b, mask=there, other=none)
+                    b_new, b_i = tl.max(b_x, 1, return_indices=True)  # [HEADS, LANES]
+                    b_i += k
+                    better = b_new > b_top
+                    b_a_i = b_a[:, None] + b_i * b_step_a[:, None]
+                    b_b_i = b_b[:, None] + b_i * b_step_b[:, None]
+                    b_left = tl.where(better, b_a_i, b_left)
+                    b_right = tl.where(better, b_b_i, b_right)
+                    b_top = tl.where(better, b_new, b_top)
+            head = head_cells(tl.load(heads + h, mask=h < last, other=0), LANES)
+            real = (h < last)[:, None]
+            tl.store(x + head, b_top, mask=real)
+            tl.store(left + head, b_left, mask=real)
+            tl.store(right + head, b_right, mask=real)
+
+    tl.debug_barrier()
+    b_possible = tl.load(x + b_root * LANES + b_lane) > none
+    stack += tl.program_id(0).to(tl.int64) * room * LANES + b_lane
+    b_total = _trace(
+        own, shared, left + b_lane, right + b_lane, stack, positions, values,
+        labels + b_row * N, parts + b_row * U, b_row * P, b_root.to(tl.int32),
+        b_real & b_possible, P, Q, LANES,
+    )  # fmt: skip
+    tl.store(value + b_row, tl.where(b_possible, b_total, none), mask=b_real)
+
+
+@triton.jit
+def _enter(
+    scores, b_at, b_real, width, x, item, CELLS: tl.constexpr, LANES: tl.constexpr
+):
+    """Scores from ``b_at`` on to items from ``item`` on.
+
+    Padding that is NaN or +inf becomes -inf, so that nothing here makes a NaN.
+    """
+    for first in range(0, width, CELLS):
+        i = first + tl.arange(0, CELLS)
+        inside = (i < width)[:, None]
+        b_score = tl.load(
+            scores + b_at[None, :] + i[:, None],
+            mask=inside & b_real[None, :],
+            other=0.0,
+        )  # [CELLS, LANES]
+        b_score = tl.where(b_score < float("inf"), b_score, float("-inf"))
+        tl.store(x + head_cells(item + i, LANES), b_score, mask=inside)
+
+
+@triton.jit
+def _trace(
+    own,
+    shared,
+    left,
+    right,
+    stack,
+    positions,
+    values,
+    labels,
+    parts,
+    b_at,
+    b_root,
+    b_there,
+    P,
+    Q,
+    LANES: tl.constexpr,
+):
+    """Write down the leaves below the roots, left before right; the sum of scores.
+
+    Each lane has its own stack of items, of which the root is the first.
+    """
+    b_top = b_there.to(tl.int32)  # [LANES]: how many are on the stack
+    b_count = tl.zeros([LANES], tl.int32)
+    b_total = tl.zeros([LANES], tl.float64)
+    tl.store(stack, b_root, mask=b_there)
+    while tl.max(b_top, 0) > 0:
+        # threads share lanes: all have to see what one of them wrote
+        tl.debug_barrier()
+        busy = b_top > 0
+        b_item = tl.load(stack + (b_top - 1) * LANES, mask=busy, other=0)
+        tl.debug_barrier()
+        inner = b_item > P + Q
+        b_a = tl.load(left + b_item * LANES, mask=inner, other=0)
+        b_b = tl.load(right + b_item * LANES, mask=inner, other=0)
+        tl.store(stack + (b_top - 1) * LANES, b_b, mask=inner)
+        tl.store(stack + b_top * LANES, b_a, mask=inner)
+
+        leaf = (b_item > 0) & (b_item <= P + Q)
+        b_part = b_item - 1
+        tl.store(parts + b_count, b_part, mask=leaf)
+        of_row = leaf & (b_part < P)
+        b_own = tl.load(own + b_at + b_part, mask=of_row, other=0.0)
+        b_common = tl.load(shared + b_part - P, mask=leaf & (b_part >= P), other=0.0)
+        b_total += tl.where(of_row, b_own, b_common).to(tl.float64)
+        b_label = tl.load(positions + b_item, mask=leaf, other=-1)
+        said = tl.load(values + b_item, mask=leaf, other=-1)
+        tl.store(labels + b_label, said.to(tl.int64), mask=b_label >= 0)
+        b_count += leaf.to(tl.int32)
+        b_top += tl.where(inner, 1, tl.where(busy, -1, 0))
+    return b_total

@@ -1,0 +1,60 @@
+"""Numbers ``m 2^e`` in Triton: a mantissa m from 1 to 2, or 0, and an int32 e.
+
+Those of the CPU, ``circuits.cpu.numbers``, but for exponents that are integers: they
+are exact as far as ``FURTHEST`` for both dtypes.
+"""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+# How far from 0 the exponent of an output may be for all others to be exact.
+FURTHEST = tl.constexpr(2**28)
+# Exponents end here; that of zero is the lowest.
+LAST = tl.constexpr(2**29)
+# The exponent of a sum of nothing, as low as a product of two zeros.
+NOTHING = tl.constexpr(-(2**30))
+# ln 2 in two parts: the first times a whole number below LAST is exact in float64.
+LN2 = tl.constexpr(0.6931471805599453)
+LN2_HIGH = tl.constexpr(0.693145751953125)
+LN2_LOW = tl.constexpr(1.4286068203094172e-06)
+
+
+@triton.jit
+def power2(k, dtype: tl.constexpr):
+    """``2^k`` for whole k up to the largest exponent; 0 where it is not normal."""
+    if dtype == tl.float32:
+        bits = (tl.maximum(k, -127) + 127) << 23
+        return bits.to(tl.float32, bitcast=True)
+    else:
+        bits = (tl.maximum(k, -1023) + 1023).to(tl.int64) << 52
+        return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def number(total, top):
+    """``total 2^top`` as a number; ``total`` is normal, or 0."""
+    if total.dtype == tl.float32:
+        bits = total.to(tl.int32, bitcast=True)
+        exponent = (bits >> 23) - 127
+        bits = (bits & 0x7FFFFF) | 0x3F800000
+    else:
+        bits = total.to(tl.int64, bitcast=True)
+        exponent = ((bits >> 52) - 1023).to(tl.int32)
+        bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000
+    some = total > 0
+    exponent = tl.minimum(tl.maximum(top + exponent, -LAST), LAST)
+    mantissa = bits.to(total.dtype, bitcast=True)
+    return tl.where(some, mantissa, 0.0), tl.where(some, exponent, -LAST)
+
+
+@triton.jit
+def exp_of(score):
+    """``exp(score)`` as a number. -inf is zero, and so is NaN: it is never read."""
+    w = score.to(tl.float64)
+    some = w > float("-inf")
+    # score = k ln 2 + r, with k whole and |r| at most half of ln 2
+    x = tl.minimum(tl.maximum(tl.where(some, w, 0.0), -LAST * LN2), LAST * LN2)
+    k = tl.floor(x / LN2 + 0.5)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    total = tl.where(some, tl.exp(r.to(score.dtype)), 0.0)
+    return number(total, k.to(tl.int32))

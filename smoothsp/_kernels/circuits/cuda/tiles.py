@@ -1,0 +1,74 @@
+"""How a program goes through a circuit: rows as lanes, levels in a loop.
+
+A program has ``LANES`` rows of the batch and does everything for them, in one launch:
+no program waits for another one. The chart of its rows, ``[items, LANES]``, is in
+global memory. Of a level it does ``HEADS`` items at a time, ``EDGES`` products of each;
+a barrier ends the level. Whatever an item gets it gathers, on the way down too, from
+the definitions that use it: so no two threads write to one place, and a row's bits
+depend neither on other rows nor on the order of threads.
+
+Blocks of values are called ``b_``, and their shapes stand behind.
+"""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+# Eight lanes of float32 fill a sector of 32 bytes, the least that memory hands out.
+LANES = 8
+# Blocks [HEADS, EDGES, LANES] have eight cells for each of 128 threads.
+HEADS, EDGES, WARPS = 16, 8, 4
+
+
+def programs(B):
+    """How many programs B rows need."""
+    return triton.cdiv(B, LANES)
+
+
+def chart(circuit, B, dtype, device):
+    """Shape, dtype and device of a chart of all rows, for ``torch.empty``."""
+    shape = (programs(B), circuit.items, LANES)
+    return {"size": shape, "dtype": dtype, "device": device}
+
+
+@triton.jit
+def rows_of(order, B, LANES: tl.constexpr):
+    """The rows of this program, [LANES] int64, and which lanes have one."""
+    place = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    real = place < B
+    return tl.load(order + place, mask=real, other=0), real
+
+
+@triton.jit
+def chart_of(items, LANES: tl.constexpr):
+    """Where the chart of this program begins."""
+    return tl.program_id(0).to(tl.int64) * items * LANES
+
+
+@triton.jit
+def most_runs(starts, h, real):
+    """The first run of each of the items h, how many there are, and the most."""
+    b_first = tl.load(starts + h, mask=real, other=0)
+    b_count = tl.load(starts + h + 1, mask=real, other=0) - b_first
+    return b_first, b_count, tl.max(b_count, 0)
+
+
+@triton.jit
+def run_of(runs, b_run, real):
+    """Count, items and steps of a run of each item, each [HEADS]; the most."""
+    run = runs + b_run * 5
+    b_count = tl.load(run, mask=real, other=0)
+    b_a, b_step_a = tl.load(run + 1, mask=real), tl.load(run + 2, mask=real)
+    b_b, b_step_b = tl.load(run + 3, mask=real), tl.load(run + 4, mask=real)
+    return b_count, b_a, b_step_a, b_b, b_step_b, tl.max(b_count, 0)
+
+
+@triton.jit
+def cells(b_item, LANES: tl.constexpr):
+    """Where items [HEADS, EDGES] lie in a chart: [HEADS, EDGES, LANES]."""
+    return b_item[:, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
+
+
+@triton.jit
+def head_cells(b_item, LANES: tl.constexpr):
+    """Where items [HEADS] lie in a chart: [HEADS, LANES]."""
+    return b_item[:, None] * LANES + tl.arange(0, LANES)[None, :]

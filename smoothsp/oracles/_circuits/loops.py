@@ -1,0 +1,14 @@
+"""Which compiled loops answer for potentials: those of the device where they are."""
+
+from typing import Any
+
+from smoothsp.oracles._circuits import compiled, on_device
+from smoothsp.oracles._circuits.asked import Leaves
+
+# Modules of the same functions, by the type of the device that they run on.
+LOOPS: dict[str, Any] = {"cpu": compiled, "cuda": on_device}
+
+
+def loops_for(leaves: Leaves) -> Any:
+    """The module, or None where there is none: ``levels`` answers there."""
+    return LOOPS.get(leaves.own[0].device.type)

@@ -1,0 +1,122 @@
+"""A topology as a device goes through it: level by level, upwards and downwards."""
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothsp._kernels.circuits.cpu.topology import measure
+from smoothsp._kernels.circuits.layout.edges import Edges
+from smoothsp._kernels.circuits.layout.schedule import Placed, Schedule
+from smoothsp.oracles._circuits.topology import Topology
+
+Ints = NDArray[np.int64]
+_placed: "WeakKeyDictionary[Topology, dict[torch.device, Placed]]" = WeakKeyDictionary()
+
+
+def placed(topology: Topology, device: torch.device) -> Placed:
+    """The topology on a device: made once for each, and kept."""
+    places = _placed.setdefault(topology, {})
+    if device not in places:
+        places[device] = _place(topology.edges, device)
+    return places[device]
+
+
+def depths(edges: Edges) -> NDArray[np.int32]:
+    """How many definitions stand above each other up to each item, its own included."""
+    leaves = edges.own + edges.shared
+    needs = np.empty((4, edges.items), np.int32)
+    measure(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
+    found: NDArray[np.int32] = needs[3]
+    return found
+
+
+def products(edges: Edges) -> tuple[Ints, Ints, Ints]:
+    """All products: the definition, the left factor and the right one, in order."""
+    count, a, step_a, b, step_b = edges.runs.T.astype(np.int64)
+    run = np.repeat(np.arange(len(count)), count)
+    i = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
+    definition = np.repeat(np.arange(len(edges.heads)), np.diff(edges.starts))
+    return definition[run], a[run] + i * step_a[run], b[run] + i * step_b[run]
+
+
+def _place(edges: Edges, device: torch.device) -> Placed:
+    depth = depths(edges)
+
+    def there(x: NDArray[np.integer]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(x, np.int32)).to(device)
+
+    def schedule(rank: Ints, heads: Ints, counts: Ints, runs: Ints) -> Schedule:
+        return Schedule(*map(there, _by_rank(rank, heads, counts, runs)))
+
+    of_definitions = depth[edges.heads].astype(np.int64)
+    counts = np.diff(edges.starts).astype(np.int64)
+    heads, runs = edges.heads.astype(np.int64), edges.runs.astype(np.int64)
+    up = schedule(of_definitions - 1, heads, counts, runs)
+    items, uses, runs = _uses(edges)
+    deepest = int(depth.max(initial=0))
+    down = schedule(deepest - depth[items].astype(np.int64), items, uses, runs)
+    tables = (edges.uses, edges.positions, edges.values)
+    return Placed(edges.items, deepest, up, down, there(depth), *map(there, tables))
+
+
+def _uses(edges: Edges) -> tuple[Ints, Ints, Ints]:
+    """Leaves and what is defined, how many runs of uses each has, and the runs.
+
+    A use is what is defined and the other factor.
+    """
+    definition, left, right = products(edges)
+    head = edges.heads.astype(np.int64)[definition]
+    used, other = np.append(left, right), np.append(right, left)
+    head = np.append(head, head)
+    some = used > 0  # nobody asks for the marginal of the empty product
+    used, head, other = used[some], head[some], other[some]
+    order = np.lexsort((other, head, used))
+    used, head, other = used[order], head[order], other[order]
+    begins = _run_begins(used, head, other)
+    first = np.flatnonzero(begins)
+    count = np.diff(np.append(first, len(used)))
+    second = np.minimum(first + 1, max(len(used) - 1, 0))
+    steps = (np.where(count > 1, x[second] - x[first], 0) for x in (head, other))
+    step_head, step_other = steps
+    runs = np.stack([count, head[first], step_head, other[first], step_other], 1)
+    leaves = np.arange(1, 1 + edges.own + edges.shared)
+    items = np.sort(np.append(leaves, edges.heads))
+    return items, np.bincount(used[first], minlength=edges.items)[items], runs
+
+
+def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
+    """Where uses in order of items no longer go on by the steps of those before."""
+    n = len(used)
+    same = np.zeros(n, np.bool_)
+    same[1:] = used[1:] == used[:-1]
+    goes_on = np.zeros(n, np.bool_)
+    if n > 2:
+        even = np.ones(n - 2, np.bool_)
+        for x in (head, other):
+            step = np.diff(x)
+            even &= step[1:] == step[:-1]
+        goes_on[2:] = even & same[2:] & same[1:-1]
+    # The second of a run always fits: of those in a row that do not go on, every other
+    # one begins a run, from the first on, or from the first of an item.
+    place = np.arange(n)
+    opens = ~goes_on & (~same | np.append(True, goes_on[:-1])[:n])
+    since = place - np.maximum.accumulate(np.where(opens, place, 0))
+    begins: NDArray[np.bool_] = ~goes_on & (since % 2 == 0)
+    return begins
+
+
+def _by_rank(rank: Ints, heads: Ints, counts: Ints, runs: Ints) -> tuple[Ints, ...]:
+    """Levels, heads, starts and runs of items in order of their rank.
+
+    Within a level items with as many runs are neighbours, for a block of items takes
+    as long as its largest.
+    """
+    starts = np.cumsum(counts) - counts
+    order = np.lexsort((counts, rank))
+    levels = np.append(0, np.cumsum(np.bincount(rank)))
+    ends = np.append(0, np.cumsum(counts[order]))
+    within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts[order])
+    runs = runs[np.repeat(starts[order], counts[order]) + within]
+    return levels, heads[order], ends, runs

@@ -1,0 +1,247 @@
+"""The Triton kernels of circuits equal the compiled loops, and plain torch.
+
+They run on a GPU where there is one, else in Triton's interpreter on the CPU.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp.oracles import CTC, ProjectiveDependencies, SemiMarkov, SpanTree
+from smoothsp.oracles._circuits import compiled, levels, on_device, schedule
+from smoothsp.oracles._circuits.asked import Leaves
+from tests.truth.circuits.cases import KINDS, draw
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scratch_is_poisoned():
+    """What ``torch.empty`` returns holds NaN, or the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def projective(draw, dtype):
+    lengths = torch.tensor([2, 0, 3, 1])
+    return ProjectiveDependencies(draw(4, 4, 4).to(dtype), lengths=lengths)
+
+
+def span_tree(draw, dtype):
+    return SpanTree(draw(3, 3, 3, 2).to(dtype), lengths=torch.tensor([3, 1, 2]))
+
+
+def semi_markov(draw, dtype):
+    potentials = [draw(*x).to(dtype) for x in ((3, 4, 2, 2), (2, 2), (2,))]
+    return SemiMarkov(*potentials, lengths=torch.tensor([1, 4, 0]))
+
+
+def ctc(draw, dtype):
+    targets, sizes = torch.tensor([[1, 1], [2, 0], [0, 0]]), torch.tensor([2, 1, 0])
+    scores, lengths = draw(3, 4, 3).to(dtype), torch.tensor([4, 2, 1])
+    return CTC(scores, targets, lengths=lengths, target_lengths=sizes)
+
+
+STRUCTURES = (projective, span_tree, semi_markov, ctc)
+every_structure = pytest.mark.parametrize(
+    "build", STRUCTURES, ids=[build.__name__ for build in STRUCTURES]
+)
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def built(build, dtype, spread=1.0):
+    """Leaves of a small ragged batch, and what is asked."""
+    generator = torch.Generator().manual_seed(0)
+    structure = build(
+        lambda *shape: spread * torch.randn(shape, generator=generator), dtype
+    )
+    return structure._leaves(), structure._asked
+
+
+def sums(leaves, asked, outwards=True):
+    """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
+    there = leaves.map(lambda x: x.to(DEVICE))
+    wanted = [outwards] * len((*leaves.own, *leaves.shared))
+    value, marginals = on_device.sums(there, asked, wanted)
+    return value.cpu(), flat(x.cpu() for x in marginals)
+
+
+def flat(arrays):
+    arrays = list(arrays)
+    return torch.cat([x.reshape(len(x), x.shape[1:].numel()) for x in arrays], 1)
+
+
+def choose(leaves, asked):
+    found = on_device.choose(leaves.map(lambda x: x.to(DEVICE)), asked, None)
+    return [x.cpu() for x in found]
+
+
+def compare(leaves, asked, rtol, atol):
+    """Hold sums against both twins, and the best against the compiled one."""
+    found = sums(leaves, asked)
+    wanted = [True] * len((*leaves.own, *leaves.shared))
+    value, marginals = compiled.sums(leaves, asked, wanted)
+    assert_close(found, (value, flat(marginals)), rtol=rtol, atol=atol)
+    exact = levels.sums(leaves.joined().double(), asked.topology, asked.roots)
+    assert_close(found[0], exact[0], rtol=rtol, atol=atol)
+    assert_close(found[1].double(), exact[1], rtol=rtol, atol=atol)
+    expected = compiled.choose(leaves, asked, None)
+    assert_close(choose(leaves, asked), list(expected), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spread", [1.0, 300.0])
+@both_dtypes
+@every_structure
+def test_kernels_equal_their_twins(build, dtype, spread):
+    narrow = dtype == torch.float32
+    compare(*built(build, dtype, spread), **tolerance(narrow))
+
+
+def tolerance(narrow):
+    return {"rtol": 1e-5, "atol": 1e-5} if narrow else {"rtol": 1e-12, "atol": 1e-12}
+
+
+@both_dtypes
+@every_structure
+def test_forbidden_parts_and_ties(build, dtype):
+    leaves, asked = built(build, dtype)
+    generator = torch.Generator().manual_seed(1)
+
+    def coarse(x):
+        x = x.round()
+        return x.masked_fill(torch.rand(x.shape, generator=generator) < 0.3, -INF)
+
+    compare(leaves.map(coarse), asked, **tolerance(dtype == torch.float32))
+
+
+@every_structure
+def test_rows_without_an_output_have_no_nan(build):
+    leaves, asked = built(build, torch.float64)
+    own = leaves.own[0].clone()
+    own[0] = -INF
+    barred = Leaves((own, *leaves.own[1:]), leaves.shared)
+    value, marginals = sums(barred, asked)
+    assert value[0] == -INF
+    assert value[1:].isfinite().all()
+    assert (marginals[0] == 0).all()
+    assert marginals.isfinite().all()
+    value, labels, parts = choose(barred, asked)
+    assert value[0] == -INF
+    assert (labels[0] == -1).all()
+    assert (parts[0] == -1).all()
+
+
+@pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30], ids=str)
+def test_what_no_output_uses_is_never_read(poison):
+    leaves, asked = built(projective, torch.float32)
+    lengths = torch.tensor([2, 0, 3, 1])
+    beyond = torch.arange(4) > lengths[:, None]
+    padding = beyond[:, :, None] | beyond[:, None, :]
+    dirty = leaves.map(lambda x: x.masked_fill(padding, poison))
+    assert_close(sums(dirty, asked), sums(leaves, asked), rtol=0, atol=0)
+    assert_close(choose(dirty, asked), choose(leaves, asked), rtol=0, atol=0)
+
+
+@both_dtypes
+def test_scores_above_exponents_are_done_in_log_space(dtype):
+    leaves, asked = built(semi_markov, dtype)
+    large = Leaves((1e12 * leaves.own[0], *leaves.own[1:]), leaves.shared)
+    # only the first row: what the second one reads stays small
+    some = torch.tensor([True, False, False])
+    mixed = torch.where(some[:, None, None, None], large.own[0], leaves.own[0])
+    mixed = Leaves((mixed, *leaves.own[1:]), leaves.shared)
+    compare(mixed, asked, rtol=1e-5, atol=1e-5)
+    found, alone = sums(mixed, asked), sums(leaves, asked)
+    assert_close([x[1:] for x in found], [x[1:] for x in alone], rtol=0, atol=0)
+    compare(large, asked, rtol=1e-5, atol=1e-5)
+
+
+def test_sums_far_from_one_keep_their_precision():
+    leaves, asked = built(projective, torch.float32)
+    low = leaves.map(lambda x: x - 1e6)
+    compare(low, asked, rtol=1e-6, atol=1e-5)
+
+
+def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.arange(10) % 4  # rows of two programs
+    structure = ProjectiveDependencies(
+        torch.randn(10, 4, 4, generator=generator), lengths=lengths
+    )
+    leaves, asked = structure._leaves(), structure._asked
+    together = (*sums(leaves, asked), *choose(leaves, asked))
+    for row in (0, 7, 9):
+        alone = compiled.pick(leaves, torch.tensor([row]))
+        asked_alone = asked.select(torch.tensor([row]))
+        found = (*sums(alone, asked_alone), *choose(alone, asked_alone))
+        assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
+
+
+@every_structure
+def test_values_alone_are_those_with_marginals(build):
+    leaves, asked = built(build, torch.float32)
+    there = leaves.map(lambda x: x.to(DEVICE))
+    none = [False] * len((*leaves.own, *leaves.shared))
+    value, marginals = on_device.sums(there, asked, none)
+    assert all(x.numel() == 0 for x in marginals)
+    assert_close(value.cpu(), sums(leaves, asked)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("B", "n"), [(0, 3), (2, 0), (1, 1)])
+def test_batches_without_rows_or_words(B, n):
+    for structure in (
+        ProjectiveDependencies(torch.ones(B, n + 1, n + 1)),
+        SemiMarkov(torch.ones(B, n, 2, 3), torch.zeros(3, 3)),
+    ):
+        compare(structure._leaves(), structure._asked, **tolerance(True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uses_are_products_turned_around(kind):
+    topology = draw(kind, 0).structure()._asked.topology
+    edges = topology.edges
+    definition, left, right = schedule.products(edges)
+    head = edges.heads[definition].tolist()
+    expected = [*zip(left.tolist(), head, right.tolist(), strict=True)]
+    expected += zip(right.tolist(), head, left.tolist(), strict=True)
+    device = torch.device("cpu")
+    circuit = schedule.placed(topology, device)
+    found, ranks = gone_through(circuit.downwards)
+    assert sorted(found) == sorted(x for x in expected if x[0] > 0)
+    leaves = range(1, 1 + topology.leaves)
+    assert sorted(ranks) == sorted([*leaves, *edges.heads.tolist()])
+    assert all(ranks[head] < ranks[item] for item, head, _ in found)
+
+    found, ranks = gone_through(circuit.upwards)
+    expected = zip(head, left.tolist(), right.tolist(), strict=True)
+    assert sorted(found) == sorted(expected)
+    assert sorted(ranks) == sorted(edges.heads.tolist())
+    for item, *factors in found:
+        assert all(ranks.get(x, -1) < ranks[item] for x in factors)
+    for item in ranks:
+        assert ranks[item] == circuit.depths[item] - 1
+
+
+def gone_through(order):
+    """What a schedule reads, ``(item, a, b)``, and the level of each item."""
+    tables = [x.tolist() for x in order]
+    bounds, heads, starts, runs = tables
+    found, ranks = [], {}
+    for level, (first, last) in enumerate(itertools.pairwise(bounds)):
+        for h in range(first, last):
+            assert heads[h] not in ranks
+            ranks[heads[h]] = level
+            for count, a, step_a, b, step_b in runs[starts[h] : starts[h + 1]]:
+                assert count > 0
+                found += [
+                    (heads[h], a + i * step_a, b + i * step_b) for i in range(count)
+                ]
+    assert len(ranks) == len(heads)
+    assert starts[-1] == len(runs)
+    return found, ranks

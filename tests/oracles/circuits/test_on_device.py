@@ -1,0 +1,163 @@
+"""What a circuit answers on a device is what it answers on the CPU, gradients too."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from smoothsp.oracles._circuits import compiled, levels, on_device
+from smoothsp.oracles._circuits.loops import LOOPS
+from tests.on_device import DEVICE, needs_gpu
+from tests.truth.circuits.cases import KINDS, draw
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+# seeds: ordinary scores; ties, with forbidden parts; large ones
+every_seed = pytest.mark.parametrize("seed", range(3))
+
+
+def answers(case):
+    """What a structure answers, and the gradients of that."""
+    case = case.leaves()
+    built = case.structure()
+    value, y = built.decode()
+    found = {
+        "value": value,
+        "log_partition": built.log_partition(),
+        "score": built.score(y),
+        "entropy": built.entropy(),
+        "marginals": built.marginals(),
+    }
+    potentials = tuple(case.potentials.values())
+    slopes = torch.linspace(0.5, 2, len(value), dtype=value.dtype, device=value.device)
+    for name, x in tuple(found.items()):
+        total = (x * slopes.reshape(-1, *[1] * (x.dim() - 1))).square().sum()
+        found[f"slope of {name}"] = torch.autograd.grad(
+            total, potentials, retain_graph=True, materialize_grads=True
+        )
+    return y, found
+
+
+def compare(found, expected, case, **tolerance):
+    """Hold answers, with the outputs that they are for, against those of the CPU."""
+    (y, found), (near_y, expected) = found, expected
+    for b in range(len(case)):
+        scores = [case.score(b, x[b].cpu()) for x in (y, near_y)]
+        assert_close(*scores, **tolerance)
+    if not torch.equal(y.cpu(), near_y):  # of tied maximisers another one
+        for answer in (found, expected):
+            del answer["slope of value"], answer["slope of score"]
+    assert_close(found, expected, check_device=False, **tolerance)
+
+
+@every_seed
+@every_kind
+def test_a_device_without_loops_answers_as_the_cpu(kind, seed, monkeypatch):
+    case = draw(kind, seed)
+    expected = answers(case)
+    monkeypatch.delitem(LOOPS, "cpu")
+    compare(answers(case), expected, case, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["semi_markov", "ctc"])
+def test_the_loops_of_a_device_answer_as_those_of_the_cpu(kind, monkeypatch):
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("Triton's interpreter is not on: the tests of devices see this")
+    case = draw(kind, 1)
+    expected = answers(case)
+    monkeypatch.setitem(LOOPS, "cpu", on_device)
+    found = answers(case)
+    assert torch.equal(found[0], expected[0])
+    compare(found, expected, case, **CLOSE)
+
+
+@every_kind
+def test_second_derivatives_are_those_of_the_compiled_loops(kind):
+    built = draw(kind, 3).structure()
+    leaves, asked = built._leaves(), built._asked
+    generator = torch.Generator().manual_seed(0)
+    along = leaves.map(
+        lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    )
+    every = [True] * len((*leaves.own, *leaves.shared))
+    expected = compiled.tangent(leaves, asked, along, every)
+    assert_close(on_device.tangent(leaves, asked, along, every), expected, **CLOSE)
+    none = [False] * len(every)
+    value, means, _ = on_device.tangent(leaves, asked, along, none)
+    assert_close((value, means), expected[:2], **CLOSE)
+
+
+@every_kind
+def test_a_batch_without_rows_has_no_answers(kind, monkeypatch):
+    monkeypatch.delitem(LOOPS, "cpu")
+    built = draw(kind, 0).structure()
+    none = built.select(torch.zeros(0, dtype=torch.int64))
+    assert none.log_partition().shape == none.decode()[0].shape == (0,)
+    assert none.marginals().shape[0] == len(none.decode()[1]) == 0
+
+
+def there(case):
+    """The case with every tensor on the device."""
+    options = {
+        name: x.to(DEVICE) if isinstance(x, Tensor) else x
+        for name, x in case.options.items()
+    }
+    return replace(case.map(lambda x: x.to(DEVICE)), options=options)
+
+
+def on_a_gpu(test):
+    for mark in needs_gpu:
+        test = mark(test)
+    return test
+
+
+@on_a_gpu
+@every_seed
+@every_kind
+def test_a_gpu_answers_as_the_cpu(kind, seed):
+    case = draw(kind, seed)
+    compare(answers(there(case)), answers(case), case, **CLOSE)
+
+
+@on_a_gpu
+@every_kind
+def test_a_gpu_answers_as_the_cpu_in_float32(kind):
+    case = draw(kind, 0).map(lambda x: x.float())
+    compare(answers(there(case)), answers(case), case, rtol=1e-4, atol=1e-4)
+
+
+@on_a_gpu
+@every_kind
+def test_what_a_gpu_asks_the_cpu_for_comes_back(kind):
+    case = draw(kind, 1)
+    near, far = case.structure(), there(case).structure()
+    for found, expected in zip(far.decode_topk(3), near.decode_topk(3), strict=True):
+        assert found.device == DEVICE
+        assert_close(found.cpu(), expected, rtol=0, atol=0)
+    draws = far.sample(20, torch.Generator(DEVICE).manual_seed(0))
+    assert draws.device == DEVICE
+    for b in range(len(case)):
+        for y in draws[b].cpu():
+            case.index(b, y)
+
+
+@on_a_gpu
+def test_two_runs_on_a_gpu_give_the_same_bits():
+    case = there(draw("projective", 0))
+    _, first = answers(case)
+    _, second = answers(case)
+    assert_close(first, second, rtol=0, atol=0)
+
+
+def test_the_twin_that_answers_elsewhere_is_right_in_float32():
+    case = draw("projective", 0)
+    built = case.map(lambda x: x.float()).structure()
+    rows = built._leaves().joined(), built._asked.topology, built._asked.roots
+    value, _ = levels.sums(*rows)
+    assert value.dtype == torch.float32
+    for b in range(len(case)):
+        exact = case.scores(b).logsumexp(0).float()
+        assert_close(value[b], exact, rtol=1e-6, atol=1e-5)
