@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import BCFW, SVRG, Record
+from smoothsp.linear.solvers import BCFW, SVRG
 from training.races import Answer, Racer
 
 RAW = "oracle and products"
@@ -48,7 +49,7 @@ def svrg(problem: ChainProblem, lam: float, passes: int, loss: str) -> Racer:
     )
 
 
-def a_pass(history: list[Record]) -> float:
+def a_pass(history: list[Certificate]) -> float:
     """Seconds, the least between two certificates."""
     return min(
         (later.seconds - record.seconds) / (later.passes - record.passes)

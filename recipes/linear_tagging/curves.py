@@ -13,7 +13,8 @@ import numpy as np
 from linear_tagging.data import Task
 from linear_tagging.methods import Method
 from runs import checkpoint
-from smoothsp.linear.solvers import BCFW, Record
+from smoothsp.linear import Certificate
+from smoothsp.linear.solvers import BCFW
 
 Row = dict[str, float]
 Show = Callable[[str], Any]
@@ -113,7 +114,7 @@ def follow(
 def reference(store: Store, c: float, passes: int, show: Show) -> Row:
     """Two values with the least F between them, by a long run."""
 
-    def told(record: Record) -> None:
+    def told(record: Certificate) -> None:
         show(f"lower bound, c {c:g}: gap {record.gap:.2e}")
 
     def run() -> list[Row]:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from ocr.letters import Words
+from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import (
     BCFW,
     GRID,
     PathPoint,
-    Record,
     RegularisationPath,
     grid_search,
 )
@@ -95,7 +95,7 @@ def train(
 ) -> Cell:
     """From nothing to the gap, or to the end of a budget."""
 
-    def callback(record: Record) -> None:
+    def callback(record: Certificate) -> None:
         show(f"gap {record.gap:.2e}")
 
     solution = BCFW(

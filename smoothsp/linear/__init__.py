@@ -3,7 +3,7 @@
 Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 """
 
-from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators.chain_crf import ChainCRF
 from smoothsp.linear.estimators.chain_svm import ChainSVM
 from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC

@@ -9,8 +9,8 @@ import pytest
 import solvers
 from methods import our_words
 from ocr import toy
+from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import Record
 from training import chain_races
 from training.races import Disagree, Entry, agree
 
@@ -25,7 +25,7 @@ def entry(section, method, seconds=1.0, ratio=1.0, epochs=1, case=OCR):
 
 
 def record(passes, seconds):
-    return Record(passes, passes, seconds, 1.0, 0.0, 1.0)
+    return Certificate(passes, passes, seconds, 1.0, 0.0, 1.0)
 
 
 @pytest.fixture

@@ -1,40 +1,10 @@
 """What is known about how far a solution is from the optimum, and when it will do."""
 
-from dataclasses import dataclass
-
-from smoothsp.linear.engines.solution import Resumable
+from smoothsp.linear.engines.solution import Certificate
 
 # A gap of fewer roundings of what the samples in it may cost cannot be told from 0.
 _ROUNDINGS = 4
 STOPPING = ("objective", "relative_gap", "gap")
-
-
-@dataclass(frozen=True)
-class Certificate(Resumable):
-    """A proof of how good a solution is: the optimum lies between dual and primal.
-
-    In a callback it has the ``state`` of the fit: arrays by name, a checkpoint from
-    which ``fit(X, y, resume=state)`` goes on.
-
-    Parameters
-    ----------
-    epoch
-        Passes over the samples so far; one that was interrupted counts.
-    seconds
-        Time spent in these passes; certificates are not counted.
-    primal
-        The objective.
-    dual
-        A bound below its minimum.
-    gap
-        ``primal - dual``, computed as a sum of terms that are never negative.
-    """
-
-    epoch: int
-    seconds: float
-    primal: float
-    dual: float
-    gap: float
 
 
 def goal(stopping: str, tol: float, first: Certificate, last: Certificate) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass.shuffling import shuffle
-from smoothsp.linear.descent.certificates import Certificate, goal, rounding
+from smoothsp.linear.descent.certificates import goal, rounding
 from smoothsp.linear.descent.progress import Progress
-from smoothsp.linear.engines.solution import State
+from smoothsp.linear.engines.solution import Certificate, State
 
 # Inner-loop steps between two looks at the clock and at the keyboard.
 _STEPS_PER_CALL = 200_000_000
@@ -321,7 +321,7 @@ class _Run:
                 f"{self.problem.dtype}, got {parts.primal:.3g} and {gap:.3g} in epoch "
                 f"{self.epoch}; scale the features, or lower C"
             )
-        last = Certificate(self.epoch, self.seconds, parts.primal, parts.dual, gap)
+        last = Certificate(self.epoch, 0, self.seconds, parts.primal, parts.dual, gap)
         epsilon = float(np.finfo(self.problem.dtype).eps)
         return _Measured(
             last, parts.gaps, self.asked(last), rounding(epsilon, parts.at_stake)
@@ -392,5 +392,6 @@ class _Run:
             # counts are ints; of moves there may be infinitely many
             setattr(self, name, type(getattr(self, name))(value))
         self.history += [
-            Certificate(int(row[0]), *row[1:]) for row in state["history"].tolist()
+            Certificate(int(row[0]), int(row[1]), *row[2:])
+            for row in state["history"].tolist()
         ]

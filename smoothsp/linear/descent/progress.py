@@ -3,7 +3,7 @@
 import sys
 import time
 
-from smoothsp.linear.descent.certificates import Certificate
+from smoothsp.linear.engines.solution import Certificate
 
 # A shorter fit than this many seconds says nothing unless asked to.
 _PATIENCE = 3.0

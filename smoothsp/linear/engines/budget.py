@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.solution import Callback, Record, Solution, State
+from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
@@ -55,7 +55,7 @@ class Budget:
     def __init__(self, limits: Limits, problem: Any) -> None:
         self.limits, self.problem = limits, problem
         self.passes = 0
-        self.history: list[Record] = []
+        self.history: list[Certificate] = []
         self.over = self.interrupted = False
         self.status = ""
         self._before, self._start = 0.0, time.perf_counter()
@@ -128,7 +128,7 @@ class Budget:
         ``state`` is what the callback may ask for.
         """
         require_finite(self.problem, *certificate)
-        record = Record(self.passes, calls, self.seconds, *certificate)
+        record = Certificate(self.passes, calls, self.seconds, *certificate)
         self.history.append(record)
         self.certified = True
         if self.interrupted:
@@ -142,7 +142,7 @@ class Budget:
             self.over = True
             self.status = f"stopped by the callback after {self.passes} passes"
 
-    def _decide(self, record: Record) -> None:
+    def _decide(self, record: Certificate) -> None:
         limits = self.limits
         if record.gap <= limits.tol:
             self.over = True
@@ -159,7 +159,7 @@ class Budget:
     ) -> Solution:
         """The outcome."""
         nan = math.nan
-        last = Record(self.passes, calls, self.seconds, nan, nan, nan)
+        last = Certificate(self.passes, calls, self.seconds, nan, nan, nan)
         if self.certified:
             last = self.history[-1]
         return Solution(
@@ -201,7 +201,7 @@ class Budget:
             )
         require_same("resume", self.problem, state)
         self.history = [
-            Record(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
+            Certificate(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
             for row in state["history"]
         ]
         self.passes = int(state["passes"])

@@ -42,28 +42,32 @@ class Resumable:
 
 
 @dataclass(frozen=True)
-class Record(Resumable):
-    """How far a solver was at one moment.
+class Certificate(Resumable):
+    """How far a solver was at one moment: the optimum lies between dual and primal.
+
+    In a callback it has the ``state`` of the run, from which another goes on.
 
     Parameters
     ----------
     passes
-        Passes over the examples, whichever oracle answered.
+        Passes over the examples, whichever oracle answered; one that was interrupted
+        counts.
     oracle_calls
         Calls of the max oracle; those for certificates are counted, those that a cache
-        spared are not.
+        spared are not. 0 where a solver asks none.
     seconds
-        Since the beginning, certificates included.
+        Since the beginning, earlier runs included. Those spent on certificates count,
+        except in ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC``.
     primal, dual, gap
-        The objective, a bound below its minimum, and their difference; NaN where the
-        solver knows none.
+        The objective, a bound below its minimum, and their difference, computed as a
+        sum of terms that are never negative; NaN where the solver knows none.
 
     Examples
     --------
     A checkpoint at each certificate:
 
-    >>> def save(record):
-    ...     np.savez("run.npz", **record.state)
+    >>> def save(certificate):
+    ...     np.savez("run.npz", **certificate.state)
     """
 
     passes: int
@@ -73,9 +77,14 @@ class Record(Resumable):
     dual: float
     gap: float
 
+    @property
+    def epoch(self) -> int:
+        """``passes``, in the words of the estimators that count ``max_epochs``."""
+        return self.passes
 
-# Called with each record; what is true stops the solver.
-Callback = Callable[[Record], Any]
+
+# Called with each certificate; what is true stops the solver.
+Callback = Callable[[Certificate], Any]
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class Solution:
         At ``w``; dual and gap are NaN where the solver has no certificate, and all
         three are after an interrupt that left no time to compute them.
     passes, oracle_calls, seconds
-        As in :class:`Record`, at the end.
+        As in :class:`Certificate`, at the end.
     status
         Why the solver stopped, as a sentence.
     converged
@@ -113,7 +122,7 @@ class Solution:
     seconds: float
     status: str
     converged: bool
-    history: list[Record] = field(repr=False)
+    history: list[Certificate] = field(repr=False)
     state: State = field(repr=False)
     interrupted: bool = False
 

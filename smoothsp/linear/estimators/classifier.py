@@ -14,9 +14,10 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from smoothsp.linear.descent.certificates import STOPPING, Certificate
+from smoothsp.linear.descent.certificates import STOPPING
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
 from smoothsp.linear.descent.sparse_rows import SparseRows, checked
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.inputs.arrays import padded
 

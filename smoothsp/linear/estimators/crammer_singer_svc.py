@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp._kernels.multiclass import crammer_singer
-from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp.linear.descent.binary_dual import BinaryProblem
-from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 

@@ -11,11 +11,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.multiclass import weston_watkins
-from smoothsp.linear.descent.certificates import Certificate
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
 from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.classifier import Samples
 from smoothsp.linear.inputs import checks

@@ -1,6 +1,6 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
-from smoothsp.linear.engines.solution import Record, Solution
+from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
@@ -14,6 +14,9 @@ from smoothsp.linear.solvers.path.solution import (
 )
 from smoothsp.linear.solvers.sgd import SGD
 from smoothsp.linear.solvers.svrg import SVRG
+
+# the name that certificates had here
+Record = Certificate
 
 __all__ = [
     "BCFW",

@@ -56,7 +56,7 @@ class BCFW:
     seed
         Of the random numbers: the same seed gives the same bits.
     callback
-        Called with a :class:`Record` at each certificate; a true answer stops.
+        Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
     progress
         Whether to show a bar with the gap.
     averaging

@@ -65,7 +65,7 @@ class BatchFrankWolfe:
     max_passes, max_seconds
         Budgets; a pass is one oracle call for each example.
     callback
-        Called with a :class:`Record` at each pass; a true answer stops.
+        Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
     progress
         Whether to show a bar with the gap.
     bounds
