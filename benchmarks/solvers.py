@@ -1,12 +1,13 @@
 """Time the certified solvers of linear models next to their peers, part by part.
 
     pip install -e ".[bench]"
-    python benchmarks/solvers.py --conll DIR --ocr DIR    # all parts, one thread
+    python benchmarks/solvers.py --conll DIR --ocr DIR --corpora DIR    # one thread
     python benchmarks/solvers.py --quick    # small problems, into a temporary folder
 
 Without CoNLL-2003 and the OCR letters, sentences and words are drawn, and the targets
-about these two are not measured. A part is a module with ``Plan``, ``QUICK``,
-``measure(plan)`` and ``goals(entries)``.
+about these are not measured. A part is a module with ``Plan``, ``QUICK``,
+``measure(plan)`` and ``goals(entries)``, and ``table(entries)`` where all times would
+be too many.
 Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
 in the README.
 """
@@ -27,13 +28,19 @@ import torch
 
 from measuring import machine
 from report import tables as report_tables
-from training import chain_races, svm_races, tagger_races
+from training import chain_races, chain_steps, svm_races, tagger_races
 from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
 CSV = "results/{}.csv"
-PARTS = {"svm": svm_races, "tagger": tagger_races, "chain": chain_races}
-FOLDERS = {"tagger": "conll", "chain": "ocr"}  # the option that says where data are
+PARTS = {
+    "svm": svm_races,
+    "tagger": tagger_races,
+    "chain": chain_races,
+    "steps": chain_steps,
+}
+# the option that says where data are
+FOLDERS = {"tagger": "conll", "chain": "ocr", "steps": "corpora"}
 VERSIONS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
 
 
@@ -64,7 +71,7 @@ def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) ->
         tables = {
             f"{name} measured": where(),
             f"{name} targets": goals_table(goals),
-            f"{name} times": times_table(entries),
+            f"{name} times": getattr(PARTS[name], "table", times_table)(entries),
         }
         report_tables.fill(readme, tables)
         print(f"{readme} has the tables")
@@ -88,6 +95,12 @@ def parse() -> argparse.Namespace:
         "--conll", type=Path, help="folder of CoNLL-2003: eng.train and eng.testa"
     )
     parser.add_argument("--ocr", type=Path, help="letter.data, or its folder")
+    parser.add_argument(
+        "--corpora",
+        type=Path,
+        help="folder of folders: conll2003, conll2000, wnut17, ud_english_ewt and"
+        " ocr_letters, as many as there are",
+    )
     parser.add_argument(
         "--output", type=Path, default=HERE, help="folder of results and README.md"
     )
