@@ -88,7 +88,9 @@ def sentence_circuit(sentence: Sentence, variables: int) -> tuple[Circuit, Items
 class _Definitions:
     """Items as sums of products of two, numbered as the circuit does after its leaves.
 
-    A conjunction that only stands in disjunctions is a product there, and no item.
+    A conjunction that only stands in disjunctions is a product there, and no item. The
+    parts of one are multiplied by halves of the range of variables, of halves, and so
+    on, so that conjunctions which agree on such a range share its product.
     """
 
     def __init__(self, sentence: Sentence, leaf: Items) -> None:
@@ -96,7 +98,9 @@ class _Definitions:
         self.depth: dict[int, int] = defaultdict(int)
         self._first = 1 + leaf.size
         self._product: dict[int, Product] = {}
-        item: dict[int, int] = {}
+        self._joined: dict[tuple[int, ...], int] = {}
+        self._item = item = dict[int, int]()
+        self._lowest = [(x & -x).bit_length() - 1 for x in sentence.scopes()]
         needed = sentence.below(sentence.root)
         own = {sentence.root}
         for node in needed:
@@ -112,17 +116,30 @@ class _Definitions:
             elif kind == AND and not children:
                 item[node] = Circuit.ONE
             elif kind == AND:
-                *before, last = children
-                left = item[before[0]]
-                for x in before[1:]:
-                    left = self._define([(left, item[x])])
-                self._product[node] = (left, item[last])
+                parts = tuple(sorted(children, key=self._lowest.__getitem__))
+                self._product[node] = self._halves(parts)
                 if node in own:
-                    item[node] = self._define([self._product[node]])
+                    item[node] = self._all(parts)
             else:
                 literal = children[0]
                 item[node] = int(leaf[abs(literal) - 1, int(literal > 0)])
         self.root = item[sentence.root]
+
+    def _halves(self, parts: tuple[int, ...]) -> Product:
+        """Both factors of a product of parts, which stand in the order of variables."""
+        variables = [self._lowest[x] for x in parts]
+        bit = (variables[0] ^ variables[-1]).bit_length() - 1
+        middle = variables[-1] >> bit << bit
+        below = sum(v < middle for v in variables)
+        return self._all(parts[:below]), self._all(parts[below:])
+
+    def _all(self, parts: tuple[int, ...]) -> int:
+        """The item of a product of parts."""
+        if len(parts) == 1:
+            return self._item[parts[0]]
+        if parts not in self._joined:
+            self._joined[parts] = self._define([self._halves(parts)])
+        return self._joined[parts]
 
     def _define(self, products: list[Product]) -> int:
         found = self._first + len(self.products)

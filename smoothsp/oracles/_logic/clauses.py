@@ -9,7 +9,7 @@ Source: Darwiche, "New Advances in Compiling CNF into Decomposable Negation Norm
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from smoothsp.oracles._logic.sentence import Sentence
@@ -20,20 +20,39 @@ Search = Generator[Clauses, int, int]
 
 
 def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> Sentence:
-    """A sentence with the same models; each variable of a clause counted from 1."""
-    sentence = Sentence()
+    """A sentence with the same models; each variable of a clause counted from 1.
+
+    The smaller one of two orders of decisions: what is in most clauses first, which
+    suits clauses without order, or variables as they are numbered, which often suits
+    those that somebody wrote.
+    """
     given = (frozenset(clause) for clause in clauses)
     first = frozenset(c for c in given if not any(-x in c for x in c))
+    best, most = None, most_nodes
+    for decide in (_heaviest, _foremost):
+        found = _compiled(first, decide, most)
+        if found is not None:
+            best, most = found, len(found.nodes) - 1
+    if best is None:
+        raise ValueError(
+            f"clauses: expected a formula of at most {most_nodes} nodes, got more; "
+            "give a larger most_nodes, or compile it with d4 or c2d for from_nnf"
+        )
+    return best
+
+
+def _compiled(
+    first: Clauses, decide: Callable[[Clauses], int], most_nodes: int
+) -> Sentence | None:
+    """The sentence that an order of decisions gives, if it is no larger than that."""
+    sentence = Sentence()
     known: dict[Clauses, int] = {}
     # A stack of our own: Python's would end at a thousand decisions.
-    searches, waits = [_search(first, sentence)], [first]
+    searches, waits = [_search(first, sentence, decide)], [first]
     node: Any = None
     while searches:
         if len(sentence.nodes) > most_nodes:
-            raise ValueError(
-                f"clauses: expected a formula of at most {most_nodes} nodes, got more; "
-                "give a larger most_nodes, or compile it with d4 or c2d for from_nnf"
-            )
+            return None
         try:
             wanted = searches[-1].send(node)
         except StopIteration as done:
@@ -42,13 +61,15 @@ def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> Senten
             continue
         node = known.get(wanted)
         if node is None:
-            searches.append(_search(wanted, sentence))
+            searches.append(_search(wanted, sentence, decide))
             waits.append(wanted)
     sentence.root = node
     return sentence
 
 
-def _search(clauses: Clauses, sentence: Sentence) -> Search:
+def _search(
+    clauses: Clauses, sentence: Sentence, decide: Callable[[Clauses], int]
+) -> Search:
     forced, rest = _propagate(clauses)
     if frozenset() in rest:
         return sentence.FALSE
@@ -57,7 +78,7 @@ def _search(clauses: Clauses, sentence: Sentence) -> Search:
         if component != clauses:
             parts.append((yield component))
         else:
-            x = _decision(component)
+            x = decide(component)
             ways = []
             for literal in (x, -x):
                 below = yield _given(component, literal)
@@ -106,10 +127,15 @@ def _components(clauses: Clauses) -> list[Clauses]:
     return [frozenset(found[v]) for v in sorted(found)]
 
 
-def _decision(clauses: Clauses) -> int:
+def _heaviest(clauses: Clauses) -> int:
     """The variable in the most and the shortest clauses."""
     weight: dict[int, float] = defaultdict(float)
     for clause in clauses:
         for x in clause:
             weight[abs(x)] += 2.0 ** -len(clause)
     return max(weight, key=lambda v: (weight[v], -v))
+
+
+def _foremost(clauses: Clauses) -> int:
+    """The variable with the lowest number."""
+    return min(abs(x) for clause in clauses for x in clause)
