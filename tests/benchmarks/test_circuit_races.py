@@ -1,0 +1,67 @@
+"""Races of circuits: what is raced is right, and a wrong answer stops the race."""
+
+import itertools
+
+import pytest
+import torch
+
+import circuits
+from dynamic_programmes import races
+
+SMALL = [
+    races.dependencies(4, 1),
+    races.best_dependencies(4, 1, 1),
+    races.best_dependencies(4, 3, 1),
+    races.spans(4, 1),
+    races.best_spans(4, 1),
+    races.grammar(3, 4, 1),
+    races.segments(6, 2, 3, 1),
+    races.ctc(8, 2, 1),
+    races.warping(5, 4, 1),
+    races.tree(5, 3, 1),
+    races.formula("two of five", *races.exactly(2, 5), 1),
+]
+
+
+@pytest.mark.parametrize("race", SMALL, ids=lambda race: race.name)
+def test_both_dtypes_agree(race):
+    exact = race.ours(torch.float64)()
+    circuits.agree(race, "smoothsp", race.ours(torch.float32)(), exact, gradients=True)
+
+
+@pytest.mark.parametrize("name", ["CTC", "tree"])
+def test_peers_in_torch_agree_and_are_timed(name):
+    (race,) = (race for race in SMALL if race.name.startswith(name))
+    ours, theirs = circuits.race_once(race, rounds=1)
+    assert ours["method"] == "smoothsp" and theirs["note"] == ""
+    assert float(theirs["ratio"]) > 0
+
+
+def test_a_wrong_answer_stops_the_race():
+    race = SMALL[0]
+    exact = race.ours(torch.float64)()
+    wrong = tuple(x + (i == 1) * 0.1 for i, x in enumerate(exact))
+    circuits.agree(race, "some", wrong, exact, gradients=False)
+    with pytest.raises(SystemExit, match="some is off by"):
+        circuits.agree(race, "some", wrong, exact, gradients=True)
+
+
+def test_a_peer_that_is_not_there_is_named():
+    def fails(dtype):
+        raise ImportError("no module named peer")
+
+    race = races.Race("r", 2.0, SMALL[0].ours, {"peer": fails})
+    rows = circuits.race_once(race, rounds=1)
+    assert rows[1]["note"] == "ImportError: no module named peer"
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 3), (2, 4), (3, 3)])
+def test_clauses_of_exactly_k_of_n(k, n):
+    clauses, V = races.exactly(k, n)
+    for bits in itertools.product((0, 1), repeat=n):
+        models = sum(
+            all(any((y[abs(x) - 1] == 1) == (x > 0) for x in c) for c in clauses)
+            for rest in itertools.product((0, 1), repeat=V - n)
+            for y in [bits + rest]
+        )
+        assert models == (sum(bits) == k)
