@@ -10,7 +10,7 @@ all ways to have j ones among the first v variables:
 
 >>> import numpy as np
 >>> import torch
->>> from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
+>>> from smoothsp.oracles import Circuit, CircuitStructure, topology
 >>> def exactly(n, k):
 ...     c = Circuit()
 ...     score = c.leaves(n, 2)  # potentials of a row, [variable, value]
