@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -161,3 +162,19 @@ def test_ctrl_c_in_classes_warns_too():
     with pytest.warns(ConvergenceWarning, match="MulticlassSVM: interrupted after"):
         model.fit([[0.0], [1.0], [2.0]], [0, 1, 1])
     assert "interrupted" in model.status_
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_a_default_fit_reaches_its_tolerance(C):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tagger = ChainSVM(C=C, tol=1e-4).fit(X, Y)
+    assert tagger.gap_ <= 1e-4 and tagger.n_iter_ < 10_000
+    # plain steps do not get there, and the warning has the remedy
+    plain = ChainSVM(
+        C=C, tol=1e-4, max_passes=2 * tagger.n_iter_,
+        solver_options={"steps": "fw", "cache": False},
+    )  # fmt: skip
+    with pytest.warns(ConvergenceWarning, match="Raise max_passes or tol"):
+        plain.fit(X, Y)
+    assert plain.gap_ > 1e-4
