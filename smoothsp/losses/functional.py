@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from smoothsp.losses.in_range import difference
 from smoothsp.losses.smoothing import L2, Entropy, Smoothing
 from smoothsp.oracles import (
     PartialStructure,
@@ -78,8 +79,9 @@ def structural_hinge(
     gold = _gold_score(structure, y)
     if smoothing is None:
         # decode never falls below another score, so neither does this below 0
-        return augmented.decode()[0] - gold
-    return _at_least_zero(_smooth_maximum(augmented, smoothing)[0] - gold, cost)
+        return difference(augmented.decode()[0], gold)
+    soft, _ = _smooth_maximum(augmented, smoothing)
+    return _at_least_zero(difference(soft, gold), cost)
 
 
 def structural_hinge_l2(
@@ -97,7 +99,7 @@ def structural_hinge_l2(
     """
     augmented = _augmented(structure, y, cost, cost_scale)
     soft, exact = _l2_maximum(augmented, smoothing)
-    return _at_least_zero(soft - _gold_score(structure, y), cost), exact
+    return _at_least_zero(difference(soft, _gold_score(structure, y)), cost), exact
 
 
 def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
@@ -224,7 +226,7 @@ def _latent_hinge(
     exact = None
     if inner_exact is not None and outer_exact is not None:
         exact = inner_exact & outer_exact
-    return _at_least_zero(outer - inner, cost), exact
+    return _at_least_zero(difference(outer, inner), cost), exact
 
 
 def max_entropy(
@@ -320,7 +322,16 @@ def _smooth_maximum(
         if mu < torch.finfo(value.dtype).tiny ** 0.5:
             # scores / mu might overflow, and mu log m is lost in rounding
             return value, None
-    return mu * summed.scale(1 / mu).log_partition(), None
+    try:
+        scaled = summed.scale(1 / mu)
+    except ValueError as error:
+        if not str(error).startswith("factor:"):
+            raise
+        raise ValueError(
+            f"mu: expected scores / mu that their dtype holds, got mu = {mu:.3g}; use "
+            "a larger mu or smaller scores, or forbid with -inf"
+        ) from error
+    return mu * scaled.log_partition(), None
 
 
 def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Tensor]:

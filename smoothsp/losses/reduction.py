@@ -5,8 +5,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from smoothsp.losses.in_range import total, weighted
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 
@@ -48,8 +50,15 @@ def row_weights(
     if weight is None:
         # a tensor, so that nothing waits for its value
         return (1 / lengths.sum().clamp(min=1).double()).expand(batch)
-    count = (weight * lengths).sum() if reduction == "token_mean" else weight.sum()
-    return weight / torch.where(count == 0, 1, count)
+    # in float64, as float32 may have no room for the sum
+    wide = weight.double()
+    count = (wide * lengths).sum() if reduction == "token_mean" else wide.sum()
+    if is_plain(count) and not bool(count.isfinite()) and bool(weight.isfinite().all()):
+        raise ValueError(
+            "weight: expected weights whose sum float64 holds, got some of up to "
+            f"{weight.abs().max().item():.3g}; divide them by a number"
+        )
+    return wide / torch.where(count == 0, 1, count)
 
 
 def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
@@ -72,7 +81,5 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
 
 def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
     """Losses times ``row_weights``, added up unless the reduction is none."""
-    if isinstance(weight, Tensor):
-        weight = weight.to(losses.dtype)
-    losses = losses * weight
-    return losses if reduction == "none" else losses.sum()
+    losses = weighted(losses, weight)
+    return losses if reduction == "none" else total(losses)

@@ -76,7 +76,8 @@ def sums(
             again = _sums_of_far(pick(leaves, rows), asked.select(rows), wanted)
             found[rows] = again[0]
             for x, y in zip(marginals, again[1], strict=True):
-                x[rows if x.numel() else []] = y.to(x.dtype)
+                if x.numel():
+                    x[rows] = y.to(x.dtype)
     return found, marginals
 
 
@@ -208,7 +209,8 @@ def tangent(
             again = levels.covariance(scores.detach(), *some, way.double())
             found[0][rows], found[1][rows] = again[:2]
             for x, y in zip(moved, split(again[2], leaves), strict=True):
-                x[rows if x.numel() else []] = y
+                if x.numel():
+                    x[rows] = y
     return *found, moved
 
 

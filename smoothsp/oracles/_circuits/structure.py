@@ -16,8 +16,10 @@ from smoothsp.oracles._circuits.doors import (
     labels_read,
     parts_read,
 )
+from smoothsp.oracles._circuits.in_range import has_large, held, refuse
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 
 Parts = Tensor | tuple[Tensor, ...]
@@ -47,6 +49,7 @@ class CircuitStructure:
     _own: dict[str, Tensor]
     _common: dict[str, Tensor]
     _asked: Asked
+    _has_large: bool | None = None
 
     def _start(
         self,
@@ -84,7 +87,7 @@ class CircuitStructure:
         check_values(self, next(iter(self._own)))
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
-        self._own, self._common = own, shared
+        self._own, self._common, self._has_large = own, shared, None
         self.__dict__.update(own)
         self.__dict__.update(shared)
 
@@ -104,10 +107,20 @@ class CircuitStructure:
 
     def _leaves(self) -> Leaves:
         own, shared = self._parts()
-        return Leaves(
+        leaves = Leaves(
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
+        if self._main.dtype == torch.float32 and self._large:
+            return leaves.map(lambda x: x.double())
+        return leaves
+
+    @property
+    def _large(self) -> bool:
+        """Whether sums have to be taken in float64; not looked at while traced."""
+        if self._has_large is None and nothing_traces():
+            self._has_large = has_large(self)
+        return bool(self._has_large)
 
     def _outputs(self, labels: Tensor) -> Tensor:
         """Outputs ``(batch, k, *shape)`` of labels ``(batch, k, N)``; -1 is none.
@@ -163,7 +176,25 @@ class CircuitStructure:
             If y is not an output of the structure. What is not labelled may hold
             anything.
         """
-        return self._score(y).to(self._main.dtype)
+        value = self._score(y)
+        found = value.to(self._main.dtype)
+        if is_plain(found) and not bool(found.isfinite().all()):
+            self._require_scores(y, found)
+        return found
+
+    def _require_scores(self, y: Tensor, found: Tensor) -> None:
+        """Only outputs with a forbidden part may have a score of -inf."""
+        allowed = self._allowed()
+        possible = questions.score(allowed, self._used(self._several(y))) == 0
+        possible = possible.reshape(found.shape)
+        if bool((possible & ~found.isfinite()).any()):
+            refuse(found.masked_fill(~possible, 0), self, "a score")
+
+    def _allowed(self) -> Leaves:
+        """The leaves with 0 for what is not forbidden."""
+        return self._leaves().map(
+            lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
+        )
 
     def _score(self, y: Tensor) -> Tensor:
         """Score in float64."""
@@ -228,8 +259,10 @@ class CircuitStructure:
         """The structure with every potential multiplied by ``factor > 0``."""
         if not 0 < factor < float("inf"):
             raise ValueError(f"factor: expected a positive number, got {factor}")
-        own = {name: x * factor for name, x in self._own.items()}
-        return self._like(own, {name: x * factor for name, x in self._common.items()})
+        return self._like(
+            {name: _scaled(x, factor) for name, x in self._own.items()},
+            {name: _scaled(x, factor) for name, x in self._common.items()},
+        )
 
     def select(self: Self, rows: Tensor) -> Self:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -267,7 +300,12 @@ class CircuitStructure:
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         value, labels = questions.best(self._leaves(), self._asked)
-        return value.to(self._main.dtype), self._outputs(labels[:, None]).squeeze(1)
+        if is_plain(value) and not bool(value.isfinite().all()):
+            # no score was finite in float32
+            wide = self._leaves().map(lambda x: x.double())
+            value, labels = questions.best(wide, self._asked)
+        y = self._outputs(labels[:, None]).squeeze(1)
+        return held(value, self, "the highest score"), y
 
     def decode_topk(
         self, k: int
@@ -294,7 +332,18 @@ class CircuitStructure:
         valid = values > -torch.inf
         ys = self._outputs(labels)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
-        return values.to(self._main.dtype), torch.where(some, ys, -1), valid
+        if is_plain(values) and not bool(valid.all()):
+            self._require_all_listed(values, valid)
+        listed = held(values.masked_fill(~valid, 0), self, "the highest scores")
+        return listed.masked_fill(~valid, -torch.inf), torch.where(some, ys, -1), valid
+
+    def _require_all_listed(self, values: Tensor, valid: Tensor) -> None:
+        """Where fewer than k outputs are listed, no more exist."""
+        wide = self._allowed().map(lambda x: x.double())
+        counts = questions.log_partition(wide, self._asked, torch.float64).exp().round()
+        lost = valid.sum(1) < counts.clamp(max=valid.shape[1])
+        if bool(lost.any()):
+            refuse(torch.where(lost, -torch.inf, 0.0), self, "the highest scores")
 
     def sample(
         self, n: int, generator: torch.Generator | None = None
@@ -310,7 +359,9 @@ class CircuitStructure:
 
         Its gradient is the marginals; it may be differentiated twice.
         """
-        return questions.log_partition(self._leaves(), self._asked, self._main.dtype)
+        dtype = self._main.dtype
+        value = questions.log_partition(self._leaves(), self._asked, dtype)
+        return held(value, self, "a log-partition")
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Chance of each part, or how often it is expected to be used. Differentiable.
@@ -330,7 +381,7 @@ class CircuitStructure:
             names = [*self._own, *self._common]
             raise ValueError(f"name: expected one of {names}, got {name!r}")
         found = questions.marginals(self._leaves(), self._asked)
-        return self._of_leaves(found, name)
+        return self._of_leaves(found, name).to(self._main.dtype)
 
     def _of_leaves(self, numbers: list[Tensor], name: str) -> Tensor:
         """Of numbers of leaves, arrays ``(batch, ...)``, those of potentials: sums."""
@@ -360,7 +411,10 @@ class CircuitStructure:
         scores = self._score(y)
         total = questions.log_partition(self._leaves(), self._asked, scores.dtype)
         chances = scores - (total if scores.dim() == 1 else total[:, None])
-        return at_most_zero(chances).to(self._main.dtype)
+        found = at_most_zero(chances).to(self._main.dtype)
+        if is_plain(found) and not bool(found.isfinite().all()):
+            self._require_scores(y, found)
+        return found
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that an output uses only ``allowed`` parts: at most 0.
@@ -370,16 +424,29 @@ class CircuitStructure:
         asked, wide = self._asked, torch.float64
         some = questions.log_partition(self.restrict(allowed)._leaves(), asked, wide)
         chances = some - questions.log_partition(self._leaves(), asked, wide)
-        return at_most_zero(chances).to(self._main.dtype)
+        return held(at_most_zero(chances), self, "a log-probability")
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         found = questions.entropy(self._leaves(), self._asked)
-        return found.to(self._main.dtype)
+        return held(found, self, "a log-partition")
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        allowed = self._leaves().map(
-            lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
-        )
+        allowed = self._allowed()
         return questions.log_partition(allowed, self._asked, self._main.dtype)
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    """``x * factor``, in float64 where float32 would make NaN of 0 or of -inf."""
+    within = 1e-30 < factor < 1e30
+    found = x * factor if within else (x.double() * factor).to(x.dtype)
+    if is_plain(found):
+        lost = found.isinf() & x.isfinite()
+        if bool(lost.any()):
+            raise ValueError(
+                f"factor: expected products that {x.dtype} holds, got {factor:.3g} for "
+                f"a potential of {x[lost][0].item():.3g}; use a smaller factor, or "
+                "forbid with -inf"
+            )
+    return found

@@ -1,0 +1,52 @@
+"""What arithmetic of finite numbers gives is finite, or refused."""
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._questions.registration import is_plain
+
+
+def difference(best: Tensor, gold: Tensor) -> Tensor:
+    """``best - gold``, infinite only where the gold output is forbidden."""
+    loss = best - gold
+    if is_plain(loss):
+        lost = ~loss.isfinite() & gold.isfinite()
+        if bool(lost.any()):
+            row = int(lost.nonzero()[0, 0])
+            raise ValueError(
+                f"structure: expected scores whose differences {loss.dtype} holds, got "
+                f"{best[row].item():.3g} for the highest and {gold[row].item():.3g} "
+                f"for the gold output of row {row}; scale the scores down, or forbid "
+                "with -inf"
+            )
+    return loss
+
+
+def weighted(losses: Tensor, weight: Tensor | float) -> Tensor:
+    """``losses * weight`` in their dtype, infinite only where the losses are."""
+    found = losses * (weight.to(losses.dtype) if isinstance(weight, Tensor) else weight)
+    if is_plain(found):
+        lost = ~found.isfinite() & losses.isfinite()
+        if bool(lost.any()):
+            row = int(lost.nonzero()[0, 0])
+            by = weight[row] if isinstance(weight, Tensor) else torch.tensor(weight)
+            raise ValueError(
+                f"weight: expected products with the losses that {found.dtype} holds, "
+                f"got {by.item():.3g} for a loss of {losses[row].item():.3g} in row "
+                f"{row}; use smaller weights"
+            )
+    return found
+
+
+def total(losses: Tensor) -> Tensor:
+    """The sum, infinite only if a loss is."""
+    found = losses.sum()
+    if is_plain(found) and not bool(found.isfinite()) and bool(losses.isfinite().all()):
+        found = losses.double().sum().to(losses.dtype)
+        if not bool(found.isfinite()):
+            raise ValueError(
+                f"reduction: expected losses whose sum {losses.dtype} holds, got some "
+                f"of up to {losses.abs().max().item():.3g}; use smaller scores or "
+                'weights, or "none"'
+            )
+    return found
