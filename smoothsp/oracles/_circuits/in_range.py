@@ -20,7 +20,8 @@ def has_large(structure: "CircuitStructure") -> bool:
     if not is_plain(structure._main):
         return False
     potentials = [*structure._own.values(), *structure._common.values()]
-    limit = torch.finfo(structure._main.dtype).max / 8 / structure._asked.topology.most
+    parts = max(structure._asked.topology.most, 1)
+    limit = torch.finfo(structure._main.dtype).max / 8 / parts
     return any(x.numel() > 0 and bool(x.detach().amax() > limit) for x in potentials)
 
 
