@@ -1,6 +1,5 @@
 """What arithmetic of finite numbers gives is finite, or refused."""
 
-import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.registration import is_plain
@@ -29,10 +28,10 @@ def weighted(losses: Tensor, weight: Tensor | float) -> Tensor:
         lost = ~found.isfinite() & losses.isfinite()
         if bool(lost.any()):
             row = int(lost.nonzero()[0, 0])
-            by = weight[row] if isinstance(weight, Tensor) else torch.tensor(weight)
+            by = float(weight[row]) if isinstance(weight, Tensor) else weight
             raise ValueError(
                 f"weight: expected products with the losses that {found.dtype} holds, "
-                f"got {by.item():.3g} for a loss of {losses[row].item():.3g} in row "
+                f"got {by:.3g} for a loss of {losses[row].item():.3g} in row "
                 f"{row}; use smaller weights"
             )
     return found

@@ -13,10 +13,12 @@ from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.doors import (
     check_outputs,
     check_values,
+    has_large,
+    held,
     labels_read,
     parts_read,
+    refuse,
 )
-from smoothsp.oracles._circuits.in_range import has_large, held, refuse
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
