@@ -1,40 +1,76 @@
 """A program that compiles every Triton kernel for a GPU, which need not be there.
 
-Run as ``python -m tests.kernels.device_compilation SIZE`` with TRITON_INTERPRET=0. The
-interpreter is Python and forgives what the compiler does not, such as a name that
-changes its type in a loop.
+Run as ``python -m tests.kernels.device_compilation GENERATION`` with
+TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper. It prints what each kernel
+takes of a GPU. The interpreter is Python and forgives what the compiler does not, such
+as a name that changes its type in a loop.
 """
 
 import importlib
+import pkgutil
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import smoothsp._kernels
+from smoothsp.oracles import SemiMarkov
+
 B, T, K = 4, 20, 5
-# number of states, and whether all steps share their transitions
-SIZES = {"few-states": (9, True), "many-states": (300, False)}
 WIDE = torch.float64
+# What a program may take: bytes of stack a thread, where registers are spilled to, and
+# bytes of shared memory. Registers of all its threads are those of a multiprocessor.
+MOST_STACK, MOST_SHARED, MOST_REGISTERS = 144, 41 * 1024, 65536
 
 
 def compile_launch(
     kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
 ) -> None:
     """Stand in for ``launch``: compile the kernel for these arguments."""
-    assert kernel.warmup(*args, grid=(programs,), **options).asm["cubin"]
+    built = kernel.warmup(*args, grid=(programs,), **options)
+    registers, stack = resources(built.asm["cubin"])
+    threads, shared = 32 * built.metadata.num_warps, built.metadata.shared
+    name = kernel.__name__
+    sys.stdout.write(
+        f"{kernel.__module__}.{name} {near.dtype}: {threads} threads of {registers} "
+        f"registers and {stack} bytes of stack, {shared} bytes of shared memory\n"
+    )
+    assert stack <= MOST_STACK, name
+    assert shared <= MOST_SHARED, name
+    assert registers * threads <= MOST_REGISTERS, name
+    compiled.add((kernel.__module__, name))
 
 
-def pretend() -> None:
+compiled: set[tuple[str, str]] = set()
+
+
+def resources(binary: bytes) -> tuple[int, int]:
+    """Registers and bytes of stack of a thread, as the compiler has fixed them."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True)
+    ((registers, stack),) = re.findall(r"REG:(\d+) STACK:(\d+)", said.stdout)
+    return int(registers), int(stack)
+
+
+def pretend(generation: int) -> None:
     """Let Triton believe in a GPU: all it asks for is which one."""
     # pytest imports this file too, and there Triton must not come before its settings
     from triton.backends.compiler import GPUTarget
     from triton.runtime.driver import driver
 
     stub = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 80, 32),
+        get_current_target=lambda: GPUTarget("cuda", generation, 32),
         get_current_device=lambda: 0,
         get_current_stream=lambda device: 0,
         get_active_torch_device=lambda: torch.device("cpu"),
@@ -42,8 +78,28 @@ def pretend() -> None:
     driver.set_active(stub)
 
 
-def calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
-    """Yield (module, launcher, arguments) for each kernel."""
+def modules() -> Iterator[ModuleType]:
+    """Yield every module of Triton kernels."""
+    package = smoothsp._kernels
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if ".cuda." in found.name:
+            yield importlib.import_module(found.name)
+
+
+def kernels() -> set[tuple[str, str]]:
+    """Modules and names of all kernels: functions that end in ``_kernel``."""
+    from triton.runtime import JITFunction
+
+    return {
+        (value.__module__, name)
+        for module in modules()
+        for name, value in vars(module).items()
+        if isinstance(value, JITFunction) and name.endswith("_kernel")
+    }
+
+
+def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
+    """Yield (module, launcher, arguments) for each kernel of chains."""
 
     def new(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
         return torch.zeros(shape, dtype=dtype)
@@ -75,9 +131,36 @@ def calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]
     yield "covariance", "covariance", (*chain, *parts, *parts)
 
 
+def compile_chains() -> None:
+    sizes = [(9, True, torch.float32), (300, False, torch.float32), (64, True, WIDE)]
+    for S, shared, dtype in sizes:
+        for name, launcher, arguments in chain_calls(S, shared, dtype):
+            module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
+            getattr(module, launcher)(*arguments)
+
+
+def compile_circuits() -> None:
+    from smoothsp._kernels.circuits.cuda import best, sums
+    from smoothsp.oracles._circuits.schedule import placed
+
+    for dtype in (torch.float32, WIDE):
+        structure = SemiMarkov(torch.zeros(B, T, 2, 3, dtype=dtype))
+        asked, device = structure._asked, torch.device("cpu")
+        circuit, rows = placed(asked.topology, device), asked.lanes(device)
+        own, value = structure.segments.flatten(1), torch.zeros(B, dtype=WIDE)
+        shared, far = torch.zeros(9, dtype=dtype), torch.zeros(B, dtype=torch.bool)
+        marginals = torch.zeros(B, own.shape[1] + 9, dtype=dtype)
+        sums.sums(own, shared, circuit, rows, True, value, far, marginals)
+        labels = torch.zeros(B, T, dtype=torch.int64)
+        best.best(own, shared, circuit, rows, value, labels, labels.int())
+
+
 if __name__ == "__main__":
-    pretend()
-    for name, launcher, arguments in calls(*SIZES[sys.argv[1]], torch.float32):
-        module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
-        module.launch = compile_launch
-        getattr(module, launcher)(*arguments)
+    pretend(int(sys.argv[1]))
+    for module in modules():
+        if hasattr(module, "launch"):
+            module.launch = compile_launch
+    compile_chains()
+    compile_circuits()
+    forgotten = kernels() - compiled
+    assert not forgotten, f"not compiled: {forgotten}"

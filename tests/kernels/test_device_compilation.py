@@ -8,12 +8,9 @@ from tests.programs import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "size", ["few-states", pytest.param("many-states", marks=pytest.mark.long)]
-)
-def test_every_kernel_compiles_for_a_gpu(size, tmp_path):
+@pytest.mark.parametrize("generation", [80, 90], ids=["Ampere", "Hopper"])
+def test_every_kernel_compiles_and_fits_on_a_gpu(generation, tmp_path):
     pytest.importorskip("triton.backends.nvidia")
-    command = [sys.executable, "-W", "error", "-m", "tests.kernels.device_compilation"]
-    run(
-        *command, size, env={"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    )
+    program = "tests.kernels.device_compilation"
+    command = [sys.executable, "-W", "error", "-m", program, str(generation)]
+    run(*command, env={"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)})

@@ -1,0 +1,123 @@
+"""Deliberate faults in the Triton kernels of circuits, and a check that sees them.
+
+Run as ``python -m tests.faults.circuits_on_device FOLDER 1`` with TRITON_INTERPRET=1;
+see ``tests/faults/runner.py``.
+"""
+
+import sys
+
+import jaxtyping  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import torch
+import triton  # noqa: F401, TID253
+from torch.testing import assert_close
+
+from tests.faults.runner import report
+
+KERNELS = "_kernels/circuits/cuda/"
+ENGINE = "oracles/_circuits/"
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (KERNELS + "sums", "", ""),
+    "sums that are not scaled when a larger product comes": (
+        KERNELS + "sums",
+        "b_total *= power2(b_top - b_new, dtype)",
+        "b_total *= 1",
+    ),
+    "shares of the other factor's exponent": (
+        KERNELS + "sums",
+        "b_k -= tl.load(e + a, mask=there, other=0)",
+        "b_k -= tl.load(e + b, mask=there, other=0)",
+    ),
+    "shares without the other factor": (
+        KERNELS + "sums",
+        "b_other = tl.load(m + b, mask=there, other=0.0)",
+        "b_other = tl.load(m + a, mask=there, other=0.0)",
+    ),
+    "leaves that get no marginal": (
+        KERNELS + "sums",
+        "range(deepest - top, deepest + 1)",
+        "range(deepest - top, deepest)",
+    ),
+    "levels of the shortest row": (
+        KERNELS + "sums",
+        "for level in range(0, tl.max(tl.load(depths + b_root), 0)):",
+        "for level in range(0, tl.min(tl.load(depths + b_root), 0)):",
+    ),
+    "exponents of the last leaves alone": (
+        KERNELS + "sums",
+        "b_reach = tl.maximum(b_reach, tl.max(b_size, 0))",
+        "b_reach = tl.max(b_size, 0)",
+    ),
+    "logarithms of two to three digits": (
+        KERNELS + "numbers",
+        "r = (x - k * LN2_HIGH) - k * LN2_LOW",
+        "r = x - k * LN2_HIGH",
+    ),
+    "mantissas of half the size": (
+        KERNELS + "numbers",
+        "bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000",
+        "bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000",
+    ),
+    "runs of which the first has all rows": (
+        KERNELS + "tiles",
+        "b_first, b_count, tl.max(b_count, 0)",
+        "b_first, b_count, tl.min(b_count, 0)",
+    ),
+    "the last of tied products": (
+        KERNELS + "best",
+        "better = b_new > b_top",
+        "better = b_new >= b_top",
+    ),
+    "outputs read from the right": (
+        KERNELS + "best",
+        "tl.store(stack + b_top * LANES, b_a, mask=inner)",
+        "tl.store(stack + b_top * LANES, b_b, mask=inner)",
+    ),
+    "uses of the left factors alone": (
+        ENGINE + "schedule",
+        "np.append(left, right), np.append(right, left)",
+        "np.append(left, left), np.append(right, right)",
+    ),
+    "runs that do not end": (
+        ENGINE + "schedule",
+        "~goes_on & (since % 2 == 0)",
+        "~goes_on & (since == 0)",
+    ),
+    "far rows forgotten": (
+        ENGINE + "on_device",
+        "if len(again):",
+        "if len(again) > len(value):",
+    ),
+}
+
+
+def check_laws() -> None:
+    """Sums are those of plain torch; the best is that of the CPU, to the bit."""
+    from smoothsp.oracles._circuits import compiled, levels, on_device
+    from tests.instances.circuits import projective, semi_markov, small
+
+    torch.use_deterministic_algorithms(True)  # so that fresh memory holds NaN
+    wide = torch.float64
+    leaves, asked = small(semi_markov, wide, spread=30.0)
+    large = leaves._replace(own=(1e12 * leaves.own[0], *leaves.own[1:]))
+    words, trees = small(projective, wide)
+    tied = words.map(torch.zeros_like)
+    beyond = torch.arange(4) > torch.tensor([2, 0, 3, 1])[:, None]
+    padding = beyond[:, :, None] | beyond[:, None, :]
+    dirty = words.map(lambda x: x.masked_fill(padding, torch.nan))
+    for given, rows in ((leaves, asked), (large, asked), (dirty, trees)):
+        wanted = [True] * len((*given.own, *given.shared))
+        value, marginals = on_device.sums(given, rows, wanted)
+        clean = words if given is dirty else given
+        expected = levels.sums(clean.joined(), rows.topology, rows.roots)
+        assert_close(value, expected[0], rtol=1e-12, atol=1e-12)
+        split = compiled.split(expected[1], given)
+        assert_close(marginals, split, rtol=1e-9, atol=1e-9)
+    for given in (tied, dirty):
+        found = on_device.choose(given, trees, None)
+        assert_close(found, compiled.choose(given, trees, None), rtol=0, atol=0)
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, sys.argv[1:])
