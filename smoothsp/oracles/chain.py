@@ -6,6 +6,7 @@ from torch import Tensor
 
 from smoothsp.oracles._chain import (
     best,
+    edges,
     given_outputs,
     large,
     likelihood,
@@ -343,13 +344,8 @@ class Chain(Summed):
         """
         if self._large:
             return large.relative(self).edge_marginals().to(self.emissions.dtype)
-        emissions, transitions, start, end = self._record.potentials
-        B, T, S = emissions.shape
-        if transitions.dim() == 2:
-            transitions = transitions.expand(B, max(T - 1, 0), S, S)
-        apart = self._like(emissions, transitions, start, end)
-        edges: Tensor = sums.sums.ask(apart._record, False)[2]
-        return edges
+        found: Tensor = edges.edge_marginals.ask(self._record)
+        return found
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.

@@ -164,10 +164,20 @@ FAULTS = {
     ),
     "second order without past": (
         "chain/cpu/covariance",
-        "past[n, j] += mean",
-        "past[n, j] += 0 * mean",
+        "far = splat_at(past, o - P + i) + load(turn, i * P + j)",
+        "far = load(turn, i * P + j)",
     ),
-    "entropy of the last label only": (
+    "second order without future": (
+        "chain/cpu/covariance",
+        "store(gain, j, x + load(future, j))",
+        "store(gain, j, x)",
+    ),
+    "entropy without scores": (
+        "chain/cpu/draws_edges_entropies",
+        "term = chances[e] * (score",
+        "term = 0 * chances[e] * (score",
+    ),
+    "entropy of the last label only, in log space": (
         "chain/cpu/samples",
         "chance * (h[i] - log_chance)",
         "chance * (0 * h[i] - log_chance)",

@@ -15,6 +15,7 @@ CHAIN_OPS = {
     "chain_log_partition",
     "chain_covariance",
     "chain_entropy",
+    "chain_edges",
     "chain_log_prob",
 }
 
@@ -28,6 +29,7 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
         "chain_log_partition",
         "chain_log_prob",
         "chain_entropy",
+        "chain_edges",
     }
     case = case.leaves() if name in with_gradient else case
     B, T, S = case.emissions.shape

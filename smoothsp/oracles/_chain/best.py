@@ -10,13 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import best, samples, whole_calls
+from smoothsp._kernels.chain.cpu import (
+    best,
+    draws_edges_entropies,
+    samples,
+    whole_calls,
+)
 from smoothsp._kernels.chain.cpu.best_over_states import ROWS
 from smoothsp._kernels.threads.ranges import run_all, run_rows
+from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece
 from smoothsp.oracles._chain.given_outputs import counted, score_along
 from smoothsp.oracles._chain.record import Record, chain_question
+from smoothsp.oracles._chain.sums import groups_of, over_states
+
+F64 = np.dtype(np.float64)
+LANES = 64 // F64.itemsize
 
 
 def _longest_first(lengths: Any) -> Any:
@@ -114,12 +124,20 @@ def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _samples_of(chain: Record, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
-    labels = torch.empty_like(
-        uniforms, dtype=torch.int64, memory_format=torch.contiguous_format
-    )
-    work = 8 * chain.inner_steps
-    arrays = (*chain.arrays, uniforms.contiguous().numpy(), labels.numpy())
-    run_rows(samples.sample, len(labels), work, *arrays)
+    labels = chain.new(*uniforms.shape, dtype=torch.int64)
+    B, n, T = uniforms.shape
+    given, draws = uniforms.contiguous().numpy(), labels.numpy()
+    pending = np.ones(B, np.bool_)
+    if chain.shared:
+        work = chain.inner_steps + 2 * n * B * T * chain.sizes[2]
+        arrays = (chain, F64, work, given, pending, draws)
+        if lanes_pay(B, chain.sizes[2], LANES):
+            groups_of(LANES, draws_edges_entropies.sample_in_lanes, *arrays)
+        else:
+            over_states(draws_edges_entropies.sample, *arrays)
+    if pending.any():
+        work = 8 * chain.inner_steps
+        run_rows(samples.sample, B, work, *chain.arrays, given, pending, draws)
     return labels
 
 

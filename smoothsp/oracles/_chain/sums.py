@@ -14,6 +14,8 @@ from smoothsp._kernels.chain.cpu import (
     covariance as covariance_cpu,
 )
 from smoothsp._kernels.chain.cpu import (
+    covariance_in_log_space,
+    draws_edges_entropies,
     samples,
     sums_by_step,
     sums_in_lanes,
@@ -31,14 +33,16 @@ from smoothsp.oracles._chain.record import Record, array, chain_question
 from smoothsp.oracles._chain.weights import places_apart, weigh, weigh_at_once
 from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
 
+# The relative error of an entropy that is not computed by the chain rule.
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 Marginals = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _marginal_shapes(emissions: Tensor, transitions: Tensor) -> list[tuple[int, ...]]:
+def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
     """Shapes of nodes, edges, heads and tails."""
-    B, T, S = emissions.shape
-    Q = 1 if transitions.dim() == 2 else T - 1
+    B, T, S = sizes
+    Q = 1 if shared else T - 1
     return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
 
 
@@ -49,12 +53,10 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals. The
     log-partition is in float64 if ``wide``, else of the dtype of the potentials.
     """
-    emissions, transitions = chain.views[:2]
-    B = len(emissions)
+    B = chain.sizes[0]
     value = chain.new(B, dtype=torch.float64 if wide else None)
-    nodes, edges, heads, tails = (
-        chain.new(*shape) for shape in _marginal_shapes(emissions, transitions)
-    )
+    shapes = _marginal_shapes(chain.sizes, chain.shared)
+    nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_pending(chain, np.ones(B, np.bool_), True, out)
@@ -129,13 +131,12 @@ def _scaled(
     """Fill the pending rows that the scaled recursion can do in ``dtype``."""
     emissions, lengths, shared = chain[0], chain[5], chain[6]
     B, T, S = emissions.shape
-    limits = np.finfo(dtype)
-    floor = float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
+    least = floor(dtype, T, S)
     if not shared:
         zero = np.zeros(1, dtype)
         work = 2 * emissions.size * S
         kernel = sums_by_step.forward_backward
-        run_rows(kernel, B, work, *chain, zero, floor, pending, *arrays)
+        run_rows(kernel, B, work, *chain, zero, least, pending, *arrays)
         return
     rows = pending.nonzero()[0]
     order = rows[np.argsort(-lengths[rows], kind="stable")]
@@ -147,14 +148,42 @@ def _scaled(
     groups = -(-len(rows) // together)
     # vectors: a position costs as much as a few steps and a tenth of S of plain loops
     work = len(rows) * T * S * (4 + S // 8) * zeros.itemsize // 4
-    limit = (order, zeros, 1 / floor, pending)
+    limit = (order, zeros, 1 / least, pending)
     run_rows(kernel, groups, work, *chain, *limit, *arrays)
+
+
+def floor(dtype: Any, T: int, S: int) -> float:
+    """What is lost below the range of a dtype, over its relative error."""
+    limits = np.finfo(dtype)
+    return float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
+
+
+def over_states(
+    kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
+) -> None:
+    """Ask a kernel of ``draws_edges_entropies``, which computes in ``dtype``."""
+    groups_of(ROWS, kernel, chain, dtype, work, *arrays)
+
+
+def groups_of(
+    together: int, kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
+) -> None:
+    """Ask a kernel that takes so many rows at a time, and computes in ``dtype``."""
+    B, T, S = chain.sizes
+    if chain.positions.told()[1] is None:
+        order = np.arange(B)
+    else:
+        order = np.argsort(-chain.arrays[5], kind="stable")
+    limit = (order, np.zeros(64 // dtype.itemsize, dtype), 1 / floor(dtype, T, S))
+    run_rows(kernel, -(-B // together), work, *chain.arrays, *limit, *arrays)
 
 
 def fake_sums(*inputs: Any) -> Sums:
     emissions, transitions, wide = inputs[0], inputs[1], inputs[-1]
     new = emissions.new_empty
-    nodes, edges, heads, tails = map(new, _marginal_shapes(emissions, transitions))
+    nodes, edges, heads, tails = map(
+        new, _marginal_shapes(emissions.shape, transitions.dim() == 2)
+    )
     dtype = torch.float64 if wide else emissions.dtype
     return new((emissions.shape[0],), dtype=dtype), nodes, edges, heads, tails
 
@@ -198,7 +227,7 @@ def gradient_of_sums(
         second = covariance(*chain, *v)
         pairs = zip(parts, second, strict=True)
         parts = [a + b for a, b in pairs] if parts else list(second)
-    return _to_potentials(parts, shared) if parts else (None,) * 4
+    return to_potentials(parts, shared) if parts else (None,) * 4
 
 
 def _times(weights: Tensor, part: Tensor) -> Tensor:
@@ -207,7 +236,7 @@ def _times(weights: Tensor, part: Tensor) -> Tensor:
     return weights.reshape(-1, *[1] * (part.dim() - 1)) * part
 
 
-def _to_potentials(parts: list[Tensor], shared: bool) -> tuple[Tensor, ...]:
+def to_potentials(parts: list[Tensor], shared: bool) -> tuple[Tensor, ...]:
     """Gradients per row, added up to those of the potentials."""
     nodes, edges, heads, tails = parts
     moves = edges.sum((0, 1)) if shared else edges
@@ -226,11 +255,11 @@ def tangent_of_sums(
     tangents: tuple[Tensor | None, ...],
 ) -> tuple[Tensor, ...]:
     """How log-partition and marginals move with the potentials."""
-    v = _of_rows(tangents, marginals)
+    v = of_rows(tangents, marginals)
     return _inner(marginals, v), *covariance(*chain, *v)
 
 
-def _of_rows(
+def of_rows(
     potentials: tuple[Tensor | None, ...], marginals: tuple[Tensor, ...]
 ) -> list[Tensor]:
     """Potentials as each row has them, in the shapes of the marginals."""
@@ -255,11 +284,15 @@ def _covariance_of(chain: Record, *v: Tensor) -> tuple[Tensor, ...]:
     The Hessian of the log-partition times v. Shapes as the marginals of
     ``log_partition``.
     """
-    out = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in v]
-    work = 32 * chain.inner_steps
-    given = [array(x) for x in v]
-    arrays = (*chain.arrays, *given, *(x.detach().numpy() for x in out))
-    run_rows(covariance_cpu.covariance, len(out[0]), work, *arrays)
+    out = [chain.new(*x.shape) for x in v]
+    B, T, S = chain.sizes
+    pending = np.ones(B, np.bool_)
+    arrays = (pending, *(array(x) for x in v), *(x.numpy() for x in out))
+    work, least = 8 * chain.inner_steps, floor(np.float64, T, S)
+    run_rows(covariance_cpu.covariance, B, work, *chain.arrays, least, *arrays)
+    if pending.any():
+        kernel = covariance_in_log_space.covariance
+        run_rows(kernel, B, 4 * work, *chain.arrays, *arrays)
     return tuple(out)
 
 
@@ -281,19 +314,37 @@ def _no_third_derivative(ctx: Any, *grads: Any) -> None:
 
 def _entropy_of(chain: Record) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
-    value = chain.new(chain.sizes[0])
-    work = 16 * chain.inner_steps
-    run_rows(samples.entropy, len(value), work, *chain.arrays, value.numpy())
+    B, work = chain.sizes[0], chain.inner_steps
+    value = chain.new(B)
+    found, pending = value.numpy(), np.ones(B, np.bool_)
+    tolerance = TOLERANCE[chain.dtype]
+    if chain.shared and not lanes_pay(B, chain.sizes[2], 8):
+        kernel, dtype = draws_edges_entropies.entropy, np.dtype(np.float64)
+        over_states(kernel, chain, dtype, work, tolerance, pending, found)
+    else:
+        shapes = (B,), *_marginal_shapes(chain.sizes, chain.shared)
+        marginals = [np.empty(shape) for shape in shapes]
+        _scaled(chain.arrays, np.float64, pending, marginals)
+        arrays = (*marginals, tolerance, pending, found)
+        run_rows(
+            draws_edges_entropies.entropy_of_marginals,
+            B,
+            work // 8,
+            *chain.arrays,
+            *arrays,
+        )
+    if pending.any():
+        run_rows(samples.entropy, B, 16 * work, *chain.arrays, pending, found)
     return value
+
+
+def save_chain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+    ctx.set_materialize_grads(False)
 
 
 def _fake_entropy(emissions: Tensor, *rest: Any) -> Tensor:
     return emissions.new_empty((emissions.shape[0],))
-
-
-def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-    ctx.set_materialize_grads(False)
 
 
 def _entropy_slope(chain: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -320,12 +371,12 @@ def _entropy_gradient(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...
         return (None,) * 6
     chain = ctx.saved_tensors
     slopes = [_times(grad, x) for x in _entropy_slope(chain)]
-    return *_to_potentials(slopes, chain[1].dim() == 2), None, None
+    return *to_potentials(slopes, chain[1].dim() == 2), None, None
 
 
 def _entropy_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
     slopes = _entropy_slope(ctx.saved_tensors)
-    return _inner(slopes, _of_rows(tangents, slopes))
+    return _inner(slopes, of_rows(tangents, slopes))
 
 
 class LogPartition:
@@ -394,7 +445,7 @@ entropy = chain_question(
     of_record=_entropy_of,
     cuda=on_device.entropy,
     fake=_fake_entropy,
-    save=_save_entropy,
+    save=save_chain,
     gradient=_entropy_gradient,
     tangent=_entropy_tangent,
 )

@@ -1,24 +1,41 @@
-"""Second order on chains: covariances of the parts with a sum over parts.
+r"""Covariances of the parts with a sum over parts, by the scaled recursion in float64.
 
-For ``V(y)``, the sum of given weights over the parts that y uses, the derivative of the
-marginal of a part in the direction of the weights is
+What is computed stands in ``covariance_in_log_space``, here with a, E, w and b of
+``sums_by_step``, and u = w b:
 
-    Cov(part, V) = P(part) (E[V | part] - E[V])
+    past_t(j)   = v_t(j) + sum_i a_{t-1}(i) E(i, j) (past_{t-1}(i) + v(i, j)) / n_t(j)
+    n_t(j)      = sum_i a_{t-1}(i) E(i, j)
+    future_t(i) = sum_j E(i, j) u_{t+1}(j) (v(i, j) + g_{t+1}(j)) / r_t(i)
+    r_t(i)      = sum_j E(i, j) u_{t+1}(j),   g = v_t + future_t
 
-With ``P(i | j)`` and ``P(j | i)`` the posterior moves backwards and forwards in time,
-
-    past_t(j)   = v_t(j) + sum_i P(i | j) (past_{t-1}(i) + v(i, j))
-    future_t(i) = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + future_{t+1}(j))
-    E[V | y_t = s] = past_t(s) + future_t(s)
-
-All in log space and float64: this is double backward, not the hot path.
+A row that breaks the bound of ``sums_by_step`` stays pending. Vectors go over states;
+rows of scratch are P numbers long: S, and zeros up to whole vectors.
 """
 
-import math
-
 import numpy as np
+from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors.exponentials import exponentials
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    fma,
+    larger,
+    load,
+    put,
+    span,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_exp import exp
+from smoothsp._kernels.vectors.simd_parts import (
+    load_some,
+    max_of,
+    store_some,
+    sum_of,
+)
 
 
 @kernel
@@ -32,6 +49,8 @@ def covariance(
     steps,
     lengths,
     shared,
+    floor,
+    pending,
     v_nodes,
     v_edges,
     v_heads,
@@ -43,133 +62,241 @@ def covariance(
 ):
     """Fill nodes, edges, heads, tails with the covariances of each part with V.
 
-    The shapes of the weights v and of the outputs are those of the marginals in
-    ``chain.cpu.sums_by_step``; shared edges hold one weight for all steps of a row.
+    Of the rows that are safe, whose ``pending`` is cleared. Shapes as in
+    ``covariance_in_log_space``; ``floor`` as in ``sums_by_step``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    alphas = np.empty((T, S), np.float64)
-    past = np.empty((T, S), np.float64)
-    beta = np.empty(S, np.float64)
-    grown = np.empty(S, np.float64)
-    future = np.empty(S, np.float64)
-    grown_future = np.empty(S, np.float64)
-    pull = np.empty(S, np.float64)
+    zeros = np.zeros(8, np.float64)
+    V = len(zeros)
+    P = -(-S // V) * V
+    # one vector more, to begin where a vector of the cache does; E may write another
+    matrices = (
+        np.zeros(S * P + 2 * V),  # E
+        np.zeros(S * P + V),  # v of the edges
+        np.zeros(S * P + V),  # sums of edges over time
+    )
+    rows = (
+        np.zeros(T * P + V),  # a
+        np.zeros(T * P + V),  # w
+        np.zeros(T * P + V),  # past
+    )
+    tail = np.zeros(P + 2 * V)
+    last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
+    top = -np.inf
+    if shared:
+        out = aligned(matrices[0])
+        top = exponentials(span(transitions), 0, S * S, S, zeros, P, out)
+    inverses = np.zeros(T)
+    vectors = (np.zeros(P + V), np.zeros(P + V), np.zeros(P + V), np.zeros(P + V))
     for b in range(first, last):
-        N = lengths[b]
         nodes[b] = 0
         edges[b] = 0
         heads[b] = 0
         tails[b] = 0
+        N = lengths[b]
         if N == 0:
+            pending[b] = False
             continue
-
-        # forward: log messages normalised to a largest entry of 0, and past
-        infeasible = False
-        for n in range(N):
-            t = steps[b, n]
-            q = 0 if shared else t - 1
-            p = 0 if shared else b
-            top = -np.inf
-            for j in range(S):
-                past[n, j] = v_nodes[b, t, j]
-                if n == 0:
-                    alphas[n, j] = float(start[j]) + emissions[b, t, j]
-                    past[n, j] += v_heads[b, j]
-                else:
-                    peak = -np.inf
-                    for i in range(S):
-                        pull[i] = alphas[n - 1, i] + transitions[p, q, i, j]
-                        peak = max(peak, pull[i])
-                    alphas[n, j] = -np.inf
-                    if peak > -np.inf:
-                        c = 0.0
-                        for i in range(S):
-                            pull[i] = math.exp(pull[i] - peak)
-                            c += pull[i]
-                        mean = 0.0
-                        for i in range(S):
-                            v = v_edges[b, q, i, j]
-                            mean += pull[i] / c * (past[n - 1, i] + v)
-                        past[n, j] += mean
-                        alphas[n, j] = peak + math.log(c) + emissions[b, t, j]
-                top = max(top, alphas[n, j])
-            if top == -np.inf:
-                infeasible = True
-                break
-            for j in range(S):
-                alphas[n, j] -= top
-        if infeasible:
+        if last_top == -np.inf or (shared and N > 1 and top == -np.inf):
             continue
-        peak = -np.inf
+        chain = (emissions, transitions, start, steps)
+        v = (v_nodes, v_edges, v_heads, v_tails)
+        if shared:
+            _load_weights(v_edges, b * S * S, S, P, zeros, matrices[1])
+        if not _forward(
+            b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses
+        ):
+            continue
+        if not _backward(
+            b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses, tail,
+            vectors, nodes, edges,
+        ):  # fmt: skip
+            nodes[b] = 0
+            edges[b] = 0
+            continue
+        pending[b] = False
         for s in range(S):
-            beta[s] = end[s]
-            future[s] = v_tails[b, s]
-            peak = max(peak, alphas[N - 1, s] + beta[s])
-        if peak == -np.inf:
-            continue
-        z = 0.0
-        expected = 0.0
-        for s in range(S):
-            weight = math.exp(alphas[N - 1, s] + beta[s] - peak)
-            z += weight
-            expected += weight * (past[N - 1, s] + future[s])
-        expected /= z
+            heads[b, s] = nodes[b, steps[b, 0], s]
+            tails[b, s] = nodes[b, steps[b, N - 1], s]
 
-        # backward: node and edge covariances, and future
-        for n in range(N - 1, -1, -1):
-            t = steps[b, n]
-            peak = -np.inf
-            for s in range(S):
-                peak = max(peak, alphas[n, s] + beta[s])
-            z = 0.0
-            for s in range(S):
-                z += math.exp(alphas[n, s] + beta[s] - peak)
-            for s in range(S):
-                chance = math.exp(alphas[n, s] + beta[s] - peak) / z
-                nodes[b, t, s] = chance * (past[n, s] + future[s] - expected)
-                if n == 0:
-                    heads[b, s] = nodes[b, t, s]
-                if n == N - 1:
-                    tails[b, s] = nodes[b, t, s]
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _load_weights(weights, o, S, P, zeros, out):
+    """Fill out[S, P] with the S^2 weights from o on."""
+    given = span(weights)
+    room = aligned(out)
+    for i in range(S):
+        for j in range(0, P, len(zeros)):
+            x = load_some(given, o + i * S + j, S - j, splat(zeros[0]))
+            store(room, i * P + j, x)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _load_step(b, t, chain, v, P, zeros, matrices):
+    """E and v of the step into position t; False if all of it is forbidden."""
+    transitions = chain[1]
+    S = transitions.shape[3]
+    o = (b * transitions.shape[1] + t - 1) * S * S
+    _load_weights(v[1], o, S, P, zeros, matrices[1])
+    out = aligned(matrices[0])
+    top = exponentials(span(transitions), o, S * S, S, zeros, P, out)
+    return top > -np.inf
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _forward(b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses):
+    """Fill a, w, past and the inverses of the sums of a; False if not safe."""
+    emissions, _, start, steps = chain
+    T, S = emissions.shape[1], emissions.shape[2]
+    V = len(zeros)
+    zero = splat(zeros[0])
+    least = splat(zeros.dtype.type(-np.inf))
+    move, turn = aligned(matrices[0]), aligned(matrices[1])
+    alphas, weights, past = aligned(rows[0]), aligned(rows[1]), aligned(rows[2])
+    scores, first = span(emissions), span(start)
+    wanted, heads = span(v[0]), span(v[2])
+    for n in range(N):
+        t = steps[b, n]
+        e = (b * T + t) * S
+        o = n * P
+        # asked here, since a call with so many arrays costs as much as a step
+        needed = n > 0 and not shared
+        if needed and not _load_step(b, t, chain, v, P, zeros, matrices):
+            return False
+        peaks = least
+        for j in range(0, P, V):
+            x = load_some(scores, e + j, S - j, least)
             if n == 0:
-                break
-            q = 0 if shared else t - 1
-            p = 0 if shared else b
-            log_z = -np.inf
-            top = -np.inf
-            for j in range(S):
-                pull[j] = beta[j] + emissions[b, t, j]
-            for i in range(S):
-                peak = -np.inf
-                for j in range(S):
-                    peak = max(peak, transitions[p, q, i, j] + pull[j])
-                grown[i] = -np.inf
-                grown_future[i] = 0
-                if peak > -np.inf:
-                    c = 0.0
-                    mean = 0.0
-                    for j in range(S):
-                        weight = math.exp(transitions[p, q, i, j] + pull[j] - peak)
-                        c += weight
-                        v = v_edges[b, q, i, j] + v_nodes[b, t, j]
-                        mean += weight * (v + future[j])
-                    grown[i] = peak + math.log(c)
-                    grown_future[i] = mean / c
-                top = max(top, grown[i])
-                log_z = max(log_z, alphas[n - 1, i] + grown[i])
-            z = 0.0
-            for i in range(S):
-                z += math.exp(alphas[n - 1, i] + grown[i] - log_z)
-            log_z += math.log(z)
-            for i in range(S):
-                for j in range(S):
-                    log_chance = alphas[n - 1, i] + transitions[p, q, i, j] + pull[j]
-                    if log_chance == -np.inf:
-                        continue
-                    v = v_edges[b, q, i, j] + v_nodes[b, t, j]
-                    mean = past[n - 1, i] + v + future[j]
-                    cov = math.exp(log_chance - log_z) * (mean - expected)
-                    edges[b, q, i, j] += cov
-            for i in range(S):
-                beta[i] = grown[i] - top
-                future[i] = grown_future[i]
+                x = x + load_some(first, j, S - j, zero)
+            store(weights, o + j, x)
+            peaks = larger(x, peaks)
+        peak = max_of(peaks)
+        if not peak > -np.inf:
+            return False
+        total = zero
+        for j in range(0, P, V):
+            w = exp(load(weights, o + j) - splat(peak))
+            store(weights, o + j, w)
+            grown = load_some(wanted, e + j, S - j, zero)
+            if n == 0:
+                grown = grown + load_some(heads, b * S + j, S - j, zero)
+                store(alphas, j, w)
+            else:
+                into = mean = zero
+                for i in range(S):
+                    x = load(move, i * P + j)
+                    a = splat_at(alphas, o - P + i)
+                    far = splat_at(past, o - P + i) + load(turn, i * P + j)
+                    a = a * x
+                    into = into + a
+                    mean = fma(a, far, mean)
+                grown = grown + where_below(zero, into, mean / into, zero)
+                w = into * w
+                store(alphas, o + j, w)
+            store(past, o + j, grown)
+            total = total + w
+        c = sum_of(total)
+        if not c >= floor:
+            return False
+        inverses[n] = 1 / c
+        for j in range(0, P, V):
+            store(alphas, o + j, load(alphas, o + j) * splat(inverses[n]))
+    return True
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _backward(
+    b,
+    N,
+    shared,
+    chain,
+    v,
+    P,
+    zeros,
+    floor,
+    matrices,
+    rows,
+    inverses,
+    tail,
+    vectors,
+    nodes,
+    edges,
+):
+    """Fill nodes and edges; False if not safe."""
+    emissions, _, _, steps = chain
+    T, S = emissions.shape[1], emissions.shape[2]
+    V = len(zeros)
+    zero = splat(zeros[0])
+    move, turn, sums = aligned(matrices[0]), aligned(matrices[1]), aligned(matrices[2])
+    alphas, weights, past = aligned(rows[0]), aligned(rows[1]), aligned(rows[2])
+    last = aligned(tail)
+    beta, future = aligned(vectors[0]), aligned(vectors[1])
+    pull, gain = aligned(vectors[2]), aligned(vectors[3])
+    wanted, tails = span(v[0]), span(v[3])
+    out, turns = span(nodes), span(edges)
+    expected = 0.0
+    for j in range(0, P, V):
+        store(beta, j, load(last, j))
+        store(future, j, load_some(tails, b * S + j, S - j, zero))
+    for e in range(0, S * P, V):
+        store(sums, e, zero)
+    for n in range(N - 1, -1, -1):
+        t = steps[b, n]
+        e = (b * T + t) * S
+        o = n * P
+        total = mean = zero
+        for j in range(0, P, V):
+            chance = load(alphas, o + j) * load(beta, j)
+            total = total + chance
+            mean = fma(chance, load(past, o + j) + load(future, j), mean)
+        z = sum_of(total)
+        if not z >= floor:
+            return False
+        if n == N - 1:
+            expected = sum_of(mean) / z
+        share = splat(1 / z)
+        for j in range(0, P, V):
+            chance = load(alphas, o + j) * load(beta, j) * share
+            far = load(past, o + j) + load(future, j) - splat(expected)
+            store_some(out, e + j, S - j, chance * far)
+        if n == 0:
+            break
+        if not shared and not _load_step(b, t, chain, v, P, zeros, matrices):
+            return False
+        for j in range(0, P, V):
+            store(pull, j, load(weights, o + j) * load(beta, j))
+            x = load_some(wanted, e + j, S - j, zero)
+            store(gain, j, x + load(future, j))
+        q = (b * edges.shape[1] + t - 1) * S * S
+        scale = inverses[n] / z
+        for i in range(S):
+            a = splat_at(alphas, o - P + i) * splat(scale)
+            far = splat_at(past, o - P + i) - splat(expected)
+            total = mean = zero
+            for j in range(0, P, V):
+                y = load(move, i * P + j) * load(pull, j)
+                g = load(turn, i * P + j) + load(gain, j)
+                total = total + y
+                mean = fma(y, g, mean)
+                g = a * y * (far + g)
+                if shared:
+                    store(sums, i * P + j, load(sums, i * P + j) + g)
+                else:
+                    store_some(turns, q + i * S + j, S - j, g)
+            r = sum_of(total)
+            put(beta, i, r)
+            put(future, i, sum_of(mean) / r if r > 0 else 0.0)
+        peaks = zero
+        for j in range(0, P, V):
+            peaks = larger(load(beta, j), peaks)
+        peak = max_of(peaks)
+        if not peak > 0:
+            return False
+        for j in range(0, P, V):
+            store(beta, j, load(beta, j) * splat(1 / peak))
+    if shared:
+        q = b * S * S
+        for i in range(S):
+            for j in range(0, P, V):
+                store_some(turns, q + i * S + j, S - j, load(sums, i * P + j))
+    return True

@@ -1,4 +1,7 @@
-"""Random outputs of a chain, and the entropy of their law. Log space, float64."""
+"""Random outputs of a chain, and the entropy of their law. Log space, float64.
+
+For rows that ``draws_edges_entropies`` leaves.
+"""
 
 import math
 
@@ -19,9 +22,12 @@ def sample(
     lengths,
     shared,
     uniforms,
+    pending,
     labels,
 ):
-    """Fill labels[B, K, T] with K independent draws; -1 where there is no position.
+    """Fill labels[B, K, T] of the pending rows with K independent draws each.
+
+    -1 where there is no position.
 
     Forward messages, then backward draws by inverting the distribution function at
     uniforms[B, K, T] in [0, 1).
@@ -31,6 +37,8 @@ def sample(
     alphas = np.empty((T, S), np.float64)
     pull = np.empty(S, np.float64)
     for b in range(first, last):
+        if not pending[b]:
+            continue
         N = lengths[b]
         labels[b] = -1
         for n in range(N):
@@ -40,7 +48,7 @@ def sample(
             top = -np.inf
             for j in range(S):
                 if n == 0:
-                    alphas[n, j] = float(start[j]) + emissions[b, t, j]
+                    alphas[n, j] = np.float64(start[j]) + emissions[b, t, j]
                 else:
                     peak = -np.inf
                     for i in range(S):
@@ -98,9 +106,10 @@ def entropy(
     steps,
     lengths,
     shared,
+    pending,
     value,
 ):
-    """Fill value[B] with the entropies of the rows, in nats.
+    """Fill value[B] with the entropies of the pending rows, in nats.
 
     The chain rule backwards in time, with ``P(i | j)`` the law of the state before j:
     ``H_t(j) = sum_i P(i | j) (H_{t-1}(i) - log P(i | j))``. Every term is at least 0,
@@ -113,6 +122,8 @@ def entropy(
     grown_h = np.empty(S, np.float64)
     pull = np.empty(S, np.float64)
     for b in range(first, last):
+        if not pending[b]:
+            continue
         N = lengths[b]
         value[b] = 0
         h[:] = 0
@@ -124,7 +135,7 @@ def entropy(
             for j in range(S):
                 grown_h[j] = 0
                 if n == 0:
-                    grown[j] = float(start[j]) + emissions[b, t, j]
+                    grown[j] = np.float64(start[j]) + emissions[b, t, j]
                 else:
                     peak = -np.inf
                     for i in range(S):

@@ -76,15 +76,15 @@ def forward_backward(
     move = np.empty(S * S + L, zeros.dtype)
     back = np.empty(S * S, zeros.dtype)
     tail = np.empty(S + L, zeros.dtype)
-    top, last_top = _take_exponentials(transitions, end, zeros, move, back, tail)
+    top, last_top = take_exponentials(transitions, end, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]
         N = lengths[rows[0]]
         for x in range(L):
             ends[x] = lengths[rows[x]] if x < len(rows) else 0
         gather(emissions, steps, lengths, rows, N, row, zeros, weights)
-        _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found)
-        _backward(
+        forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found)
+        backward(
             N, S, rows, lengths, back, tail, zeros, ends, weights, alphas, now,
             inverses, chances, found,
         )  # fmt: skip
@@ -120,7 +120,7 @@ def forward_backward(
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _take_exponentials(transitions, end, zeros, move, back, tail):
+def take_exponentials(transitions, end, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
     top = exponentials(span(transitions), 0, S * S, S, zeros, S, span(move))
@@ -130,7 +130,7 @@ def _take_exponentials(transitions, end, zeros, move, back, tail):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
+def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
     """Weights from potentials, in place; alphas; inverses of their sums, 0 if idle."""
     L = len(zeros)
     zero = splat(zeros[0])
@@ -179,7 +179,7 @@ def _forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, fou
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _backward(
+def backward(
     N,
     S,
     rows,

@@ -56,7 +56,7 @@ def forward_backward(
             p = 0 if shared else b
             for j in range(S):
                 if n == 0:
-                    alphas[0, j] = float(start[j]) + emissions[b, t, j]
+                    alphas[0, j] = np.float64(start[j]) + emissions[b, t, j]
                     continue
                 peak = -np.inf
                 for i in range(S):

@@ -96,15 +96,15 @@ def forward_backward(
     inverses = np.empty(ROWS * T, zeros.dtype)
     reach = np.empty(ROWS * V, zeros.dtype)
     peaks = np.empty(ROWS, np.float64)
-    top, last_top = _take_exponentials(transitions, end, P, zeros, move, back, tail)
+    top, last_top = take_exponentials(transitions, end, P, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         for q in range(len(rows)):
-            peaks[q] = _weigh(
+            peaks[q] = weigh(
                 rows[q], q * R, emissions, start, steps, lengths, P, zeros, weights
             )
-        _forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
-        _backward(
+        forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
+        backward(
             rows, steps, lengths, P, zeros, back, tail, alphas, now, inverses, weights,
             reach, nodes,
         )  # fmt: skip
@@ -121,13 +121,13 @@ def forward_backward(
                 heads[b] = 0
                 tails[b] = 0
                 continue
-            scale = _log_product(inverses[q * T : q * T + N])
+            scale = log_product(inverses[q * T : q * T + N])
             value[b] = peaks[q] + last_top - scale
             if N == 1:
                 edges[b] = 0
             else:
                 value[b] += (N - 1) * top
-                _sum_edges(
+                sum_edges(
                     b, q * R, N, S, P, zeros, alphas, weights, move, total, lost, edges
                 )
             for s in range(S):
@@ -136,7 +136,7 @@ def forward_backward(
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _take_exponentials(transitions, end, P, zeros, move, back, tail):
+def take_exponentials(transitions, end, P, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
     top = exponentials(span(transitions), 0, S * S, S, zeros, P, aligned(move))
@@ -146,7 +146,7 @@ def _take_exponentials(transitions, end, P, zeros, move, back, tail):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
+def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
     """Fill w of row b, at offset o; the sum of what was taken out."""
     T, S = emissions.shape[1], emissions.shape[2]
     V = len(zeros)
@@ -173,7 +173,7 @@ def _weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
+def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
     """Alphas, and the inverses of their sums."""
     V = len(zeros)
     R = T * P
@@ -203,7 +203,7 @@ def _forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _backward(
+def backward(
     rows,
     steps,
     lengths,
@@ -274,7 +274,7 @@ def _backward(
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _log_product(numbers):
+def log_product(numbers):
     """Few logs, and no product that leaves the range."""
     total = 0.0
     product = 1.0
@@ -290,7 +290,7 @@ def _log_product(numbers):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
+def sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
     outer_sums(
         aligned(alphas), aligned(pulls), o, N, S, P, splat(zeros[0]), len(zeros),
         aligned(move), aligned(total), aligned(lost), span(edges), b * S * S,

@@ -1,0 +1,99 @@
+"""Marginals of the edges of each step of a chain.
+
+The arguments of a chain are those of ``_chain.record``.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import draws_edges_entropies
+from smoothsp.oracles._chain import on_device
+from smoothsp.oracles._chain.record import Record, chain_question
+from smoothsp.oracles._chain.sums import (
+    covariance,
+    of_rows,
+    over_states,
+    save_chain,
+    sums_of,
+    to_potentials,
+)
+
+
+def _edges_of(chain: Record) -> Tensor:
+    """Marginals ``[B, T - 1, S, S]`` of the edges, though transitions are shared."""
+    if not chain.shared:
+        return sums_of(chain, False)[2]
+    B, T, S = chain.sizes
+    edges = chain.new(B, max(T - 1, 0), S, S)
+    found, pending = edges.numpy(), np.ones(B, np.bool_)
+    for dtype in dict.fromkeys((found.dtype, np.dtype(np.float64))):
+        if pending.any():
+            kernel, work = draws_edges_entropies.edge_marginals, chain.inner_steps
+            over_states(kernel, chain, dtype, work, pending, found)
+    if pending.any():
+        found[pending] = sums_of(_by_step(chain), False)[2].numpy()[pending]
+    return edges
+
+
+def _by_step(chain: Record) -> Record:
+    """The same with transitions of each step."""
+    B, T, S = chain.sizes
+    emissions, transitions, start, end = chain.views
+    moves = transitions.expand(B, max(T - 1, 0), S, S)
+    return Record((emissions, moves, start, end), chain.positions, plain=True)
+
+
+def _fake_edges(emissions: Tensor, *rest: Any) -> Tensor:
+    B, T, S = emissions.shape
+    return emissions.new_empty((B, T - 1 if T > 0 else 0, S, S))
+
+
+def _edges_on_device(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    B, T, S = emissions.shape
+    moves = transitions.expand(B, max(T - 1, 0), S, S)
+    given = (start, end, steps, lengths)
+    return on_device.log_partition(emissions, moves, *given, False)[2]
+
+
+def _edges_gradient(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 6
+    emissions, transitions, start, end, *positions = ctx.saved_tensors
+    chain = (emissions, transitions.expand(grad.shape), start, end, *positions)
+    B, S = len(emissions), len(start)
+    ends = emissions.new_zeros((B, S))
+    parts = covariance(*chain, torch.zeros_like(emissions), grad, ends, ends)
+    return *to_potentials(list(parts), transitions.dim() == 2), None, None
+
+
+def _edges_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    emissions, transitions, start, end, *positions = ctx.saved_tensors
+    B, T, S = emissions.shape
+    moves = transitions.expand(B, T - 1 if T > 0 else 0, S, S)
+    ends = emissions.new_zeros((B, S))
+    v = of_rows(tangents, (emissions, moves, ends, ends))
+    edges: Tensor = covariance(emissions, moves, start, end, *positions, *v)[1]
+    return edges
+
+
+edge_marginals = chain_question(
+    "edges",
+    "",
+    "Tensor",
+    of_record=_edges_of,
+    cuda=_edges_on_device,
+    fake=_fake_edges,
+    save=save_chain,
+    gradient=_edges_gradient,
+    tangent=_edges_tangent,
+)

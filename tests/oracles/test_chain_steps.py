@@ -1,0 +1,175 @@
+"""Entropies, draws, edge marginals and second derivatives, against slower ways."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp._kernels.chain.cpu import covariance, covariance_in_log_space, samples
+from smoothsp.oracles import Chain
+from smoothsp.oracles._chain import sums
+
+F32, F64 = torch.float32, torch.float64
+# few rows and many, in lanes and over states, empty ones
+SHAPES = [
+    (0, 3, 2),
+    (3, 0, 4),
+    (5, 1, 1),
+    (17, 7, 9),
+    (40, 6, 3),
+    (3, 9, 17),
+    (6, 5, 40),
+]
+
+
+def drawn(shape, dtype=F64, scale=1.0):
+    """Potentials with forbidden moves, and lengths that include 0 and 1."""
+    B, T, S = shape
+    generator = torch.Generator().manual_seed(B + T + S)
+    sizes = (shape, (S, S), (S,), (S,))
+    potentials = [
+        torch.randn(size, generator=generator, dtype=dtype) * scale for size in sizes
+    ]
+    if S > 2:
+        potentials[1][0, 1] = potentials[1][2, 2] = -torch.inf
+    lengths = torch.randint(T + 1, (B,), generator=generator)
+    lengths[:2] = torch.tensor([0, 1])[:B].clamp(max=T)
+    return potentials, lengths
+
+
+def both(shape, dtype=F64, scale=1.0):
+    """A chain, and the same in float64 with transitions of each step."""
+    potentials, lengths = drawn(shape, dtype, scale)
+    B, T, S = shape
+    emissions, moves, start, end = (x.double() for x in potentials)
+    edges = moves.expand(B, max(T - 1, 0), S, S)
+    apart = Chain(emissions, edges, start, end, lengths=lengths)
+    return Chain(*potentials, lengths=lengths), apart
+
+
+@pytest.mark.parametrize("gap", [0.5, 10.0, 20.0, 25.0])
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_entropies_of_nearly_sure_chains_keep_their_digits(gap, dtype, rows):
+    # independent positions: the entropy of one, times their number
+    T, S = 6, 3
+    emissions = torch.full((rows, T, S), -torch.inf, dtype=dtype)
+    emissions[..., 0], emissions[..., 2] = gap, 0
+    odds = math.exp(-gap)
+    one = math.log1p(odds) + odds * gap / (1 + odds)
+    found = Chain(emissions, torch.zeros(S, S, dtype=dtype)).entropy()
+    assert_close(
+        found.double(), torch.full((rows,), T * one).double(), rtol=1e-6, atol=0
+    )
+
+
+def test_log_space_adds_start_and_emissions_in_float64():
+    # the gap is lost if their sum is rounded to float32
+    start = torch.tensor([10_000.1, -10_000.3, 7_000.7])
+    emissions = -start + torch.tensor([20.0, 1.0, 0.0])
+    exact = emissions.double() + start.double()
+    law = exact.log_softmax(0)
+    expected = -(law.exp() * law).sum()
+    found = Chain(emissions.expand(2, 1, 3), torch.zeros(3, 3), start).entropy()
+    assert_close(found.double(), expected.expand(2), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 10.0, 1000.0])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_entropies_and_edges_are_those_of_log_space(shape, scale, dtype):
+    chain, apart = both(shape, dtype, scale)
+    B = len(chain.emissions)
+    expected = np.empty(B)
+    samples.entropy(0, B, *apart._record.arrays, np.ones(B, np.bool_), expected)
+    found = chain.entropy().double(), apart.entropy()
+    rtol = 1e-6 if dtype == F32 else 1e-9
+    for entropy, tolerance in zip(found, (rtol, 1e-9), strict=True):
+        assert_close(entropy, torch.from_numpy(expected), rtol=tolerance, atol=1e-30)
+    edges = chain.edge_marginals()
+    assert edges.dtype == dtype
+    assert_close(edges.double(), apart.edge_marginals(), rtol=0, atol=10 * rtol)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_draws_are_those_of_log_space(shape, scale):
+    chain, apart = both(shape, F32, scale)
+    for n in (1, 50):
+        draws = [
+            x.sample(n, generator=torch.Generator().manual_seed(n))
+            for x in (chain, apart)
+        ]
+        assert torch.equal(*draws)
+
+
+def test_draws_never_leave_what_is_possible():
+    moves = torch.full((9, 9), -torch.inf)
+    moves[torch.arange(9), (torch.arange(9) + 1) % 9] = 0
+    chain = Chain(torch.zeros(3, 20, 9), moves)
+    draws = chain.sample(100)
+    assert torch.equal(draws.diff(dim=2) % 9, torch.ones(3, 100, 19).long())
+    assert len(draws[..., 0].unique()) == 9
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_covariances_are_those_of_log_space(shape, scale):
+    generator = torch.Generator().manual_seed(0)
+    for chain in both(shape, F64, scale):
+        record = chain._record
+        B, T, S = shape
+        Q = 1 if record.shared else max(T - 1, 0)
+        sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
+        v = [torch.randn(size, generator=generator, dtype=F64) for size in sizes]
+        given = [x.numpy() for x in v]
+        exact = [np.full(size, np.nan) for size in sizes]
+        pending = np.ones(B, np.bool_)
+        log_space = covariance_in_log_space.covariance
+        log_space(0, B, *record.arrays, pending, *given, *exact)
+        scaled = [np.full(size, np.nan) for size in sizes]
+        least = sums.floor(np.float64, T, S)
+        covariance.covariance(0, B, *record.arrays, least, pending, *given, *scaled)
+        assert not pending.any()
+        for a, b in zip(scaled, exact, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
+        for c, b in zip(sums.covariance(*record.inputs, *v), exact, strict=True):
+            assert_close(c, torch.from_numpy(b), rtol=0, atol=1e-11)
+
+
+def test_covariances_leave_rows_that_underflow_to_log_space():
+    emissions, moves, start, end = drawn((17, 7, 9), F64)[0]
+    emissions[3] *= 1e4
+    emissions[3, :, 0] = 0
+    leaves = [x.requires_grad_() for x in (emissions, start, end)]
+    chain = Chain(leaves[0], moves, *leaves[1:])
+    found = torch.autograd.grad(chain.entropy().sum(), leaves)
+    alone = Chain(leaves[0][3:4], moves, *leaves[1:]).entropy().sum()
+    (mine,) = torch.autograd.grad(alone, leaves[:1])
+    assert_close(found[0][3], mine[3], rtol=1e-9, atol=1e-12)
+    assert all(bool(x.isfinite().all()) for x in found)
+
+
+@pytest.mark.parametrize("states", [2, 9])
+def test_entropies_and_edges_are_differentiated(states):
+    (emissions, moves, start, end), _ = drawn((2, 4, states), F64)
+    moves = torch.where(moves > -torch.inf, moves, 0.5)
+    lengths = torch.tensor([4, 2])
+    leaves = [x.requires_grad_() for x in (emissions, moves, start, end)]
+
+    def entropy(*given):
+        return Chain(*given, lengths=lengths).entropy()
+
+    def edges(*given):
+        return Chain(*given, lengths=lengths).edge_marginals()[:, :, :2, 0]
+
+    for question in (entropy, edges):
+        assert torch.autograd.gradcheck(question, leaves)
+    direction = tuple(torch.ones_like(x) * 0.3 for x in leaves)
+    plain = tuple(x.detach() for x in leaves)
+    moved = torch.func.jvp(edges, plain, direction)[1]
+    step = 1e-6
+    there = edges(*(x + step * d for x, d in zip(plain, direction, strict=True)))
+    assert_close(moved, (there - edges(*plain)) / step, rtol=1e-4, atol=1e-6)
