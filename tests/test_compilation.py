@@ -43,6 +43,11 @@ def test_a_file_with_another_signature_is_compiled_again(found):
     assert found[0]["healed"] == [2.5, 2.5, 0, 2]
 
 
+def test_an_index_that_names_what_is_no_more_is_made_anew(found):
+    assert found[0]["renamed"] == [2.5, 1, 0]
+    assert found[0]["renamed again"] == [2.5, 0, 1]
+
+
 def test_a_changed_archive_is_noticed(found):
     if "zipped 3" not in found[0]:
         pytest.skip("this numba compiles no file of an archive")

@@ -8,6 +8,7 @@ so here it is loaded only if no Python file of ``smoothsp/_kernels`` has changed
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from pickle import UnpicklingError
 from typing import Any
 
 from numba import njit
@@ -47,6 +48,14 @@ class _SignedFiles(IndexDataCacheFile):
     numba writes the index before the data, and two processes may write at once. So the
     index may name a file that holds another signature, or code of older sources.
     """
+
+    def _load_index(self) -> Any:
+        # an index names the types of arguments; one that has since been renamed, or
+        # whose file has moved, cannot be read: no reason to fail, but to compile anew
+        try:
+            return super()._load_index()
+        except (AttributeError, EOFError, ImportError, UnpicklingError):
+            return {}
 
     def save(self, key: Any, data: Any) -> None:
         super().save(key, (self._source_stamp, key, data))
