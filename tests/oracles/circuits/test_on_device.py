@@ -14,6 +14,13 @@ from tests.truth.circuits.cases import KINDS, draw
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 every_kind = pytest.mark.parametrize("kind", KINDS)
+# Triton's interpreter takes seconds for each.
+INTERPRETED = [
+    kind
+    if kind in ("semi_markov", "ctc")
+    else pytest.param(kind, marks=pytest.mark.slow)
+    for kind in KINDS
+]
 # seeds: ordinary scores; ties, with forbidden parts; large ones
 every_seed = pytest.mark.parametrize("seed", range(3))
 
@@ -61,7 +68,7 @@ def test_a_device_without_loops_answers_as_the_cpu(kind, seed, monkeypatch):
     compare(answers(case), expected, case, **CLOSE)
 
 
-@pytest.mark.parametrize("kind", ["semi_markov", "ctc"])
+@pytest.mark.parametrize("kind", INTERPRETED)
 def test_the_loops_of_a_device_answer_as_those_of_the_cpu(kind, monkeypatch):
     pytest.importorskip("triton")
     if torch.cuda.is_available():
