@@ -9,7 +9,6 @@ as a name that changes its type in a loop.
 import importlib
 import pkgutil
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from torch import Tensor
 
 import smoothsp._kernels
 from smoothsp.oracles import SemiMarkov
+from tests.programs import run
 
 B, T, K = 4, 20, 5
 WIDE = torch.float64
@@ -58,7 +58,7 @@ def resources(binary: bytes) -> tuple[int, int]:
         file.write(binary)
         file.flush()
         command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
-        said = subprocess.run(command, capture_output=True, text=True, check=True)
+        said = run(*command)
     ((registers, stack),) = re.findall(r"REG:(\d+) STACK:(\d+)", said.stdout)
     return int(registers), int(stack)
 

@@ -11,6 +11,9 @@ from smoothsp._kernels.chain.cpu import covariance, covariance_in_log_space, sam
 from smoothsp.oracles import Chain
 from smoothsp.oracles._chain import sums
 
+# PyTorch's own, once, when forward derivatives are first taken
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
+
 F32, F64 = torch.float32, torch.float64
 # few rows and many, in lanes and over states, empty ones
 SHAPES = [
