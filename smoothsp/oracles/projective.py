@@ -79,16 +79,13 @@ class ProjectiveDependencies(CircuitStructure):
         labels = arcs.shape[3] if arcs.dim() == 4 else None
         if labels == 0:
             raise ValueError("arcs: expected at least one label, got none")
-        if lengths is None:
-            lengths = torch.full((B,), n, device=arcs.device)
-        else:
-            lengths = checks.row_lengths(lengths, B, n, arcs.device)
+        size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
         built = topology(_eisner, n, labels, single_root)
         self._start(
             built,
             {"arcs": arcs},
-            roots=built.roots[lengths.cpu()],
-            lengths=lengths,
+            roots=built.root(size),
+            lengths=size,
             shape=(n,) if labels is None else (n, 2),
         )
 

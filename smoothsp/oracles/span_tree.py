@@ -71,16 +71,13 @@ class SpanTree(CircuitStructure):
         labels = spans.shape[3] if spans.dim() == 4 else None
         if labels == 0:
             raise ValueError("spans: expected at least one label, got none")
-        if lengths is None:
-            lengths = torch.full((B,), n, device=spans.device)
-        else:
-            lengths = checks.row_lengths(lengths, B, n, spans.device)
+        size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
         built = topology(_trees, n, labels)
         self._start(
             built,
             {"spans": spans},
-            roots=built.roots[lengths.cpu()],
-            lengths=lengths,
+            roots=built.root(size),
+            lengths=size,
             shape=(n, n),
         )
 

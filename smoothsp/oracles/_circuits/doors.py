@@ -64,24 +64,34 @@ def check_values(
     """
     if not nothing_traces():
         return
-    forbidden = False
+    forbidden = large = False
+    limit = _largest_summand(structure)
     for name, x in (*structure._own.items(), *structure._common.items()):
         if only is None or name == only:
-            some_forbidden, wrong = _extremes(x)
-            forbidden = forbidden or some_forbidden
+            some_forbidden, wrong, some_large = _extremes(x, limit)
+            forbidden, large = forbidden or some_forbidden, large or some_large
             if wrong:
                 _refuse_wrong(structure, name, x, name if only is None else blame)
+    if only is None and is_plain(structure._main):
+        structure._has_large = large
     if forbidden or not structure._asked.possible:
         _refuse_infeasible(structure, blame)
 
 
-def _extremes(x: Tensor) -> tuple[bool, bool]:
-    """Whether some are -inf, and whether some are NaN or +inf."""
+def _extremes(x: Tensor, limit: float) -> tuple[bool, bool, bool]:
+    """Whether some are -inf, some NaN or +inf, some above the limit."""
     if x.device.type == "cpu":
-        found = np.empty(2, np.int64)
-        faults.extremes(x.detach().contiguous().flatten().numpy(), found)
-        return bool(found[0]), bool(found[1])
-    return bool((x == -torch.inf).any()), bool(~(x < torch.inf).all())
+        found = np.empty(3, np.int64)
+        faults.extremes(x.detach().contiguous().flatten().numpy(), limit, found)
+        return bool(found[0]), bool(found[1]), bool(found[2])
+    # on a device nobody asks for the third
+    return bool((x == -torch.inf).any()), bool(~(x < torch.inf).all()), False
+
+
+def _largest_summand(structure: "CircuitStructure") -> float:
+    """So large that the scores of one output may add up to an eighth of the range."""
+    parts = max(structure._asked.topology.most, 1)
+    return float(torch.finfo(structure._main.dtype).max / 8 / parts)
 
 
 def _refuse_wrong(
@@ -140,9 +150,8 @@ def has_large(structure: "CircuitStructure") -> bool:
     if not is_plain(structure._main):
         return False
     potentials = [*structure._own.values(), *structure._common.values()]
-    parts = max(structure._asked.topology.most, 1)
-    limit = torch.finfo(structure._main.dtype).max / 8 / parts
-    return any(x.numel() > 0 and bool(x.detach().amax() > limit) for x in potentials)
+    limit = _largest_summand(structure)
+    return any(_extremes(x, limit)[2] for x in potentials)
 
 
 def held(value: Tensor, structure: "CircuitStructure", what: str) -> Tensor:
@@ -151,7 +160,8 @@ def held(value: Tensor, structure: "CircuitStructure", what: str) -> Tensor:
     Its infinities are refused too: no row without an output gets here.
     """
     found = value.to(structure._main.dtype)
-    if is_plain(found) and not bool(found.isfinite().all()):
+    # numpy's are a third of the time of torch's
+    if is_plain(found) and not np.isfinite(found.detach().numpy()).all():
         refuse(found, structure, what)
     return found
 

@@ -11,13 +11,14 @@ WORD = 64
 
 
 @kernel
-def extremes(values, found):
-    """Count into found[2] the values that are -inf, and those that are NaN or +inf."""
-    forbidden = wrong = 0
+def extremes(values, limit, found):
+    """Count into found[3] the values -inf, those NaN or +inf, those above ``limit``."""
+    forbidden = wrong = large = 0
     for i in range(len(values)):
         forbidden += values[i] == -np.inf
         wrong += not values[i] < np.inf
-    found[0], found[1] = forbidden, wrong
+        large += values[i] > limit
+    found[0], found[1], found[2] = forbidden, wrong, large
 
 
 @kernel
