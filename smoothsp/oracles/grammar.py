@@ -103,10 +103,7 @@ class Grammar(CircuitStructure):
             top = checks.potentials("top", top)
             checks.like("top", top, "spans", spans)
             checks.shape("top", top, (S,), "(symbol,)")
-        if lengths is None:
-            lengths = torch.full((B,), n, device=spans.device)
-        else:
-            lengths = checks.row_lengths(lengths, B, n, spans.device)
+        size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
         own, shared = {"spans": spans}, {"rules": rules, "top": top}
         if rules.dim() == 4:
             own["rules"] = shared.pop("rules")
@@ -115,8 +112,8 @@ class Grammar(CircuitStructure):
             built,
             own,
             shared,
-            roots=built.roots[lengths.cpu()],
-            lengths=lengths,
+            roots=built.root(size),
+            lengths=size,
             shape=(n, n),
         )
 

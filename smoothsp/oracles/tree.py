@@ -1,6 +1,7 @@
 """Rooted trees and forests of variables: any shape, one for the batch or one a row."""
 
 import functools
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -101,25 +102,31 @@ class Tree(CircuitStructure):
             words = "(batch, node, state, state)"
             checks.shape("edges", edges, (B, V, S, S), words)
         parents = checks.integers("parents", parents, nodes.device)
-        if parents.dim() == 1:
+        one = parents.dim() == 1
+        if one:
             checks.shape("parents", parents, (V,), "(node,)")
-            parents = parents.expand(B, V)
         else:
             checks.shape("parents", parents, (B, V), "(batch, node)")
-        if lengths is None:
-            lengths = torch.full((B,), V, device=nodes.device)
-        else:
+        if lengths is not None:
             lengths = checks.row_lengths(lengths, B, V, nodes.device)
-        self.parents = parents
-        trees, which = _distinct_trees(parents, lengths)
+        trees: tuple[tuple[int, ...], ...]
+        which: Tensor | int
+        if lengths is None and one:
+            trees, which = (tuple(parents.tolist()),), 0
+            _check_tree(trees[0], 0)
+        else:
+            if lengths is None:
+                lengths = torch.full((B,), V, device=nodes.device)
+            trees, which = _distinct_trees(parents.expand(B, V), lengths)
+        self.parents = parents.expand(B, V)
         built = topology(_upwards, V, S, common, trees)
         own, shared = {"nodes": nodes}, {"edges": edges}
         self._start(
             built,
             own if common else own | shared,
             shared if common else {},
-            roots=built.roots[which],
-            lengths=lengths,
+            roots=built.root(which),
+            lengths=V if lengths is None else lengths,
             shape=(V,),
         )
 
@@ -151,6 +158,7 @@ def _distinct_trees(
     return tuple(numbers), torch.tensor(which, dtype=torch.int64, device="cpu")
 
 
+@lru_cache(maxsize=256)
 def _check_tree(tree: tuple[int, ...], row: int) -> None:
     done = [False] * len(tree)
     for node, parent in enumerate(tree):
