@@ -18,7 +18,13 @@ Lines = list[tuple[int, list[str]]]
 
 def read_nnf(path: str | Path) -> tuple[Sentence, int]:
     """The sentence of a file, and how many variables it has."""
-    every = enumerate(Path(path).read_text().splitlines(), 1)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"path: expected a file of c2d or d4, got {path}, which is no text"
+        ) from error
+    every = enumerate(text.splitlines(), 1)
     split = [(number, line.split()) for number, line in every]
     lines = [(number, words) for number, words in split if words and words[0] != "c"]
     if not lines:
@@ -114,6 +120,10 @@ def read_sdd(node: Any) -> tuple[Sentence, int]:
 
     A decision is the disjunction of its elements, prime and sub.
     """
+    if not hasattr(node, "is_decision"):
+        raise TypeError(
+            f"node: expected a pysdd.sdd.SddNode, got {type(node).__name__}"
+        )
     sentence = Sentence()
     known: dict[int, int] = {}
     waiting = [node]

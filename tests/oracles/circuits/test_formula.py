@@ -421,3 +421,12 @@ def test_wrong_arguments_are_named(tmp_path):
     assert Formula.from_nnf(path).count == 4
     with pytest.raises(ValueError, match="y: expected a model of the formula"):
         formula(drawn(1, 2, 2)).score(torch.tensor([[0, 0]]))
+
+
+def test_what_is_no_text_and_no_sdd_is_refused(tmp_path):
+    path = tmp_path / "formula.nnf"
+    path.write_bytes(b"\x80\x04 no text")
+    with pytest.raises(ValueError, match="which is no text"):
+        Formula.from_nnf(path)
+    with pytest.raises(TypeError, match="node: expected a pysdd"):
+        Formula.from_sdd(3)
