@@ -1,5 +1,8 @@
 """Train structured prediction models in PyTorch."""
 
+import importlib
+from typing import Any
+
 from smoothsp import constraints, losses, metrics, optim, oracles, projections
 from smoothsp.layers import LinearChain
 
@@ -14,3 +17,12 @@ __all__ = [
     "oracles",
     "projections",
 ]
+
+# They need extras, and are imported when they are asked for.
+_LATER = ("lightning", "linear")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f"smoothsp.{name}")
+    raise AttributeError(f"module 'smoothsp' has no attribute {name!r}")

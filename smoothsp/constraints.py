@@ -1,6 +1,6 @@
 """Which labels may follow which."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,13 +24,17 @@ class Constraints(NamedTuple):
     """May a sequence end with this state?"""
 
 
-def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constraints:
+def bio(
+    labels: Sequence[str] | Mapping[int, str], scheme: Scheme | Alias | None = None
+) -> Constraints:
     """Constraints of a span encoding.
 
     Parameters
     ----------
     labels
-        One per state: ``"O"``, a prefix and a type as in ``"B-PER"``, or a prefix.
+        One per state: ``"O"``, a prefix and a type as in ``"B-PER"``, or a prefix. Or
+        a dictionary ``id2label`` from numbers 0, 1, ... (or their digits, as JSON has
+        them) to labels, in any order.
     scheme
         Named as in ``metrics.spans``. ``"BIO"`` (also called IOB2): I-X follows B-X or
         I-X. ``"IOB1"``: B-X follows B-X or I-X. ``"IOE2"``: I-X is followed by I-X or
@@ -42,7 +46,8 @@ def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constrai
     Raises
     ------
     ValueError
-        For a label that the scheme does not know, or an unknown scheme.
+        For a label that the scheme does not know, an unknown scheme, or a dictionary
+        whose keys are not 0, 1, ...
 
     Examples
     --------
@@ -50,6 +55,7 @@ def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constrai
     >>> constraints.bio(["O", "B-PER", "I-PER"]).transitions.int().tolist()
     [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
     """
+    labels = _in_order(labels)
     parts = [_schemes.split(label) for label in labels]
     fitting = _schemes.fitting(prefix for prefix, _ in parts)
     guess: Scheme = next(iter(fitting), "BIOES")
@@ -68,6 +74,28 @@ def bio(labels: Sequence[str], scheme: Scheme | Alias | None = None) -> Constrai
         torch.tensor(moves),
         torch.tensor([_may_follow(a, outside, chosen) for a in roles]),
     )
+
+
+def _in_order(labels: object) -> list[str]:
+    """Labels by their numbers."""
+    if isinstance(labels, str) or not isinstance(labels, Sequence | Mapping):
+        found = type(labels).__name__
+        raise TypeError(f"labels: expected a sequence or id2label, got {found}")
+    values = list(labels.values() if isinstance(labels, Mapping) else labels)
+    wrong = [label for label in values if not isinstance(label, str)]
+    if wrong:
+        hint = "; that is label2id: hand over id2label" if values != [*labels] else ""
+        raise TypeError(f"labels: expected strings, got {wrong[0]!r}{hint}")
+    if not isinstance(labels, Mapping):
+        return values
+    numbered = {str(number): label for number, label in labels.items()}
+    expected = [str(number) for number in range(len(values))]
+    if numbered.keys() != set(expected):
+        raise ValueError(
+            f"labels: expected the numbers 0 to {len(values) - 1} as keys of id2label, "
+            f"got {', '.join(map(repr, labels))[:60]}"
+        )
+    return [numbered[number] for number in expected]
 
 
 def _may_follow(a: tuple[str, str], b: tuple[str, str], scheme: Scheme) -> bool:

@@ -1,22 +1,30 @@
 """Modules that own potentials."""
 
-from typing import NamedTuple
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from smoothsp import constraints as tagging_rules
 from smoothsp.constraints import Constraints
-from smoothsp.losses import CRFLoss
+from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
+from smoothsp.losses.reduction import Reduction
 from smoothsp.oracles import Chain
 from smoothsp.oracles._questions import checks
+
+LossName = Literal["crf", "hinge", "hinge-l2", "hinge-entropy", "perceptron"]
+# What checks say of a structure, in the words of who calls a head.
+OUR_WORDS = {"y": "tags", "start": "start_transitions", "end": "end_transitions"}
 
 
 class Decoding(NamedTuple):
     """The best labels of each row."""
 
     tags: Tensor
-    """``(batch, time)`` int64."""
+    """``(batch, time)`` int64; ``(time, batch)`` with ``batch_first=False``."""
     scores: Tensor
     """``(batch,)``."""
 
@@ -25,7 +33,7 @@ class TopKDecoding(NamedTuple):
     """The k best labels of each row, best first."""
 
     tags: Tensor
-    """``(batch, k, time)`` int64."""
+    """``(batch, k, time)`` int64; ``(time, batch, k)`` with ``batch_first=False``."""
     scores: Tensor
     """``(batch, k)``, -inf where not valid."""
     valid: Tensor
@@ -33,7 +41,13 @@ class TopKDecoding(NamedTuple):
 
 
 class LinearChain(nn.Module):
-    """A linear-chain head: owns transition scores, takes emissions.
+    r"""A linear-chain head: owns transition scores, takes emissions.
+
+    Called, it is the loss: the mean over the batch of the negative log-likelihood,
+
+    .. math:: \log \sum_{y'} \exp s(y') - s(y) \ge 0
+
+    to be minimised as it is, without a minus sign; ``loss`` says more.
 
     Parameters
     ----------
@@ -41,7 +55,11 @@ class LinearChain(nn.Module):
         Number of states.
     constraints
         Allowed starts, moves and ends, as ``constraints.bio(labels)`` makes them:
-        honoured in training as in decoding.
+        honoured in training as in decoding. Or the labels themselves, as a sequence or
+        as a dictionary ``id2label``, for which ``constraints.bio`` is asked.
+    batch_first
+        If False, emissions, tags, masks, decoded tags and marginals have time before
+        batch.
 
     Attributes
     ----------
@@ -53,8 +71,12 @@ class LinearChain(nn.Module):
     Notes
     -----
     The three parameters are the whole state dict, so that one saved by a CRF layer with
-    these names loads as it is. Emissions are ``(batch, time, num_tags)``, masks
-    ``(batch, time)`` bool with holes and left padding allowed, as in ``oracles.Chain``.
+    these names loads as it is.
+
+    Emissions are ``(batch, time, num_tags)``. A mask is ``(batch, time)``, True where a
+    position is real, with holes and left padding allowed, as in ``oracles.Chain``.
+    Integers are masks if they are all 0 or 1, 1 being real, as of an
+    ``attention_mask``; of ``uint8``, which old code has for bool, with a warning.
 
     Examples
     --------
@@ -62,7 +84,7 @@ class LinearChain(nn.Module):
     >>> from smoothsp import LinearChain
     >>> head = LinearChain(num_tags=3)
     >>> emissions = torch.zeros(1, 4, 3, requires_grad=True)
-    >>> head.loss(emissions, torch.tensor([[0, 1, 2, 0]])).backward()
+    >>> head(emissions, torch.tensor([[0, 1, 2, 0]])).backward()
     >>> tags, scores, valid = head.decode(emissions, top_k=5)
     >>> tags.shape, valid.all().item()
     (torch.Size([1, 5, 4]), True)
@@ -72,18 +94,27 @@ class LinearChain(nn.Module):
     allowed_moves: Tensor | None
     allowed_end: Tensor | None
 
-    def __init__(self, num_tags: int, constraints: Constraints | None = None) -> None:
+    def __init__(
+        self,
+        num_tags: int,
+        constraints: Constraints | Mapping[int, str] | Sequence[str] | None = None,
+        *,
+        batch_first: bool = True,
+    ) -> None:
         super().__init__()
         if isinstance(num_tags, bool) or not isinstance(num_tags, int):
             raise TypeError(f"num_tags: expected an int, got {type(num_tags).__name__}")
         if num_tags < 1:
             raise ValueError(f"num_tags: expected at least 1, got {num_tags}")
+        if constraints is not None and not isinstance(constraints, Constraints):
+            constraints = tagging_rules.bio(constraints)
         if constraints is not None and len(constraints.start) != num_tags:
             raise ValueError(
                 f"constraints: expected {num_tags} tags to match num_tags, "
                 f"got {len(constraints.start)}"
             )
         self.num_tags = num_tags
+        self.batch_first = batch_first
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
@@ -101,26 +132,51 @@ class LinearChain(nn.Module):
     def extra_repr(self) -> str:
         """Arguments, for ``print``."""
         constrained = self.allowed_moves is not None
-        return f"num_tags={self.num_tags}, constrained={constrained}"
+        order = "" if self.batch_first else ", batch_first=False"
+        return f"num_tags={self.num_tags}, constrained={constrained}{order}"
 
     def structure(self, emissions: Tensor, mask: Tensor | None = None) -> Chain:
-        """The chain of the given emissions and of this head's scores."""
+        """The chain of the given emissions and of this head's scores.
+
+        Its questions and answers have the batch first, whatever the head has.
+        """
+        self._check_emissions(emissions)
+        real = None if mask is None else self._as_bool(mask, emissions)
+        if not self.batch_first:
+            emissions = emissions.transpose(0, 1)
+            real = None if real is None else real.transpose(0, 1)
         transitions = _forbid(self.transitions, self.allowed_moves)
         start = _forbid(self.start_transitions, self.allowed_start)
         end = _forbid(self.end_transitions, self.allowed_end)
         if emissions.dtype == torch.float64:
             transitions, start, end = transitions.double(), start.double(), end.double()
-        return Chain(emissions, transitions, start, end, mask=mask)
+        try:
+            return Chain(emissions, transitions, start, end, mask=real)
+        except (TypeError, ValueError) as error:
+            raise _in_our_words(error) from None
+
+    def forward(
+        self,
+        emissions: Tensor,
+        tags: Tensor,
+        mask: Tensor | None = None,
+        loss: nn.Module | LossName | None = None,
+        weight: Tensor | None = None,
+        reduction: Reduction | None = None,
+    ) -> Tensor:
+        """Loss of the gold tags: ``loss``, with the same arguments."""
+        return self.loss(emissions, tags, mask, loss, weight, reduction)
 
     def loss(
         self,
         emissions: Tensor,
         tags: Tensor,
         mask: Tensor | None = None,
-        loss: nn.Module | None = None,
+        loss: nn.Module | LossName | None = None,
         weight: Tensor | None = None,
+        reduction: Reduction | None = None,
     ) -> Tensor:
-        """Loss of the gold tags.
+        """Loss of the gold tags, never negative: what training minimises.
 
         Parameters
         ----------
@@ -131,19 +187,30 @@ class LinearChain(nn.Module):
         mask
             ``(batch, time)`` bool; all real if absent.
         loss
-            A loss over structures, such as ``StructuralHinge()``; ``CRFLoss()`` if
-            absent.
+            A loss over structures, such as ``StructuralHinge()``, or a name: ``"crf"``
+            (negative log-likelihood, what is taken if absent), ``"hinge"``,
+            ``"hinge-l2"`` (smoothed by ``L2(1, 5)``), ``"hinge-entropy"`` (by
+            ``Entropy(1)``), ``"perceptron"``.
         weight
             ``(batch,)`` weight of each example.
+        reduction
+            ``"mean"`` over the rows if absent; ``"sum"``, ``"none"``, ``"token_mean"``
+            as in ``StructuralHinge``. Not beside a module, which has its own.
 
         Raises
         ------
         ValueError
             If gold tags break the constraints: names the row and the step.
         """
+        criterion = _criterion(loss, reduction)
         chain = self.structure(emissions, mask)
-        criterion = CRFLoss() if loss is None else loss
-        value: Tensor = criterion(chain, tags, weight)
+        self._check_tags(tags, emissions)
+        if not self.batch_first:
+            tags = tags.transpose(0, 1)
+        try:
+            value: Tensor = criterion(chain, tags, weight)
+        except (TypeError, ValueError) as error:
+            raise _in_our_words(error) from None
         if self.allowed_moves is not None and not torch.compiler.is_compiling():
             self._check_gold(value, tags, chain)
         return value
@@ -163,15 +230,98 @@ class LinearChain(nn.Module):
             chain = self.structure(emissions, mask)
             if top_k is None:
                 scores, tags = chain.decode()
-                return Decoding(tags.masked_fill(tags < 0, pad_value), scores)
+                tags = tags.masked_fill(tags < 0, pad_value)
+                return Decoding(self._as_given(tags, 1), scores)
+            if isinstance(top_k, bool) or not isinstance(top_k, int):
+                found = type(top_k).__name__
+                raise TypeError(f"top_k: expected an int or None, got {found}")
+            if top_k < 1:
+                raise ValueError(f"top_k: expected at least 1, got {top_k}")
             scores, tags, valid = chain.decode_topk(top_k)
-            return TopKDecoding(tags.masked_fill(tags < 0, pad_value), scores, valid)
+            tags = tags.masked_fill(tags < 0, pad_value)
+            return TopKDecoding(self._as_given(tags, 2), scores, valid)
 
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None
     ) -> Float[Tensor, "batch time tag"]:
         """Chance of each tag at each position; 0 at masked ones."""
-        return self.structure(emissions, mask).marginals()
+        return self._as_given(self.structure(emissions, mask).marginals(), 1)
+
+    def _as_given(self, answer: Tensor, time: int) -> Tensor:
+        """The answer with its axis of time where emissions have it."""
+        return answer if self.batch_first else answer.movedim(time, 0)
+
+    @property
+    def _order(self) -> str:
+        return "batch, time" if self.batch_first else "time, batch"
+
+    def _check_emissions(self, emissions: Tensor) -> None:
+        """Types and shapes, in the words of a head."""
+        if not isinstance(emissions, Tensor):
+            raise TypeError(
+                "emissions: expected a torch.Tensor, got "
+                f"{type(emissions).__name__}{_remedy(emissions)}"
+            )
+        if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
+            raise ValueError(
+                f"emissions: expected ({self._order}, num_tags) with num_tags = "
+                f"{self.num_tags}, got {tuple(emissions.shape)}"
+            )
+        if emissions.device != self.transitions.device:
+            raise TypeError(
+                f"emissions: expected a tensor on {self.transitions.device} like this "
+                f"head, got one on {emissions.device}; move the head with .to(device)"
+            )
+        wide = self.transitions.dtype == torch.float64
+        if wide and emissions.dtype != torch.float64:
+            raise TypeError(
+                "emissions: expected torch.float64 like this head, got "
+                f"{emissions.dtype}; convert them with .double(), or the head with "
+                ".float()"
+            )
+
+    def _check_tags(self, tags: Tensor, emissions: Tensor) -> None:
+        if not isinstance(tags, Tensor):
+            raise TypeError(
+                f"tags: expected a torch.Tensor, got {type(tags).__name__}"
+                f"{_remedy(tags)}"
+            )
+        if tags.dtype == torch.bool:
+            raise TypeError(
+                "tags: expected an integer dtype, got torch.bool; the order of "
+                "arguments is emissions, tags, mask"
+            )
+        checks.shape("tags", tags, tuple(emissions.shape[:2]), f"({self._order})")
+
+    def _as_bool(self, mask: Tensor, emissions: Tensor) -> Tensor:
+        """The mask in bool: of integers if they are 0 and 1."""
+        if not isinstance(mask, Tensor):
+            raise TypeError(
+                f"mask: expected a torch.Tensor, got {type(mask).__name__}"
+                f"{_remedy(mask)}"
+            )
+        checks.shape("mask", mask, tuple(emissions.shape[:2]), f"({self._order})")
+        if mask.dtype == torch.bool:
+            return mask
+        if mask.is_floating_point() or mask.is_complex():
+            raise TypeError(
+                "mask: expected torch.bool with True at real positions, or integers 0 "
+                f"and 1, got {mask.dtype}; convert with .bool()"
+            )
+        if mask.dtype == torch.uint8 and not torch.compiler.is_compiling():
+            warnings.warn(
+                "mask: torch.uint8 is taken for torch.bool; convert with .bool()",
+                stacklevel=4,
+            )
+        if checks.values_are_there():
+            other = (mask != 0) & (mask != 1)
+            if bool(other.any()):
+                found = mask[other][0].item()
+                raise ValueError(
+                    f"mask: expected 0 and 1, 1 being real, in a mask of {mask.dtype}, "
+                    f"got {found}; convert with .bool()"
+                )
+        return mask.bool()
 
     def _check_gold(
         self, value: Tensor, tags: Int[Tensor, "batch time"], chain: Chain
@@ -203,6 +353,49 @@ class LinearChain(nn.Module):
                     f"tags: the constraints forbid to end with {path[-1]} "
                     f"{where} {steps[-1]}"
                 )
+
+
+def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
+    """The loss that is meant, by name or as it is."""
+    if isinstance(loss, nn.Module):
+        if reduction is not None:
+            raise ValueError(
+                f"reduction: expected none beside a loss module, got {reduction!r}; "
+                f"write {type(loss).__name__}(reduction={reduction!r})"
+            )
+        return loss
+    known = ", ".join(get_args(LossName))
+    if loss is not None and not isinstance(loss, str):
+        name = loss.__name__ if isinstance(loss, type) else ""
+        hint = f"the class {name}; write {name}()" if name else type(loss).__name__
+        raise TypeError(f"loss: expected one of {known}, or a module, got {hint}")
+    chosen = reduction or "mean"
+    if loss is None or loss == "crf":
+        return CRFLoss(reduction=chosen)
+    if loss == "hinge":
+        return StructuralHinge(reduction=chosen)
+    if loss == "hinge-l2":
+        return StructuralHinge(L2(1.0, 5), reduction=chosen)
+    if loss == "hinge-entropy":
+        return StructuralHinge(Entropy(1.0), reduction=chosen)
+    if loss == "perceptron":
+        return StructuredPerceptron(reduction=chosen)
+    raise ValueError(f"loss: expected one of {known}, or a module, got {loss!r}")
+
+
+def _in_our_words(error: Exception) -> Exception:
+    """The same error, about the arguments of a head."""
+    name, colon, rest = str(error).partition(":")
+    return type(error)(OUR_WORDS.get(name, name) + colon + rest)
+
+
+def _remedy(value: object) -> str:
+    """How to make a tensor of what is none."""
+    if hasattr(value, "logits"):
+        return "; hand over its .logits"
+    if type(value).__module__ == "numpy":
+        return "; convert with torch.from_numpy"
+    return "; convert with torch.tensor" if isinstance(value, list | tuple) else ""
 
 
 def _forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:

@@ -9,10 +9,17 @@ from itertools import islice
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
+
+try:
+    from pytorch_lightning import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'smoothsp.lightning: needs {error.name}: pip install "smoothsp[lightning]"',
+        name=error.name,
+    ) from error
 
 from smoothsp.optim import SVRG
 from smoothsp.optim._batches import Size, num_examples, require_repeatable

@@ -263,13 +263,13 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
         (
             lambda: LinearChain(3).decode(torch.zeros(1, 2, 4)),
             ValueError,
-            r"transitions: expected \(state, state\) = \(4, 4\), got \(3, 3\)",
+            r"emissions: expected \(batch, time, num_tags\) with num_tags = 3, got "
+            r"\(1, 2, 4\)",
         ),
-        (lambda: LinearChain(3, batch_first=True), TypeError, "batch_first"),
         (
             lambda: LinearChain(3).decode(torch.zeros(1, 2, 3), top_k=0),
             ValueError,
-            "k: expected at least 1, got 0",
+            "^top_k: expected at least 1, got 0",
         ),
     ],
 )

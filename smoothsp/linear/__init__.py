@@ -3,13 +3,22 @@
 Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 """
 
-from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators.chain_crf import ChainCRF
-from smoothsp.linear.estimators.chain_svm import ChainSVM
-from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
-from smoothsp.linear.estimators.hinge_svc import HingeSVC
-from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
-from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
+try:
+    from smoothsp.linear.engines.solution import Certificate
+    from smoothsp.linear.estimators.chain_crf import ChainCRF
+    from smoothsp.linear.estimators.chain_svm import ChainSVM
+    from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
+    from smoothsp.linear.estimators.hinge_svc import HingeSVC
+    from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
+    from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
+except ModuleNotFoundError as error:
+    if str(error.name).partition(".")[0] not in ("scipy", "sklearn", "tqdm"):
+        raise
+    raise ModuleNotFoundError(
+        "smoothsp.linear: needs scikit-learn, scipy and tqdm: "
+        'pip install "smoothsp[linear]"',
+        name=error.name,
+    ) from error
 
 __all__ = [
     "Certificate",

@@ -1,0 +1,288 @@
+"""`LinearChain` for who comes from other libraries: their calls, masks and mistakes."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp import LinearChain
+from smoothsp.constraints import bio
+from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
+from tests.programs import run
+
+B, T, S = 3, 4, 3
+MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]]).bool()
+TAGS = torch.tensor([[0, 1, 2, -100], [-100, 1, -1, 0], [9, 9, 9, 9]])
+NAMED = {
+    "crf": CRFLoss(),
+    "hinge": StructuralHinge(),
+    "hinge-l2": StructuralHinge(L2(1.0, 5)),
+    "hinge-entropy": StructuralHinge(Entropy(1.0)),
+    "perceptron": StructuredPerceptron(),
+}
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return LinearChain(S)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(B, T, S, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_call_is_the_negative_log_likelihood_by_enumeration(layer, x):
+    start, moves, end = (
+        layer.start_transitions,
+        layer.transitions,
+        layer.end_transitions,
+    )
+
+    def score(row, path):
+        total = start[path[0]] + end[path[-1]]
+        total = total + sum(row[t, tag] for t, tag in enumerate(path))
+        return total + sum(moves[a, b] for a, b in itertools.pairwise(path))
+
+    losses = []
+    for row, tags in ((x[0, :3], (0, 1, 2)), (x[1, [1, 3]], (1, 0))):
+        paths = itertools.product(range(S), repeat=len(tags))
+        total = torch.stack([score(row, path) for path in paths]).logsumexp(0)
+        losses.append(total - score(row, tags))
+    losses.append(torch.zeros(()))
+    expected = torch.stack(losses)
+    assert_close(layer(x, TAGS, MASK, reduction="none"), expected)
+    assert_close(layer(x, TAGS, MASK, reduction="sum"), expected.sum())
+    assert_close(layer(x, TAGS, MASK), expected.mean())
+    assert_close(layer(x, TAGS, MASK, reduction="token_mean"), expected.sum() / 5)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_is_its_loss(name, layer, x):
+    for call in (layer, layer.loss):
+        assert_close(
+            call(x, TAGS, MASK, name), NAMED[name](layer.structure(x, MASK), TAGS)
+        )
+    each = layer(x, TAGS, MASK, loss=name, reduction="none")
+    assert each.shape == (B,)
+    assert_close(each.mean(), layer(x, TAGS, MASK, loss=name))
+
+
+def test_time_may_come_first(layer, x):
+    other = LinearChain(S, batch_first=False)
+    other.load_state_dict(layer.state_dict())
+    turned = x.transpose(0, 1), MASK.T
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    assert_close(
+        other(turned[0], TAGS.T, turned[1], weight=weight),
+        layer(x, TAGS, MASK, weight=weight),
+    )
+    assert torch.equal(other.decode(*turned).tags, layer.decode(x, MASK).tags.T)
+    best, ours = other.decode(*turned, top_k=2), layer.decode(x, MASK, top_k=2)
+    assert best.tags.shape == (T, B, 2)
+    assert torch.equal(best.tags, ours.tags.permute(2, 0, 1))
+    assert torch.equal(best.scores, ours.scores)
+    assert torch.equal(best.valid, ours.valid)
+    assert_close(other.marginals(*turned), layer.marginals(x, MASK).transpose(0, 1))
+    message = r"tags: expected \(time, batch\) = \(4, 3\), got \(3, 4\)"
+    with pytest.raises(ValueError, match=message):
+        other(turned[0], TAGS, turned[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+def test_an_attention_mask_of_integers_is_a_mask(dtype, layer, x):
+    mask = MASK.to(dtype)
+    assert torch.equal(layer(x, TAGS, mask), layer(x, TAGS, MASK))
+    assert torch.equal(layer.decode(x, mask).tags, layer.decode(x, MASK).tags)
+    mask[0, 1] = 2
+    message = "mask: expected 0 and 1, 1 being real, .* got 2; convert with .bool()"
+    with pytest.raises(ValueError, match=message):
+        layer.decode(x, mask)
+
+
+def test_a_mask_of_bytes_is_a_mask_with_a_warning(layer, x):
+    with pytest.warns(
+        UserWarning, match="mask: torch.uint8 is taken .* .bool()"
+    ) as told:
+        value = layer.loss(x, TAGS, MASK.byte())
+    assert told[0].filename.endswith("layers.py") is False
+    assert torch.equal(value, layer(x, TAGS, MASK))
+
+
+def test_labels_by_number_are_constraints():
+    labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    id2label = dict(reversed(list(enumerate(labels))))
+    from_json = {str(n): label for n, label in id2label.items()}
+    expected = bio(labels)
+    for given in (id2label, from_json, tuple(labels)):
+        for found in (bio(given), LinearChain(5, given)):
+            if isinstance(found, LinearChain):
+                found = found.allowed_start, found.allowed_moves, found.allowed_end
+            assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        ({1: "O", 2: "B-X"}, ValueError, "labels: expected the numbers 0 to 1 as keys"),
+        ({"O": 0, "B-X": 1}, TypeError, "labels: .*got 0; that is label2id"),
+        ([0, 1], TypeError, "labels: expected strings, got 0"),
+        ("OB", TypeError, "labels: expected a sequence or id2label, got str"),
+        (2, TypeError, "labels: expected a sequence or id2label, got int"),
+    ],
+)
+def test_labels_that_are_none_are_named(labels, error, message):
+    with pytest.raises(error, match=message):
+        bio(labels)
+
+
+class Output:
+    logits = torch.zeros(1, 2, 3)
+
+
+Z, Y = torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.int64)
+MISTAKES = {
+    "none": (lambda h: h(None, Y), TypeError, "emissions: .*, got NoneType$"),
+    "list": (lambda h: h([[[0.0]]], Y), TypeError, "got list; convert with torch.tens"),
+    "numpy": (
+        lambda h: h.decode(np.zeros((1, 2, 3))),
+        TypeError,
+        "emissions: .* got ndarray; convert with torch.from_numpy",
+    ),
+    "output": (
+        lambda h: h.decode(Output()),
+        TypeError,
+        r"emissions: .* got Output; hand over its \.logits",
+    ),
+    "integers": (
+        lambda h: h(Z.long(), Y),
+        TypeError,
+        "^emissions: expected float32 or float64 .*, got torch.int64",
+    ),
+    "two axes": (
+        lambda h: h(Z[0], Y),
+        ValueError,
+        r"emissions: expected \(batch, time, num_tags\) .* got \(2, 3\)",
+    ),
+    "precision": (
+        lambda h: h.double()(Z, Y),
+        TypeError,
+        "emissions: expected torch.float64 like this head, got torch.float32",
+    ),
+    "device": (
+        lambda h: h(Z.to("meta"), Y),
+        TypeError,
+        "emissions: expected a tensor on cpu like this head, got one on meta",
+    ),
+    "not a number": (
+        lambda h: h(Z * torch.nan, Y),
+        ValueError,
+        "^emissions: expected no NaN",
+    ),
+    "tags of floats": (lambda h: h(Z, Y.float()), TypeError, "^tags: expected an int"),
+    "tags out of range": (
+        lambda h: h(Z, Y + 3),
+        ValueError,
+        r"^tags: expected labels in \[0, 3\) .* got 3 at row 0, step 0",
+    ),
+    "tags of ignored": (
+        lambda h: h(Z, Y - 100),
+        ValueError,
+        "^tags: .* got -100 at row 0, step 0; mask that position",
+    ),
+    "tags of another shape": (
+        lambda h: h(Z, Y[0]),
+        ValueError,
+        r"^tags: expected \(batch, time\) = \(1, 2\), got \(2,\)",
+    ),
+    "tags that are a list": (lambda h: h(Z, [[0, 1]]), TypeError, "^tags: .*got list"),
+    "mask for tags": (
+        lambda h: h(Z, Y.bool(), Y),
+        TypeError,
+        "tags: .* the order of arguments is emissions, tags, mask",
+    ),
+    "mask of floats": (
+        lambda h: h(Z, Y, Y.float()),
+        TypeError,
+        "mask: expected torch.bool .* got torch.float32; convert with .bool()",
+    ),
+    "mask of another shape": (
+        lambda h: h(Z, Y, Y.bool()[:, :1]),
+        ValueError,
+        r"mask: expected \(batch, time\) = \(1, 2\), got \(1, 1\)",
+    ),
+    "mask that is a list": (lambda h: h(Z, Y, [[1, 1]]), TypeError, "mask: .*got list"),
+    "unknown loss": (
+        lambda h: h(Z, Y, loss="mean"),
+        ValueError,
+        "loss: expected one of crf, hinge, .* got 'mean'",
+    ),
+    "class of a loss": (
+        lambda h: h(Z, Y, loss=CRFLoss),
+        TypeError,
+        r"loss: .* got the class CRFLoss; write CRFLoss\(\)",
+    ),
+    "two reductions": (
+        lambda h: h(Z, Y, loss=CRFLoss(), reduction="sum"),
+        ValueError,
+        r"reduction: .* write CRFLoss\(reduction='sum'\)",
+    ),
+    "unknown reduction": (
+        lambda h: h(Z, Y, reduction="avg"),
+        ValueError,
+        "reduction: expected one of .* got 'avg'",
+    ),
+    "start": (
+        lambda h: _broken(h)(Z, Y),
+        ValueError,
+        "^start_transitions: expected no NaN",
+    ),
+    "k": (lambda h: h.decode(Z, top_k=2.0), TypeError, "^top_k: expected an int"),
+}
+
+
+def _broken(layer):
+    with torch.no_grad():
+        layer.start_transitions[1] = torch.nan
+    return layer
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_argument_that_is_wrong_is_named_in_one_line(mistake, layer):
+    call, error, message = MISTAKES[mistake]
+    with pytest.raises(error, match=message) as told:
+        call(layer)
+    assert "\n" not in str(told.value)
+
+
+def test_a_step_with_names_and_integer_masks_compiles_to_one_graph(layer, x):
+    def step(x, mask):
+        return layer(x, TAGS.clamp(0, 2), mask, "hinge-l2", reduction="sum")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x, MASK.long()), step(x, MASK))
+
+
+MISSING = """
+import sys
+sys.modules["scipy"] = sys.modules["pytorch_lightning"] = None
+import smoothsp
+for name in ("linear", "lightning"):
+    try:
+        getattr(smoothsp, name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+def test_a_missing_extra_says_what_to_install():
+    told = run(sys.executable, "-c", MISSING).stdout.splitlines()
+    assert len(told) == 2
+    for line, name in zip(told, ("linear", "lightning"), strict=True):
+        assert line.startswith(f"smoothsp.{name}: needs ")
+        assert line.endswith(f'pip install "smoothsp[{name}]"')
