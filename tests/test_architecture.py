@@ -105,6 +105,7 @@ PUBLIC = {
     },
     "smoothsp.linear.features": {"Templates", "Words"},
     "smoothsp.linear.problems": {
+        "BatchProblem",
         "CallbackProblem",
         "ChainProblem",
         "Corner",

@@ -117,6 +117,10 @@ class Budget:
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
+    def end(self, reason: str, certified: bool) -> None:
+        """Stop for this reason; ``certified`` as it was before the last pass."""
+        self.over, self.status, self.certified = True, reason, certified
+
     def certify(
         self,
         calls: int,

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.problems import CallbackProblem
+from smoothsp.linear.problems.batch import smoothed_max
 
 Flat = NDArray[np.float64]
 
@@ -90,17 +91,3 @@ class CallbackObjective:
         if not np.isfinite(w).all():
             raise ValueError("start: expected finite weights")
         return w
-
-
-def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Flat]:
-    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` on the simplex, z falling, and that u.
-
-    Notes
-    -----
-    ``u`` is the projection of ``z / mu``. Source: Pillutla et al., "A Smoother Way to
-    Train Structured Prediction Models", proposition 3 and algorithm 6.
-    """
-    count, sums = np.arange(1, len(z) + 1), np.cumsum(z)
-    k = int(np.flatnonzero(sums - count * z < mu)[-1])
-    u = np.maximum((z - (sums[k] - mu) / (k + 1)) / mu, 0.0)
-    return float(u @ z + mu / 2 * (1 - u @ u)), u

@@ -4,6 +4,7 @@ A problem knows nothing of how it is solved; any of ``smoothsp.linear.solvers`` 
 any of them.
 """
 
+from smoothsp.linear.problems.batch import BatchProblem
 from smoothsp.linear.problems.callback import (
     CallbackProblem,
     Corner,
@@ -14,6 +15,7 @@ from smoothsp.linear.problems.chain import ChainProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
 
 __all__ = [
+    "BatchProblem",
     "CallbackProblem",
     "ChainProblem",
     "Corner",

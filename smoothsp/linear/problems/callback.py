@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems.batch import Slope, smoothed_max, smoothing_of
 
 Weights = NDArray[np.float64]
 # psi, loss and key of an output.
@@ -156,6 +157,52 @@ class CallbackProblem:
         """The objective at w; ``lam > 0``."""
         lam = checks.positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+
+    def risk(self, w: Weights) -> Slope:
+        """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
+        total, slope = 0.0, np.zeros(self.num_weights)
+        for i in range(self._n):
+            worst = self.worst(i, w)
+            total += worst.loss - float(np.dot(w, worst.psi))
+            slope -= worst.psi
+        return total / self._n, slope / self._n
+
+    def smoothed_risk(
+        self, w: Weights, mu: float, smoothing: str = "l2", k: int = 5
+    ) -> Slope:
+        """Mean hinge smoothed from below, over the k worst outputs: ``"l2"`` only."""
+        smoothing_of(smoothing, mu, k)
+        if smoothing == "entropy":
+            self._refuse_sums("smoothing")
+        total, slope = 0.0, np.zeros(self.num_weights)
+        for i in range(self._n):
+            found = self.worst_few(i, w, k)
+            psi = np.array([corner.psi for corner in found])
+            z = np.array([corner.loss for corner in found]) - psi @ w
+            order = np.argsort(-z, kind="stable")
+            value, u = smoothed_max(z[order], mu)
+            total += value - mu / 2
+            slope -= u @ psi[order]
+        return total / self._n, slope / self._n
+
+    def diameter(self, smoothing: str = "l2") -> float:
+        """1/2, of ``"l2"``."""
+        smoothing_of(smoothing, 1.0, 1)
+        if smoothing == "entropy":
+            self._refuse_sums("smoothing")
+        return 0.5
+
+    def likelihood(self, w: Weights) -> Slope:
+        """Not known: an oracle does not sum over outputs."""
+        self._refuse_sums("likelihood")
+        raise AssertionError
+
+    def _refuse_sums(self, name: str) -> None:
+        raise TypeError(
+            f"{name}: expected 'l2' for a problem behind an oracle in Python, which"
+            " does not sum over outputs; StructureProblem does, over structures with a"
+            " log_partition"
+        )
 
 
 def as_callbacks(problem: LinearProblem) -> CallbackProblem:

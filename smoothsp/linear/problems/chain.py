@@ -13,6 +13,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded, zeros
 from smoothsp.linear.problems import _rows
+from smoothsp.linear.problems._chain_sums import ChainSums
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
@@ -20,7 +21,7 @@ Weights = NDArray[np.float64]
 _LARGE = 1000
 
 
-class ChainProblem:
+class ChainProblem(ChainSums):
     r"""Tagging as a linear structured SVM over chains.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2

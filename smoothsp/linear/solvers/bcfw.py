@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import Budget, limits
-from smoothsp.linear.engines.interrupts import uninterrupted
-from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,
@@ -22,8 +22,6 @@ from smoothsp.linear.problems import LinearProblem
 _HOPEFUL = 0.8
 # Certificates between two rebuilds of w from the dual variables.
 _REBUILD = 10
-
-State = dict[str, NDArray[Any]]
 
 
 class BCFW:
@@ -135,10 +133,10 @@ class BCFW:
             lower=lower,
             upper=upper,
         )
-        self.lam, self.sampling, self.seed = lam, sampling, settings.seed_of(seed)
+        self.lam, self.sampling, self.tol = lam, sampling, tol
+        self.seed = settings.seed_of(seed)
         self.refresh_every = checks.count("refresh_every", refresh_every)
         self.warm_start = warm_start
-        self._enough = _HOPEFUL * tol
         self._limits = limits("BCFW", tol, max_passes, max_seconds, callback, progress)
 
     def solve(
@@ -166,63 +164,9 @@ class BCFW:
             With the certificate at its weights. Ctrl-C does not raise: it gives what is
             reached, and for chains its certificate; a second one, meanwhile, raises.
         """
-        engine = engine_for(problem, self.plan)
-        stream = np.random.Generator(np.random.PCG64(self.seed))
+        passes = _Passes(self, engine_for(problem, self.plan))
         budget = Budget(self._limits, problem)
-        fresh = 0
-        if resume is not None:
-            if start is not None:
-                raise ValueError("start: expected None when there is a state to resume")
-            budget.load(resume, self._settings())
-            engine.load(resume)
-            stream = settings.load_stream(resume["stream"])
-            fresh = int(resume["since_refresh"])
-        elif start is not None:
-            start_engine(engine, start, self.plan.lam, self.warm_start)
-        saved: State = {}
-
-        def state() -> State:
-            return saved or self._state(engine, budget, stream, fresh)
-
-        with budget.running():
-            while not budget.over:
-                if not budget.spent():
-                    budget.moves()
-                    with uninterrupted(engine.compiled):
-                        one_pass(engine, stream, self.sampling, self._enough)
-                        budget.passes += 1
-                        fresh += 1
-                hope = float(engine.estimates.sum())
-                budget.show(hope)
-                due = fresh >= self.refresh_every or hope <= self._enough
-                if not due and not budget.spent():
-                    continue
-                if not due:
-                    # an uninterrupted run would not certify here: saved before, so that
-                    # resuming gives the same bits
-                    saved = self._state(engine, budget, stream, fresh)
-                if engine.measured % _REBUILD == _REBUILD - 1:
-                    engine.rebuild()
-                found = engine.measure()
-                fresh = 0
-                budget.certify(engine.oracle_calls, found, state)
-        if budget.interrupted and not budget.certified:
-            saved = self._state(engine, budget, stream, fresh)
-            if engine.compiled:
-                found = engine.measure()
-                budget.certify(engine.oracle_calls, found, state)
-        return budget.solution(engine.w, engine.oracle_calls, state())
-
-    def _state(
-        self, engine: Engine, budget: Budget, stream: np.random.Generator, fresh: int
-    ) -> State:
-        return {
-            **engine.state(),
-            **budget.state(self._settings()),
-            "stream": settings.save_stream(stream),
-            "since_refresh": np.array(fresh),
-            "lam": np.array(self.plan.lam),
-        }
+        return run(passes, budget, self._settings(), start, resume)
 
     def _settings(self) -> str:
         plan = self.plan
@@ -231,3 +175,59 @@ class BCFW:
             f"steps={settings.STEPS[plan.steps]} cache={plan.cached} "
             f"averaging={plan.averaging} seed={self.seed}"
         )
+
+
+class _Passes(Solver):
+    """Passes of single steps, and the exact gap every few of them."""
+
+    passes = 0
+
+    def __init__(self, solver: BCFW, engine: Engine) -> None:
+        self.solver, self.engine = solver, engine
+        self.compiled = self.certifies_late = engine.compiled
+        self.stream = np.random.Generator(np.random.PCG64(solver.seed))
+        self.enough = _HOPEFUL * solver.tol
+        self.since_refresh = 0
+
+    @property
+    def calls(self) -> int:
+        return self.engine.oracle_calls
+
+    def begin(self, start: Any) -> None:
+        start_engine(self.engine, start, self.solver.plan.lam, self.solver.warm_start)
+
+    def advance(self) -> None:
+        one_pass(self.engine, self.stream, self.solver.sampling, self.enough)
+        self.passes += 1
+        self.since_refresh += 1
+
+    def estimate(self) -> float:
+        return float(self.engine.estimates.sum())
+
+    def due(self) -> bool:
+        late = self.since_refresh >= self.solver.refresh_every
+        return late or self.estimate() <= self.enough
+
+    def certify(self) -> tuple[float, float, float]:
+        if self.engine.measured % _REBUILD == _REBUILD - 1:
+            self.engine.rebuild()
+        found = self.engine.measure()
+        self.since_refresh = 0
+        return found
+
+    def weights(self) -> NDArray[np.float64]:
+        return self.engine.w
+
+    def state(self) -> State:
+        return {
+            **self.engine.state(),
+            "stream": settings.save_stream(self.stream),
+            "since_refresh": np.array(self.since_refresh),
+            "lam": np.array(self.solver.plan.lam),
+        }
+
+    def load(self, state: State) -> None:
+        self.engine.load(state)
+        self.stream = settings.load_stream(state["stream"])
+        self.since_refresh = int(state["since_refresh"])
+        self.passes = int(state["passes"])

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.primal_loop import State, run
-from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
     epoch,
@@ -157,7 +157,7 @@ class CasimirSVRG:
         )
         outer = _Outer(self, objective)
         every = self.evaluate_every
-        return run(outer, objective, self._limits, every, settings, start, resume)
+        return run_steps(outer, objective, self._limits, every, settings, start, resume)
 
 
 class _Reached(NamedTuple):

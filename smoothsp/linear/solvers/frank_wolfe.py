@@ -1,5 +1,6 @@
 """Batch Frank-Wolfe for structured SVMs: all dual variables in one step."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import Budget, limits, require_range
-from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
 from smoothsp.linear.problems.callback import as_callbacks
@@ -106,7 +108,7 @@ class BatchFrankWolfe:
     def solve(
         self,
         problem: LinearProblem,
-        resume: dict[str, NDArray[Any]] | None = None,
+        resume: State | None = None,
     ) -> Solution:
         """Train until the gap is small enough, or the budget is used up.
 
@@ -122,38 +124,67 @@ class BatchFrankWolfe:
             corners = _chain_corners(problem)
         else:
             corners = _callback_corners(as_callbacks(problem))
-        lower, upper = engines_settings.box(self._bounds, problem.num_weights)
-        v, ell, lam, n = np.zeros(problem.num_weights), 0.0, self.lam, len(problem)
+        box = engines_settings.box(self._bounds, problem.num_weights)
+        passes = _Passes(corners, box, self.lam, len(problem))
         budget = Budget(self._limits, problem)
-        settings = f"batch Frank-Wolfe lam={self.lam!r}"
-        if resume is not None:
-            budget.load(resume, settings)
-            v, ell = resume["v"].copy(), float(resume["total_ell"])
+        return run(passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume)
 
-        def state() -> dict[str, NDArray[Any]]:
-            return {
-                # a resumed run begins with the certificate at these weights
-                **budget.state(settings, without_last=True),
-                "v": v.copy(),
-                "total_ell": np.array(ell),
-                "lam": np.array(lam),
-            }
 
-        with budget.running():
-            while not budget.over:
-                w = np.clip(v, lower, upper)
-                corner, loss, hinge = corners(w, lam)
-                budget.passes += 1
-                norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
-                gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
-                dual = ell - lam * (cross - norm / 2)
-                found = lam / 2 * norm + hinge, dual, gap
-                budget.certify(budget.passes * n, found, state)
-                budget.show(gap)
-                if not budget.over:
-                    budget.moves()
-                    step = corner - v
-                    den = lam * float(np.dot(step, step))
-                    gamma = min(max(gap / den, 0.0), 1.0) if den > 0 else 0.0
-                    v, ell = v + gamma * step, ell + gamma * (loss - ell)
-        return budget.solution(np.clip(v, lower, upper), budget.passes * n, state())
+class _Passes(Solver):
+    """One oracle call an example gives the certificate, and then the next step."""
+
+    passes, repeats = 0, True
+
+    def __init__(
+        self, corners: Corners, box: tuple[Floats, Floats], lam: float, n: int
+    ) -> None:
+        self.corners, self.box, self.lam, self.n = corners, box, lam, n
+        # unclipped weights and expected cost, replaced as one
+        self.reached: tuple[Floats, float] = (np.zeros(len(box[0])), 0.0)
+        # the corner that was found there, its expected cost, and the gap
+        self.found: tuple[Floats, float, float] | None = None
+        self.certificate = math.nan, math.nan, math.nan
+
+    @property
+    def calls(self) -> int:
+        return self.passes * self.n
+
+    def advance(self) -> None:
+        if self.found is not None:
+            self._step(*self.found)
+        v, ell = self.reached
+        w, lam = self.weights(), self.lam
+        corner, loss, hinge = self.corners(w, lam)
+        norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
+        gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
+        self.certificate = lam / 2 * norm + hinge, ell - lam * (cross - norm / 2), gap
+        self.found = corner, loss, gap
+        self.passes += 1
+
+    def _step(self, corner: Floats, loss: float, gap: float) -> None:
+        v, ell = self.reached
+        step = corner - v
+        den = self.lam * float(np.dot(step, step))
+        gamma = min(max(gap / den, 0.0), 1.0) if den > 0 else 0.0
+        self.reached = v + gamma * step, ell + gamma * (loss - ell)
+        self.found = None
+
+    def estimate(self) -> float:
+        return self.certificate[2]
+
+    def certify(self) -> tuple[float, float, float]:
+        if self.found is None:
+            # there was no time for a pass
+            self.advance()
+        return self.certificate
+
+    def weights(self) -> Floats:
+        return np.clip(self.reached[0], *self.box)
+
+    def state(self) -> State:
+        v, ell = self.reached
+        return {"v": v.copy(), "total_ell": np.array(ell), "lam": np.array(self.lam)}
+
+    def load(self, state: State) -> None:
+        self.reached = state["v"].copy(), float(state["total_ell"])
+        self.passes = int(state["passes"])

@@ -11,8 +11,8 @@ from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.callback_loops import PlainSteps
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.engines.primal_loop import State, Stepper, run
-from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.engines.primal_passes import Stepper, run_steps
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -150,7 +150,7 @@ class SGD:
             f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
         )
         every = self.evaluate_every
-        return run(steps, objective, self._limits, every, settings, start, resume)
+        return run_steps(steps, objective, self._limits, every, settings, start, resume)
 
     def plan(
         self, number: int, n: int

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.primal_loop import State, run
-from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
@@ -106,7 +106,9 @@ class SVRG:
         )
         epochs = _Epochs(self, objective)
         every = self.evaluate_every
-        return run(epochs, objective, self._limits, every, settings, start, resume)
+        return run_steps(
+            epochs, objective, self._limits, every, settings, start, resume
+        )
 
 
 class _Epochs:

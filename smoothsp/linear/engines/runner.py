@@ -1,0 +1,179 @@
+"""The one loop of all solvers: pass after pass, within a budget.
+
+A solver is its steps and its certificate. What is the same for all of them is here and
+in ``Budget``: when to look, when to stop, whom to tell, Ctrl-C, what is saved, and how
+a saved run goes on.
+"""
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.budget import Budget
+from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.engines.solution import Solution, State
+
+
+class Solver(Protocol):
+    """What the runner asks of a solver; inherit from it for what has a default.
+
+    Attributes
+    ----------
+    passes
+        How many passes were made, those of earlier runs included.
+    calls
+        Oracle calls so far, those for certificates included.
+    compiled
+        Whether a pass is one compiled loop: Ctrl-C then waits for its end.
+    certifies_late
+        Whether a certificate is worth its time after Ctrl-C.
+    repeats
+        Whether a run that is resumed begins with the last certificate: ``state`` is
+        then that of before it, one pass earlier.
+
+    Notes
+    -----
+    A run is
+
+        while not over:
+            advance()                           unless the budget is used up
+            if due() or the budget is used up:
+                certify()                       recorded, told to the callback
+
+    To resume bit for bit, ``state`` and ``load`` carry all that the steps depend on:
+    iterates, counters, random streams. ``state`` may be asked for between any two
+    passes, within callbacks too, and after Ctrl-C in the middle of ``advance``: what a
+    pass changes is therefore replaced at its end, by one assignment.
+
+    Examples
+    --------
+    Gradient descent on ``|w - 1|^2 / 2``, of which the gap is known:
+
+    >>> import numpy as np
+    >>> from smoothsp.linear.engines.budget import Budget, limits
+    >>> class Descent(Solver):
+    ...     passes = calls = 0
+    ...     w = np.zeros(2)
+    ...     def advance(self):
+    ...         self.passes, self.w = self.passes + 1, self.w - (self.w - 1) / 2
+    ...     def certify(self):
+    ...         primal = float(((self.w - 1) ** 2).sum()) / 2
+    ...         return primal, 0.0, primal
+    ...     def weights(self):
+    ...         return self.w.copy()
+    ...     def state(self):
+    ...         return {"w": self.w.copy()}
+    ...     def load(self, state):
+    ...         self.passes, self.w = int(state["passes"]), state["w"].copy()
+    >>> budget = Budget(limits("Descent", 1e-6, 50, None, None, False), None)
+    >>> run(Descent(), budget, "Descent").status
+    'the gap is at most tol = 1e-06'
+    """
+
+    compiled: bool = False
+    certifies_late: bool = False
+    repeats: bool = False
+
+    @property
+    def passes(self) -> int:
+        """How many passes were made."""
+
+    @property
+    def calls(self) -> int:
+        """Oracle calls so far, those for certificates included."""
+
+    def begin(self, start: Any) -> None:
+        """Start from weights, or from a solution."""
+        raise TypeError(f"start: expected None, got {type(start).__name__}")
+
+    def advance(self) -> str | None:
+        """Make one pass; a sentence if nothing is left to do, and nothing was done."""
+
+    def due(self) -> bool:
+        """Whether it is time for a certificate."""
+        return True
+
+    def estimate(self) -> float:
+        """What the gap may be, for the bar; NaN if nothing is known."""
+        return math.nan
+
+    def certify(self) -> tuple[float, float, float]:
+        """Primal, dual and gap at ``weights``; NaN for a bound that is not known."""
+
+    def weights(self) -> NDArray[np.float64]:
+        """What is returned: ``(num_weights,)``, the caller's own."""
+
+    def state(self) -> State:
+        """All that changes, as arrays; copies."""
+
+    def load(self, state: State) -> None:
+        """Go on from a state, which has ``passes`` too."""
+
+
+def run(
+    solver: Solver,
+    budget: Budget,
+    settings: str,
+    start: Any = None,
+    resume: State | None = None,
+) -> Solution:
+    """Passes until the budget is used up or the gap is small enough.
+
+    Parameters
+    ----------
+    solver
+        As made, or anywhere: ``start`` and ``resume`` are handed to it.
+    budget
+        A fresh one, of the solver's limits and the problem.
+    settings
+        Solver and parameters in words: a state goes on only where they are the same.
+    start
+        For ``solver.begin``, if not None.
+    resume
+        A state of an earlier run, if not None.
+    """
+    if resume is not None:
+        if start is not None:
+            raise ValueError("start: expected None when there is a state to resume")
+        budget.load(resume, settings)
+        solver.load(resume)
+    elif start is not None:
+        solver.begin(start)
+    saved: State = {}
+
+    def state() -> State:
+        if saved:
+            return saved
+        budget.passes = solver.passes
+        return {**budget.state(settings, solver.repeats), **solver.state()}
+
+    with budget.running():
+        while not budget.over:
+            if not budget.spent():
+                known = budget.certified
+                budget.moves()
+                with uninterrupted(solver.compiled):
+                    reason = solver.advance()
+                    budget.passes = solver.passes
+                if reason is not None:
+                    budget.end(reason, known)
+                    if known:
+                        break
+                budget.show(solver.estimate())
+            due = solver.due()
+            if not (due or budget.spent() or budget.over):
+                continue
+            if not due:
+                # an uninterrupted run would not certify here: saved before, so that
+                # resuming gives the same bits
+                saved = state()
+            found = solver.certify()
+            budget.certify(solver.calls, found, state)
+            budget.show(solver.estimate())
+    if budget.interrupted and not budget.certified:
+        saved = state()
+        if solver.certifies_late:
+            budget.certify(solver.calls, solver.certify(), state)
+    return budget.solution(solver.weights(), solver.calls, state())

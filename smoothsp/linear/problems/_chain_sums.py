@@ -1,0 +1,89 @@
+"""Means over the sentences of a chain problem, by compiled loops."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.linear import gradients as kernels
+from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
+from smoothsp.linear.problems.batch import Slope, smoothing_of
+
+Weights = NDArray[np.float64]
+
+
+class ChainSums:
+    """What makes a problem with ``sentences`` a ``BatchProblem``."""
+
+    # of the problem
+    sentences: Any
+    num_features: int
+    num_labels: int
+    row_width: int
+    num_rows: int
+    offsets: NDArray[np.int64]
+
+    def padded_weights(self, w: Weights) -> Weights:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def plain_weights(self, flat: Weights) -> Weights:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def risk(self, w: Weights) -> Slope:
+        """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
+        return self._mean_slope(w, MAX, 1.0, 1)
+
+    def smoothed_risk(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> Slope:
+        """Mean hinge smoothed from below, and its gradient; see ``BatchProblem``."""
+        smoothing_of(smoothing, mu, k)
+        if smoothing == "entropy":
+            value, slope = self._mean_slope(w, ENTROPY, float(mu), 1)
+        else:
+            value, slope = self._mean_slope(w, TOP_K, float(mu), k)
+        # the loops smooth from above
+        return value - mu * self.diameter(smoothing), slope
+
+    def diameter(self, smoothing: str = "entropy") -> float:
+        """How far the smoothed risk is below, at most, divided by mu."""
+        smoothing_of(smoothing, 1.0, 1)
+        if smoothing == "l2":
+            return 0.5
+        return float(np.diff(self.offsets).mean() * np.log(self.num_labels))
+
+    def likelihood(self, w: Weights) -> Slope:
+        """Mean negative log-likelihood of the labels, and its gradient."""
+        return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
+
+    def _mean_slope(
+        self, w: Weights, kind: int, mu: float, k: int, with_costs: bool = True
+    ) -> Slope:
+        s, flat = self.sentences, self.padded_weights(w)
+        border = self.num_features * self.row_width
+        moved: dict[str, Any] = {
+            name: getattr(s, name) - border if getattr(s, name) >= 0 else -1
+            for name in ("moves", "start", "end")
+        }
+        if not with_costs:
+            # -inf past the last label stays
+            moved["costs"] = np.minimum(s.costs, 0.0)
+        n, slope = len(s.offsets) - 1, np.zeros_like(flat)
+        none, losses = np.empty(0), np.empty(n)
+        kernels.gradient(
+            s._replace(**moved),
+            flat[:border],
+            flat[border:],
+            kind,
+            mu,
+            k,
+            False,
+            slope[:border],
+            slope[border:],
+            none,
+            none.reshape(0, s.S * s.P),
+            losses,
+        )
+        return float(losses.mean()), self.plain_weights(slope) / n

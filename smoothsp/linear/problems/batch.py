@@ -1,0 +1,87 @@
+"""Problems that answer for all examples at once: sums over the set."""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.inputs import checks
+
+Weights = NDArray[np.float64]
+# Value and gradient.
+Slope = tuple[float, Weights]
+
+SMOOTHINGS = ("entropy", "l2")
+
+
+@runtime_checkable
+class BatchProblem(Protocol):
+    r"""What a solver asks that takes the whole set at a time.
+
+    .. math:: R(w) = \tfrac{1}{n} \sum_i \max_y z_i(y), \qquad
+        z_i(y) = L_i(y) - \langle w, \psi_i(y) \rangle
+
+    Each answer is a mean over examples, so that one of a part of the set, times the
+    size of the part, adds up.
+
+    Notes
+    -----
+    Source of the smoothing: Zhang, Saha and Vishwanathan, "Regularized risk
+    minimization by Nesterov's accelerated gradient methods", (53), (54), (62).
+    """
+
+    @property
+    def num_weights(self) -> int:
+        """Length of w."""
+
+    def __len__(self) -> int: ...
+
+    def risk(self, w: Weights) -> Slope:
+        """R(w), at least 0, and a subgradient ``(num_weights,)``, float64."""
+
+    def smoothed_risk(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> Slope:
+        r"""R smoothed, from below, and its gradient.
+
+        .. math::
+            R(w) - \mu D \le R_\mu(w)
+            = \tfrac{1}{n} \sum_i \max_{u \in \Delta} \langle u, z_i \rangle - \mu d(u)
+            \le R(w)
+
+        with ``d(u) = sum_y u_y log(|Y_i| u_y)`` for ``"entropy"``, which makes
+        ``mu log (1 / |Y_i|) sum_y exp(z_i(y) / mu)`` of the maximum, and
+        ``d(u) = |u|^2 / 2`` for ``"l2"``, over the ``k`` outputs of largest z: the
+        gradient is exact where no other has a weight.
+        """
+
+    def diameter(self, smoothing: str = "entropy") -> float:
+        """D: the mean of ``log |Y_i|`` for ``"entropy"``, 1/2 for ``"l2"``."""
+
+    def likelihood(self, w: Weights) -> Slope:
+        r"""Mean negative log-likelihood of the gold outputs, and its gradient.
+
+        ``log sum_y exp(-<w, psi_i(y)>)``: without costs. A TypeError of problems that
+        cannot sum over outputs.
+        """
+
+
+def smoothing_of(smoothing: str, mu: float, k: int) -> None:
+    """Refuse what is no smoothing."""
+    checks.choice("smoothing", smoothing, SMOOTHINGS)
+    checks.positive("mu", mu)
+    checks.count("k", k)
+
+
+def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Weights]:
+    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` on the simplex, z falling, and that u.
+
+    Notes
+    -----
+    ``u`` is the projection of ``z / mu``. Source: Pillutla et al., "A Smoother Way to
+    Train Structured Prediction Models", proposition 3 and algorithm 6.
+    """
+    count, sums = np.arange(1, len(z) + 1), np.cumsum(z)
+    k = int(np.flatnonzero(sums - count * z < mu)[-1])
+    u = np.maximum((z - (sums[k] - mu) / (k + 1)) / mu, 0.0)
+    return float(u @ z + mu / 2 * (1 - u @ u)), u
