@@ -106,6 +106,7 @@ PUBLIC = {
     "smoothsp.linear.features": {"Templates", "Words"},
     "smoothsp.linear.problems": {
         "BatchProblem",
+        "BinaryProblem",
         "CallbackProblem",
         "ChainProblem",
         "Corner",
@@ -115,6 +116,7 @@ PUBLIC = {
     },
     "smoothsp.linear.solvers": {
         "BCFW",
+        "BMRM",
         "BatchFrankWolfe",
         "CasimirSVRG",
         "GRID",

@@ -5,6 +5,7 @@ any of them.
 """
 
 from smoothsp.linear.problems.batch import BatchProblem
+from smoothsp.linear.problems.binary import BinaryProblem
 from smoothsp.linear.problems.callback import (
     CallbackProblem,
     Corner,
@@ -16,6 +17,7 @@ from smoothsp.linear.problems.multiclass import MulticlassProblem
 
 __all__ = [
     "BatchProblem",
+    "BinaryProblem",
     "CallbackProblem",
     "ChainProblem",
     "Corner",

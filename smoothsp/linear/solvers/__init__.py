@@ -3,6 +3,7 @@
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
+from smoothsp.linear.solvers.cutting_planes.bmrm import BMRM
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
 from smoothsp.linear.solvers.grid_search import GRID, grid_search
 from smoothsp.linear.solvers.lbfgs import LBFGS
@@ -20,6 +21,7 @@ Record = Certificate
 
 __all__ = [
     "BCFW",
+    "BMRM",
     "GRID",
     "LBFGS",
     "SGD",

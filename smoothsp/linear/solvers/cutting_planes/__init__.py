@@ -1,0 +1,1 @@
+"""Cutting planes, and the small problem that they leave."""

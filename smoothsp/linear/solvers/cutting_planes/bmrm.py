@@ -1,0 +1,215 @@
+"""Bundle methods for regularised risk minimisation: cutting planes of the risk."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems.callback import as_callbacks
+from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
+
+Floats = NDArray[np.float64]
+
+# rounds without a better bound or objective after which the rest is rounding
+_PATIENCE = 10
+
+
+class BMRM:
+    r"""Cutting planes: the risk is replaced by the maximum of its tangents so far.
+
+    .. math:: w_t = \arg\min_w \tfrac{\lambda}{2} \|w\|^2
+        + \max_{i \le t} \langle w, a_i \rangle + b_i
+
+    for tangents :math:`\langle w, a_i \rangle + b_i` of the risk at :math:`w_{i-1}`.
+    The minimum is a lower bound, so each round certifies a gap. On a structured hinge
+    this is the one-slack structural SVM, and on the hinge of two classes SVM-perf.
+
+    Parameters
+    ----------
+    lam
+        lambda, positive.
+    inner
+        ``"qp"``: all cuts, and a quadratic programme as large as their number, which is
+        solved by active sets, warm-started. ``"line-search"``: one average of all cuts,
+        moved towards the newest as far as is best; O(features) time and memory, and
+        many more rounds.
+    drop_after
+        Of ``"qp"``: rounds without weight after which a cut is forgotten; None keeps
+        all. A round takes O(cuts x features), a state and the memory as much.
+    tol
+        The gap at which to stop, >= 0.
+    certify_every
+        Passes from one certificate to the next. Each costs nothing: the next pass uses
+        what it finds.
+    max_passes, max_seconds, callback, progress
+        As in :class:`BCFW`. A pass is one evaluation of the risk and a subgradient.
+
+    Notes
+    -----
+    ``primal`` and ``w`` are the best so far, the start included: the objective of the
+    rounds is not monotone. ``dual`` never falls. The gap is at most epsilon after
+    :math:`\log_2(\lambda P(0) / G^2) + 8 G^2 / (\lambda \epsilon) - 4` rounds, for a
+    risk of at least 0 with subgradients no longer than G, and there are problems that
+    take :math:`1 / (2 \lambda \epsilon)`.
+
+    Source: Teo, Vishwanathan, Smola and Le, "Bundle Methods for Regularized Risk
+    Minimization", algorithms 1 to 3; Saha, Zhang and Vishwanathan, "Lower Bounds for
+    BMRM and Faster Rates for Training SVMs", equations 3 to 13.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import BinaryProblem
+    >>> problem = BinaryProblem(np.eye(4), [1, 1, -1, -1])
+    >>> BMRM(lam=0.1, tol=1e-8).solve(problem).converged
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        lam: float,
+        inner: Literal["qp", "line-search"] = "qp",
+        drop_after: int | None = 50,
+        tol: float = 1e-4,
+        certify_every: int = 1,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.lam = checks.positive("lam", lam)
+        checks.choice("inner", inner, ("qp", "line-search"))
+        self.inner = inner
+        if drop_after is not None:
+            drop_after = checks.count("drop_after", drop_after)
+        self.drop_after = drop_after
+        self.certify_every = checks.count("certify_every", certify_every)
+        self._limits = limits("BMRM", tol, max_passes, max_seconds, callback, progress)
+
+    def solve(
+        self,
+        problem: Any,
+        start: Solution | NDArray[np.float64] | None = None,
+        resume: State | None = None,
+    ) -> Solution:
+        """Minimise until the gap is small enough, or the budget is used up.
+
+        Parameters
+        ----------
+        problem
+            A ``BatchProblem``, which answers ``risk(w)``, or any ``LinearProblem``.
+        start
+            A solution, or weights, to take the first tangent at; by default 0.
+        resume
+            The ``state`` of a solution of this solver: goes on bit for bit.
+
+        Returns
+        -------
+        Solution
+            The best weights that were met. Ctrl-C does not raise: it gives what is
+            reached.
+        """
+        size = problem.num_weights
+        cuts: Model = OneAverage(size, self.lam)
+        if self.inner == "qp":
+            cuts = AllCuts(size, self.lam, self.drop_after)
+        rounds = _Rounds(problem, self.lam, cuts, self.certify_every)
+        budget = Budget(self._limits, problem)
+        settings = f"BMRM lam={self.lam!r} inner={self.inner}"
+        return run(rounds, budget, settings, start, resume)
+
+
+class _Rounds(Solver):
+    certifies_late = True
+    passes = calls = 0
+
+    def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
+        self.problem, self.lam, self.cuts, self.every = problem, lam, cuts, every
+        known = getattr(problem, "risk", None)
+        self.risk = known or as_callbacks(problem).risk
+        self.idle = 0
+        self.w = np.zeros(problem.num_weights)
+        # risk and slope at w, once known
+        self.here: tuple[float, Floats] | None = None
+        self.best, self.best_w = math.inf, self.w
+        self.dual = -math.inf
+
+    def begin(self, start: Any) -> None:
+        """Start from weights."""
+        w = np.array(weights_of(start), dtype=np.float64)
+        if w.shape != self.w.shape:
+            raise ValueError(f"start: expected {self.w.shape} weights, got {w.shape}")
+        if not np.isfinite(w).all():
+            raise ValueError("start: expected finite weights")
+        self.w = self.best_w = w
+
+    def _look(self) -> tuple[float, Floats]:
+        if self.here is not None:
+            return self.here
+        value, slope = self.risk(self.w)
+        objective = self.lam / 2 * float(self.w @ self.w) + value
+        with uninterrupted():
+            if objective < self.best:
+                self.best, self.best_w, self.idle = objective, self.w, 0
+            self.calls += len(self.problem)
+            self.here = value, slope
+        return self.here
+
+    def advance(self) -> str | None:
+        if self.idle >= _PATIENCE:
+            return "no tangent raises the lower bound any more: it is rounding"
+        value, slope = self._look()
+        with uninterrupted():
+            self.cuts.add(slope, value - float(self.w @ slope))
+            p, lam = self.cuts.p, self.lam
+            bound = self.cuts.offset - float(p @ p) / (2 * lam)
+            self.idle = 0 if bound > self.dual else self.idle + 1
+            self.dual = max(self.dual, bound)
+            self.w, self.here = -p / lam, None
+            self.passes += 1
+        return None
+
+    def due(self) -> bool:
+        return self.passes % self.every == 0
+
+    def certify(self) -> tuple[float, float, float]:
+        if not self.passes:
+            # there was no time for a pass
+            self.advance()
+        self._look()
+        return self.best, self.dual, max(self.best - self.dual, 0.0)
+
+    def weights(self) -> Floats:
+        return self.best_w.copy()
+
+    def state(self) -> State:
+        value, slope = self.here or (math.nan, np.zeros(0))
+        return {
+            **self.cuts.state(),
+            "w": self.w.copy(),
+            "best_w": self.best_w.copy(),
+            "numbers": np.array([self.best, self.dual, value]),
+            "slope": slope.copy(),
+            "counts": np.array([self.calls, self.idle]),
+        }
+
+    def load(self, state: State) -> None:
+        if np.shape(state["w"]) != self.w.shape:
+            raise ValueError(
+                f"resume: expected weights of {self.w.shape}, got"
+                f" {np.shape(state['w'])}. Was it another problem?"
+            )
+        self.cuts.load(state)
+        self.w, self.best_w = state["w"].copy(), state["best_w"].copy()
+        self.best, self.dual, value = (float(x) for x in state["numbers"])
+        known = not math.isnan(value)
+        self.here = (value, state["slope"].copy()) if known else None
+        self.calls, self.idle = (int(x) for x in state["counts"])
+        self.passes = int(state["passes"])

@@ -1,0 +1,228 @@
+"""Cutting planes against other solvers of the same problems, and their bounds."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.svm import SVC
+
+from smoothsp.linear import HingeSVC
+from smoothsp.linear.problems import BinaryProblem, CallbackProblem, ChainProblem
+from smoothsp.linear.solvers import BCFW, BMRM
+from smoothsp.linear.solvers.cutting_planes.models import OneAverage
+
+INNER = ["qp", "line-search"]
+
+
+def noisy(seed, n=150, d=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.sign(X @ rng.normal(size=d) + 0.5 + rng.normal(size=n))
+    return X, y
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("lam", [1.0, 1e-2, 1e-4])
+def test_the_optimum_of_two_classes(seed, lam):
+    X, y = noisy(seed)
+    exact = HingeSVC(
+        C=1 / (lam * len(y)), tol=1e-8, stopping="objective", max_epochs=100_000
+    ).fit(X, y)
+    found = BMRM(lam=lam, tol=1e-9).solve(BinaryProblem(sparse.csr_array(X), y))
+    assert found.converged
+    last = exact.history_[-1]
+    assert lam * last.dual <= found.primal * (1 + 1e-12)
+    assert found.dual <= lam * last.primal * (1 + 1e-12)
+    hinges = np.maximum(1 - y * (X @ found.w), 0).mean()
+    assert found.primal == pytest.approx(lam / 2 * found.w @ found.w + hinges)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("lam", [1e-1, 1e-3])
+def test_the_optimum_with_a_bias_that_costs_nothing(lam, weighted):
+    X, y = noisy(5)
+    weights = np.random.default_rng(0).integers(0, 4, len(y)) * 1.0
+    problem = BinaryProblem(X, y, bias=True, weights=weights if weighted else None)
+    found = BMRM(lam=lam, tol=1e-9).solve(problem)
+    exact = SVC(kernel="linear", C=1 / (lam * len(y)), tol=1e-9)
+    exact.fit(X, y, sample_weight=weights if weighted else None)
+    w, b = exact.coef_[0], exact.intercept_[0]
+    costs = weights if weighted else np.ones(len(y))
+    primal = lam / 2 * w @ w + (costs * np.maximum(1 - y * (X @ w + b), 0)).mean()
+    b = problem.optimal_bias(found.w)
+    mine = (costs * np.maximum(1 - y * (X @ found.w + b), 0)).mean()
+    assert found.primal == pytest.approx(lam / 2 * found.w @ found.w + mine)
+    # theirs stops at a violation, not at a gap
+    assert found.converged and found.primal <= primal + 1e-9
+    assert found.primal == pytest.approx(primal, abs=1e-6)
+    np.testing.assert_allclose(found.w, w, atol=1e-3)
+
+
+def chains(seed):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, 12)
+    labels = rng.integers(3, size=lengths.sum())
+    features = rng.normal(size=(len(labels), 4)) + np.eye(3, 4)[labels]
+    return ChainProblem(features, labels, lengths=lengths)
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.03])
+def test_one_slack_for_a_structure(lam):
+    problem = chains(0)
+    exact = BCFW(lam=lam, steps="pairwise", tol=1e-7, max_passes=5000).solve(problem)
+    found = BMRM(lam=lam, tol=1e-7).solve(problem)
+    assert found.converged and exact.converged
+    assert found.primal == pytest.approx(exact.primal, abs=2e-7)
+    again = CallbackProblem(len(problem), problem.num_weights, problem.worst)
+    same = BMRM(lam=lam, tol=1e-7).solve(again)
+    assert same.primal == pytest.approx(found.primal, abs=2e-7)
+    assert found.oracle_calls == len(problem) * (found.passes + 1)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_bounds_hold_at_every_certificate(inner):
+    X, y = noisy(3)
+    problem, lam = BinaryProblem(X, y, bias=True), 1e-2
+    best = BMRM(lam=lam, tol=1e-10).solve(problem).primal
+    found = BMRM(lam=lam, inner=inner, tol=1e-4, max_passes=300).solve(problem)
+    dual = np.array([at.dual for at in found.history])
+    primal = np.array([at.primal for at in found.history])
+    gap = np.array([at.gap for at in found.history])
+    assert (dual <= best + 1e-12).all() and (primal >= best - 1e-10).all()
+    assert (np.diff(dual) >= 0).all() and (np.diff(primal) <= 0).all()
+    np.testing.assert_allclose(gap, primal - dual, atol=1e-15)
+    # the theorem's upper bound on the number of rounds
+    G = np.linalg.norm(X, axis=1).mean()
+    for eps in (0.5, 0.1, 0.02):
+        rounds = 1 + int((gap <= eps).argmax())
+        assert rounds <= np.log2(lam / G**2) + 8 * G**2 / (lam * eps) - 4
+
+
+def test_the_step_of_the_line_search_is_that_of_both_formulas():
+    X, y = noisy(1)
+    problem, lam = BinaryProblem(X, y), 1e-2
+    model = OneAverage(problem.num_weights, lam)
+    w = np.zeros(problem.num_weights)
+    for t in range(60):
+        value, slope = problem.risk(w)
+        p, offset = model.p, model.offset
+        dual = offset - p @ p / (2 * lam)
+        objective = lam / 2 * w @ w + value
+        model.add(slope, value - w @ slope)
+        if t:
+            gap = lam * (objective - dual)
+            eta = np.clip(gap / ((slope - p) @ (slope - p)), 0, 1)
+            np.testing.assert_allclose(model.p, (1 - eta) * p + eta * slope, rtol=1e-6)
+            # no other step between the two does better
+            reached = model.offset - model.p @ model.p / (2 * lam)
+            for other in np.linspace(0, 1, 21):
+                q = (1 - other) * p + other * slope
+                b = (1 - other) * offset + other * (value - w @ slope)
+                assert b - q @ q / (2 * lam) <= reached + 1e-12
+        w = -model.p / lam
+
+
+def test_all_cuts_take_fewer_rounds_than_their_average():
+    X, y = noisy(2)
+    problem = BinaryProblem(X, y)
+    runs = [
+        BMRM(lam=1e-3, inner=inner, tol=0, max_passes=60).solve(problem)
+        for inner in INNER
+    ]
+    assert runs[0].gap < runs[1].gap / 10
+
+
+def test_forgotten_cuts_do_not_change_the_optimum():
+    X, y = noisy(4)
+    problem = BinaryProblem(X, y)
+    kept = BMRM(lam=1e-3, tol=1e-8, drop_after=None).solve(problem)
+    dropped = BMRM(lam=1e-3, tol=1e-8, drop_after=2).solve(problem)
+    assert kept.converged and dropped.converged
+    assert dropped.primal == pytest.approx(kept.primal, abs=2e-8)
+    assert len(kept.state["offsets"]) == kept.passes
+    assert len(dropped.state["offsets"]) < kept.passes / 2
+    assert (np.diff([at.dual for at in dropped.history]) >= 0).all()
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("every", [1, 4])
+def test_what_resumes_is_the_same_to_the_bit(inner, every):
+    X, y = noisy(6)
+    problem, states = BinaryProblem(X, y, bias=True), []
+    options = {
+        "lam": 1e-2,
+        "inner": inner,
+        "tol": 1e-3,
+        "certify_every": every,
+        "drop_after": 5,
+    }
+    whole = BMRM(callback=lambda at: states.append(at.state), **options)
+    whole = whole.solve(problem)
+    assert whole.passes > 8
+    for state in (states[0], states[len(states) // 2]):
+        again = BMRM(**options).solve(problem, resume=state)
+        assert again.w.tobytes() == whole.w.tobytes()
+        assert (again.passes, again.oracle_calls) == (whole.passes, whole.oracle_calls)
+        assert [(at.primal, at.gap) for at in again.history] == [
+            (at.primal, at.gap) for at in whole.history
+        ]
+    half = BMRM(**{**options, "max_passes": 7}).solve(problem)
+    again = BMRM(**options).solve(problem, resume=half.state)
+    assert again.w.tobytes() == whole.w.tobytes()
+
+
+def test_ctrl_c_keeps_the_best_weights():
+    X, y = noisy(7)
+
+    class Interrupted(BinaryProblem):
+        asked = 0
+
+        def risk(self, w):
+            self.asked += 1
+            if self.asked == 6:
+                raise KeyboardInterrupt
+            return super().risk(w)
+
+    problem = Interrupted(X, y)
+    found = BMRM(lam=1e-2).solve(problem)
+    assert found.interrupted and found.passes == 5
+    objective = 1e-2 / 2 * found.w @ found.w + BinaryProblem(X, y).risk(found.w)[0]
+    assert found.primal == pytest.approx(objective)
+    again = BMRM(lam=1e-2).solve(problem, resume=found.state)
+    whole = BMRM(lam=1e-2).solve(BinaryProblem(X, y))
+    assert again.w.tobytes() == whole.w.tobytes()
+
+
+def test_rounding_ends_a_run_without_a_tolerance():
+    X, y = noisy(8, n=20, d=2)
+    found = BMRM(lam=0.1, tol=0, max_passes=500).solve(BinaryProblem(X, y))
+    assert "rounding" in found.status or found.gap == 0
+    assert found.gap <= 1e-12 and found.passes < 500
+
+
+def test_a_start_takes_the_first_tangent():
+    X, y = noisy(9)
+    problem = BinaryProblem(X, y)
+    first = BMRM(lam=1e-2, tol=1e-6).solve(problem)
+    again = BMRM(lam=1e-2, tol=1e-6).solve(problem, start=first)
+    assert again.history[0].primal <= first.primal
+    assert again.passes <= first.passes
+    with pytest.raises(ValueError, match=r"start: expected \(6,\) weights"):
+        BMRM(lam=1e-2).solve(problem, start=np.zeros(5))
+    with pytest.raises(ValueError, match="start: expected finite"):
+        BMRM(lam=1e-2).solve(problem, start=np.full(6, np.nan))
+
+
+def test_wrong_parameters_are_named():
+    with pytest.raises(ValueError, match="lam: expected a positive number"):
+        BMRM(lam=0)
+    with pytest.raises(ValueError, match="inner: expected one of"):
+        BMRM(lam=1, inner="newton")
+    with pytest.raises(ValueError, match="drop_after: expected at least 1"):
+        BMRM(lam=1, drop_after=0)
+    problem = BinaryProblem([[1.0], [2.0]], [1, -1])
+    state = BMRM(lam=1.0, max_passes=1).solve(problem).state
+    with pytest.raises(ValueError, match=r"resume: .* a state of BMRM lam=2.0"):
+        BMRM(lam=2.0).solve(problem, resume=state)
+    wide = BinaryProblem([[1.0, 0], [2.0, 1]], [1, -1])
+    with pytest.raises(ValueError, match=r"resume: expected weights of \(2,\)"):
+        BMRM(lam=1.0).solve(wide, resume=state)
