@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.certificates import STOPPING
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.descent.sparse_rows import SparseRows, checked
+from smoothsp.linear.descent.sparse_rows import SparseRows
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.inputs.arrays import padded
+from smoothsp.linear.inputs.sparse_matrices import checked
 
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.descent.sparse_rows import checked
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_matrices import checked
 
 Floats = NDArray[np.float64]
 
