@@ -33,7 +33,11 @@ from smoothsp.oracles import (
     Tree,
 )
 from smoothsp.oracles._circuits import CircuitStructure
-from smoothsp.projections import project_simplex, project_weston_watkins
+from smoothsp.projections import (
+    project_box_equality,
+    project_simplex,
+    project_weston_watkins,
+)
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase
 
@@ -181,6 +185,8 @@ def ask_projections(dtype: torch.dtype) -> None:
             b = project_weston_watkins(v, 0.5)
             assert bool(((b >= 0) & (b <= 0.5)).all())
             assert bool((project_weston_watkins(v, 0.0) == 0).all())
+            b = project_box_equality(v, 0.0, 1.0, 1.0, 0.5 * m, v.abs() + 1)
+            torch.testing.assert_close(b.sum(1), torch.full((B,), 0.5 * m, dtype=dtype))
 
 
 def ask_estimators(dtype: torch.dtype) -> None:

@@ -93,7 +93,16 @@ PUBLIC = {
         "functional",
         "smoothness_constants",
     },
-    "smoothsp.projections": {"project_simplex", "project_weston_watkins"},
+    "smoothsp.projections": {
+        "project_box_equality",
+        "project_capped_simplex",
+        "project_capped_simplex_kl",
+        "project_elastic_net_ball",
+        "project_l1_ball",
+        "project_simplex",
+        "project_weston_watkins",
+        "prox_elastic_net",
+    },
     "smoothsp.linear": {
         "Certificate",
         "ChainCRF",

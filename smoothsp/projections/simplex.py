@@ -1,4 +1,4 @@
-r"""Points nearest to a vector under constraints, differentiable, a batch at a time.
+r"""Points of a simplex, and of a simplex whose total is not given.
 
 Both functions find one number a row: the threshold t of ``max(v - t, 0)``, or of
 ``clip(v - t, 0, upper)``. It is found by compiled code on the CPU, and by sorting on
@@ -15,10 +15,8 @@ from torch import Tensor
 
 from smoothsp._kernels.multiclass import projections
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import is_plain
-
-__all__ = ["project_simplex", "project_weston_watkins"]
+from smoothsp.projections._arguments import bound, require, vectors
 
 
 def project_simplex(
@@ -61,11 +59,11 @@ def project_simplex(
     >>> project_simplex(torch.tensor([1.0, 0.5, -2.0])).tolist()
     [0.75, 0.25, 0.0]
     """
-    v = _vectors(v)
-    total = _bound("total", total, v, v.shape[:-1])
-    _require(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
-    _require(v < torch.inf, "v", v, "no NaN and no +inf")
-    _require((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
+    v = vectors(v)
+    total = bound("total", total, v, v.shape[:-1])
+    require(torch.isfinite(total) & (total > 0), "total", total, "positive numbers")
+    require(v < torch.inf, "v", v, "no NaN and no +inf")
+    require((v > -torch.inf).any(-1), "v", v.amax(-1), "a finite entry in each row")
     # the same point, and a small total is not lost in the digits of large entries
     v = v - v.detach().amax(-1, keepdim=True)
     with torch.no_grad():
@@ -128,10 +126,10 @@ def project_weston_watkins(
     >>> project_weston_watkins(torch.tensor([2.0, 1.0]), 1.0).tolist()
     [1.0, 0.0]
     """
-    v = _vectors(v)
-    upper = _bound("upper", upper, v, v.shape)
-    _require(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
-    _require(v < torch.inf, "v", v, "no NaN and no +inf")
+    v = vectors(v)
+    upper = bound("upper", upper, v, v.shape)
+    require(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
+    require(v < torch.inf, "v", v, "no NaN and no +inf")
     with torch.no_grad():
         if is_plain(v) and is_plain(upper):
             rows = upper.reshape(-1, v.shape[-1])
@@ -148,44 +146,10 @@ def project_weston_watkins(
     return torch.where(full, upper, inside)
 
 
-def _vectors(v: object) -> Tensor:
-    v = checks.dense("v", v)
-    if v.dtype not in checks.FLOATS:
-        raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
-    if v.dim() == 0 or v.shape[-1] == 0:
-        raise ValueError(
-            f"v: expected (..., m) with at least one entry, got {tuple(v.shape)}"
-        )
-    return v
-
-
-def _bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
-    if isinstance(value, Tensor):
-        value = checks.dense(name, value)
-        checks.like(name, value, "v", v)
-    else:
-        value = v.new_tensor(value)
-    try:
-        return value.broadcast_to(shape)
-    except RuntimeError:
-        raise ValueError(
-            f"{name}: expected a number or a tensor that can be broadcast to "
-            f"{tuple(shape)}, got {tuple(value.shape)}"
-        ) from None
-
-
-def _require(good: Tensor, name: str, value: Tensor, words: str) -> None:
-    # values of traced tensors are not there to be looked at
-    if not is_plain(good) or bool(good.all()):
-        return
-    wrong = value[~good].flatten()[0].item()
-    raise ValueError(f"{name}: expected {words}, got {wrong}")
-
-
-def _compiled(kernel: Callable[..., None], v: Tensor, bound: Tensor) -> Tensor:
+def _compiled(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    array, limits = rows.numpy(), bound.detach().contiguous().numpy()
+    array, limits = rows.numpy(), limit.detach().contiguous().numpy()
     lanes = np.zeros(64 // array.itemsize, array.dtype)
     run_rows(kernel, len(rows), 8 * rows.numel(), array, limits, lanes, out.numpy())
     return out.reshape(v.shape)

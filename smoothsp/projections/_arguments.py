@@ -1,0 +1,41 @@
+"""What projections are given: vectors, bounds that go with them, and their errors."""
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
+
+
+def vectors(v: object, name: str = "v") -> Tensor:
+    v = checks.dense(name, v)
+    if v.dtype not in checks.FLOATS:
+        raise TypeError(f"{name}: expected float32 or float64, got {v.dtype}")
+    if v.dim() == 0 or v.shape[-1] == 0:
+        raise ValueError(
+            f"{name}: expected (..., m) with at least one entry, got {tuple(v.shape)}"
+        )
+    return v
+
+
+def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
+    if isinstance(value, Tensor):
+        value = checks.dense(name, value)
+        checks.like(name, value, "v", v)
+    else:
+        value = v.new_tensor(value)
+    try:
+        return value.broadcast_to(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: expected a number or a tensor that can be broadcast to "
+            f"{tuple(shape)}, got {tuple(value.shape)}"
+        ) from None
+
+
+def require(good: Tensor, name: str, value: Tensor, words: str) -> None:
+    # values of traced tensors are not there to be looked at
+    if not is_plain(good) or bool(good.all()):
+        return
+    wrong = value[~good].flatten()[0].item()
+    raise ValueError(f"{name}: expected {words}, got {wrong}")

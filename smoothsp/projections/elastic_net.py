@@ -1,0 +1,196 @@
+"""The penalty of the elastic net, and the ball that it makes."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp.projections._arguments import bound, require, vectors
+
+
+def prox_elastic_net(
+    v: Float[Tensor, "*batch n"],
+    l1: Tensor | float,
+    l2: Tensor | float = 0.0,
+    step: Tensor | float = 1.0,
+) -> Float[Tensor, "*batch n"]:
+    r"""Soft threshold and shrinkage: the proximal operator of the elastic net.
+
+    .. math:: \arg\min_w l_1 \|w\|_1 + \tfrac{l_2}{2} \|w\|^2
+        + \tfrac{1}{2 s} \|w - v\|^2
+        = \frac{\operatorname{sign}(v) \max(|v| - s l_1, 0)}{1 + s l_2}
+
+    Parameters
+    ----------
+    v
+        ``(*batch, n)``, float32 or float64, finite.
+    l1, l2, step
+        >= 0; step s is positive. Numbers, or tensors that can be broadcast to
+        ``(*batch, n)``. Gradients reach all.
+
+    Returns
+    -------
+    Tensor
+        ``(*batch, n)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype, and numbers that are not finite or negative.
+
+    Notes
+    -----
+    Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+    Accelerated Gradient Methods", section 5.5.2, the branch of positive v.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.projections import prox_elastic_net
+    >>> prox_elastic_net(torch.tensor([3.0, -0.5, -2.0]), 1.0, 1.0).tolist()
+    [1.0, -0.0, -0.5]
+    """
+    v = _finite(v)
+    l1, l2 = _strength("l1", l1, v), _strength("l2", l2, v)
+    step = bound("step", step, v, v.shape)
+    require(torch.isfinite(step) & (step > 0), "step", step, "positive numbers")
+    return v.sign() * (v.abs() - step * l1).clamp(min=0) / (1 + step * l2)
+
+
+def project_elastic_net_ball(
+    v: Float[Tensor, "*batch n"],
+    l1: Tensor | float,
+    l2: Tensor | float = 1.0,
+    radius: Tensor | float = 1.0,
+) -> Float[Tensor, "*batch n"]:
+    r"""The nearest point whose elastic-net penalty is at most the radius.
+
+    .. math:: \arg\min_w \tfrac12 \|w - v\|^2, \quad
+        l_1 \|w\|_1 + \tfrac{l_2}{2} \|w\|^2 \le r
+
+    Parameters
+    ----------
+    v
+        ``(*batch, n)``, float32 or float64, finite.
+    l1, l2
+        >= 0, not both 0: numbers, or ``(*batch)``. ``l2=0`` is the ball of the L1
+        norm, ``l1=0`` the Euclidean one.
+    radius
+        r, positive: a number, or ``(*batch)``. Gradients reach all.
+
+    Returns
+    -------
+    Tensor
+        ``(*batch, n)``; v itself where it is inside.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong dtype, numbers that are not finite or negative, and two zeros.
+
+    Notes
+    -----
+    O(n log n) a row. With multiplier t the point is
+    ``sign(v) max(|v| - t l1, 0) / (1 + t l2)``; over its support S,
+    ``t (2 + t l2) (2 r l2 + l1^2 |S|) = sum_S (2 l1 |v| + l2 v^2) - 2 r``.
+
+    Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+    Accelerated Gradient Methods", eqs. (67) to (69), corrected: the radius there is
+    multiplied by constants that do not belong to it. The form without divisions by l2
+    is not in the paper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.projections import project_elastic_net_ball
+    >>> project_elastic_net_ball(torch.tensor([3.0, 0.5]), 1.0, 0.0, 2.0).tolist()
+    [2.0, 0.0]
+    """
+    v = _finite(v)
+    shape = v.shape[:-1]
+    l1, l2 = _strength("l1", l1, v, shape), _strength("l2", l2, v, shape)
+    require(l1 + l2 > 0, "l2", l2, "a positive number where l1 is 0")
+    radius = bound("radius", radius, v, shape)
+    require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
+    l1, l2, radius = l1.unsqueeze(-1), l2.unsqueeze(-1), radius.unsqueeze(-1)
+    size = v.abs()
+    with torch.no_grad():
+        penalty = (l1 * size + l2 / 2 * size.square()).sum(-1, keepdim=True)
+        inside = penalty <= radius
+        support = _support(size.double(), l1.double(), l2.double(), radius.double())
+        support = support & ~inside
+    held = size.masked_fill(~support, 0)
+    excess = (2 * l1 * held + l2 * held.square()).sum(-1, keepdim=True) - 2 * radius
+    count = support.sum(-1, keepdim=True)
+    ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
+    ratio = ratio.masked_fill(inside, 0)
+    t = ratio / (1 + (1 + l2 * ratio).sqrt())
+    w = v.sign() * (held - t * l1).clamp(min=0).masked_fill(~support, 0) / (1 + t * l2)
+    return torch.where(inside, v, w)
+
+
+def project_l1_ball(
+    v: Float[Tensor, "*batch n"], radius: Tensor | float = 1.0
+) -> Float[Tensor, "*batch n"]:
+    r"""The nearest point whose absolute values sum to at most the radius.
+
+    .. math:: \arg\min_w \tfrac12 \|w - v\|^2, \quad \|w\|_1 \le r
+
+    Parameters
+    ----------
+    v
+        ``(*batch, n)``, float32 or float64, finite.
+    radius
+        r, positive: a number, or ``(*batch)``. Gradients reach both.
+
+    Returns
+    -------
+    Tensor
+        ``(*batch, n)``; v itself where it is inside.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`project_elastic_net_ball`, whose special case this is.
+
+    Notes
+    -----
+    Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
+    Dimensions", section 4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.projections import project_l1_ball
+    >>> project_l1_ball(torch.tensor([1.0, -0.5])).tolist()
+    [0.75, -0.25]
+    """
+    return project_elastic_net_ball(v, 1.0, 0.0, radius)
+
+
+def _finite(v: object) -> Tensor:
+    found = vectors(v)
+    require(torch.isfinite(found), "v", found, "finite numbers")
+    return found
+
+
+def _strength(
+    name: str, value: Tensor | float, v: Tensor, shape: torch.Size | None = None
+) -> Tensor:
+    found = bound(name, value, v, v.shape if shape is None else shape)
+    require(torch.isfinite(found) & (found >= 0), name, found, "numbers >= 0")
+    return found
+
+
+def _support(size: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
+    """The entries that are not 0 on the sphere, largest first until one is."""
+    ranked, order = size.sort(dim=-1, descending=True)
+    sums, squares = ranked.cumsum(-1), ranked.square().cumsum(-1)
+    count = torch.arange(1, size.shape[-1] + 1, dtype=size.dtype, device=size.device)
+    # the multiplier at which an entry becomes 0, and the penalty over it
+    t = ranked / l1
+    scaled = (2 * radius * l2 + l1.square() * count) * t * (2 + t * l2)
+    held = (l1 == 0) | (2 * l1 * sums + l2 * squares - 2 * radius < scaled)
+    held = held.cumprod(-1).bool() & (ranked > 0)
+    first = torch.zeros_like(held)
+    first[..., :1] = ranked[..., :1] > 0
+    return torch.zeros_like(held).scatter(-1, order, held | first)
