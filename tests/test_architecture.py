@@ -119,8 +119,10 @@ PUBLIC = {
         "CallbackProblem",
         "ChainProblem",
         "Corner",
+        "F1Problem",
         "LinearProblem",
         "MulticlassProblem",
+        "ROCAreaProblem",
         "TopKLinearProblem",
     },
     "smoothsp.linear.solvers": {

@@ -13,7 +13,9 @@ from smoothsp.linear.problems.callback import (
     TopKLinearProblem,
 )
 from smoothsp.linear.problems.chain import ChainProblem
+from smoothsp.linear.problems.f1 import F1Problem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
+from smoothsp.linear.problems.roc_area import ROCAreaProblem
 
 __all__ = [
     "BatchProblem",
@@ -21,7 +23,9 @@ __all__ = [
     "CallbackProblem",
     "ChainProblem",
     "Corner",
+    "F1Problem",
     "LinearProblem",
     "MulticlassProblem",
+    "ROCAreaProblem",
     "TopKLinearProblem",
 ]
