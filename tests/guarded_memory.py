@@ -29,10 +29,13 @@ from smoothsp.oracles import (
     Multiclass,
     ProjectiveDependencies,
     SemiMarkov,
+    SpanningTree,
     SpanTree,
+    SumStructure,
     Tree,
 )
 from smoothsp.oracles._circuits import CircuitStructure
+from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.projections import (
     project_box_equality,
     project_simplex,
@@ -273,12 +276,49 @@ def ask_circuits(dtype: torch.dtype) -> None:
             assert math.isfinite(total.item())
 
 
+def searches(dtype: torch.dtype) -> Iterator[SearchStructure]:
+    """Structures of 0, 1 and 5 rows, of which something is empty or single."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+    for B, n in itertools.product((0, 1, 5), (0, 1, 4)):
+        lengths = torch.randint(0, n + 1, (B,), generator=generator)
+        for single in (False, True):
+            arcs = drawn(B, n + 1, n + 1)
+            yield SpanningTree(arcs, lengths=lengths, single_root=single)
+
+
+def ask_searches(dtype: torch.dtype) -> None:
+    for structure in searches(dtype):
+        with guarded():
+            values, ys, valid = structure.decode_topk(5)
+            best, y = structure.decode()
+            torch.testing.assert_close(structure.score(y), best)
+            torch.testing.assert_close(values[:, 0], best)
+            rows = valid.all(1)
+            structure.select(rows).score(ys[rows])
+            found = [best]
+            if isinstance(structure, SumStructure):
+                log_z = structure.log_partition()
+                found += [log_z, structure.marginals().sum((1, 2))]
+                found += [structure.entropy(), structure.log_count()]
+                found += [structure.log_prob(structure.sample(3))[:, 1]]
+                leaf = structure._main
+                again = torch.autograd.grad(log_z.sum(), leaf, create_graph=True)
+                torch.autograd.grad(again[0].square().sum(), leaf)
+            assert all(bool(torch.isfinite(x).all()) for x in found)
+            sum(x.sum() for x in found).backward()
+
+
 PARTS = {
     part.__name__.removeprefix("ask_"): part
     for part in (
         ask_layer,
         ask_chains,
         ask_circuits,
+        ask_searches,
         ask_multiclass,
         ask_projections,
         ask_estimators,

@@ -71,6 +71,7 @@ PUBLIC = {
         "ProjectiveDependencies",
         "SemiMarkov",
         "SpanTree",
+        "SpanningTree",
         "Structure",
         "SumStructure",
         "Summed",

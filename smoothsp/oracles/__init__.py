@@ -17,6 +17,7 @@ from smoothsp.oracles.protocols import (
 )
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
+from smoothsp.oracles.spanning_tree import SpanningTree
 from smoothsp.oracles.tree import Tree
 from smoothsp.oracles.warping import Warping
 
@@ -34,6 +35,7 @@ __all__ = [
     "ProjectiveDependencies",
     "SemiMarkov",
     "SpanTree",
+    "SpanningTree",
     "Structure",
     "SumStructure",
     "Summed",

@@ -1,4 +1,4 @@
-"""What every structure made of a circuit obeys: a file of ``tests/truth`` is a row."""
+"""What structures that sum over outputs obey: a file of ``tests/truth`` is a row."""
 
 import math
 
@@ -10,12 +10,12 @@ from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPer
 from smoothsp.losses import functional as F
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import KINDS, draw
+from tests.truth.circuits.cases import KINDS, SUMMED, draw
 from tests.truth.losses import smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", [*KINDS, *SUMMED])
 every_seed = pytest.mark.parametrize("seed", thinned(range(6), 3))
 
 

@@ -20,7 +20,8 @@ from smoothsp.losses import (
 from smoothsp.losses import functional as F
 from smoothsp.oracles import PartialStructure
 from tests.instances.drawn import every_structure, generators, structure
-from tests.truth.circuits.cases import KINDS, draw
+from tests.truth.circuits.cases import KINDS as CIRCUITS
+from tests.truth.circuits.cases import SUMMED, draw
 from tests.truth.losses import (
     GOLD,
     SMALL,
@@ -31,6 +32,7 @@ from tests.truth.losses import (
 )
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
+KINDS = (*CIRCUITS, *SUMMED)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 # Among the parts of one alignment or path are those of others; the former may do
 # without any match.

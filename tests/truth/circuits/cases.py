@@ -6,11 +6,13 @@ import math
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 import tests.truth.circuits
+import tests.truth.searches
 
 Potentials = dict[str, Tensor]
 
@@ -114,18 +116,24 @@ class Case:
         return place
 
 
-KINDS = tuple(
-    module.name
-    for module in pkgutil.iter_modules(tests.truth.circuits.__path__)
-    if module.name != "cases"
-)
+def files_of(package: ModuleType) -> tuple[str, ...]:
+    """Names of its files of cases."""
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(name for name in names if name != "cases")
+
+
+KINDS = files_of(tests.truth.circuits)
+SEARCHES = files_of(tests.truth.searches)
+# Of these, those that sum over their outputs as circuits do.
+SUMMED = tuple(name for name in SEARCHES if name.startswith("spanning_tree"))
 SPREADS = ("normal", "ties", "large")
 
 
 def draw(kind: str, seed: int, forbid: bool | None = None) -> Case:
     """A case of a structure: some with ties, large scores, forbidden parts."""
     generator = torch.Generator().manual_seed(seed)
-    case = importlib.import_module(f"tests.truth.circuits.{kind}").case(generator)
+    folder = "searches" if kind in SEARCHES else "circuits"
+    case = importlib.import_module(f"tests.truth.{folder}.{kind}").case(generator)
     spread = SPREADS[seed % 3]
 
     def values(x: Tensor) -> Tensor:

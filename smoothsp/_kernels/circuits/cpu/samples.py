@@ -40,7 +40,7 @@ def samples(first, last, circuit, rows, scores, seeds, room, labels):
                     item = stack[top]
                     if item > leaves:
                         state += np.uint64(0x9E3779B97F4A7C15)
-                        chance = _uniform(state)
+                        chance = uniform(state)
                         a, b = _draw(m, e, lane, L, item, circuit, chance)
                         stack[top], stack[top + 1] = b, a
                         top += 2
@@ -49,7 +49,7 @@ def samples(first, last, circuit, rows, scores, seeds, room, labels):
 
 
 @register_jitable
-def _uniform(state):
+def uniform(state):
     """A number in [0, 1) from the state of a generator that adds a constant a step.
 
     Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"

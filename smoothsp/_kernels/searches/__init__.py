@@ -1,0 +1,1 @@
+"""Maxima that no dynamic programme finds, and sums over spanning trees."""

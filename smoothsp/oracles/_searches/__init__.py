@@ -1,0 +1,1 @@
+"""What structures share whose maxima are found by a search of their own."""

@@ -1,0 +1,1 @@
+"""Structures whose maxima are searched for, by enumeration: a file a structure."""
