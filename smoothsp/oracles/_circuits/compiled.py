@@ -31,20 +31,31 @@ VECTORS = {
     for dtype, n in LANES.items()
 }
 
+LARGEST = {dtype: torch.finfo(dtype).max for dtype in LANES}
+FLOAT64 = np.dtype(np.float64)
+
 
 class _Table:
-    """Arrays as kernels take them, which it keeps alive."""
+    """Arrays as kernels take them, which it keeps alive, and where answers go."""
 
-    def __init__(self, own: Sequence[Tensor], shared: Sequence[Tensor]) -> None:
-        self.kept = [x.detach().contiguous() for x in (*own, *shared)]
-        n = len(own)
+    def __init__(
+        self, leaves: Leaves, targets: Sequence[Tensor | None] | None = None
+    ) -> None:
+        every, n = (*leaves.own, *leaves.shared), len(leaves.own)
+        B = max(len(leaves.own[0]), 1)
+        self.kept = [x if x.is_contiguous() else x.contiguous() for x in every]
+        addresses = [0] * len(every) if targets is None else map(_address, targets)
         self.rows = np.array(
             [
-                (x.data_ptr(), x.shape[1:].numel() if i < n else x.numel(), i >= n)
-                for i, x in enumerate(self.kept)
+                (x.data_ptr(), x.numel() // B if i < n else x.numel(), i >= n, target)
+                for i, (x, target) in enumerate(zip(self.kept, addresses, strict=True))
             ],
             np.int64,
         )
+
+
+def _address(target: Tensor | None) -> int:
+    return 0 if target is None else target.data_ptr()
 
 
 def sums(
@@ -55,22 +66,20 @@ def sums(
     In float32 as far as its exponents reach, else in float64, else in log space.
     """
     dtype, B = leaves.own[0].dtype, len(asked.roots)
-    given = _Table(*leaves)
     marginals = _outputs(leaves, B, wanted)
-    table = _targets(given, marginals)
+    given, number = _Table(leaves, marginals), VECTORS[dtype].dtype
     value, far = np.empty(B), np.empty(B, np.bool_)
     outwards = any(wanted)
-    vector = VECTORS[dtype]
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 3, vector.dtype)
+        scratch = room(asked.edges, 3, number)
         rows = first, last, asked.edges, asked.rows
-        sums_cpu.sums(*rows, given.rows, scratch, outwards, value, far, table)
+        sums_cpu.sums(*rows, given.rows, scratch, outwards, value, far)
 
     lanes = LANES[dtype]
     run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
     found = torch.from_numpy(value)
-    if far.any():
+    if True in far.tobytes():
         rows = truly_far(leaves, asked, far, furthest(lanes))
         if len(rows):
             again = _sums_of_far(pick(leaves, rows), asked.select(rows), wanted)
@@ -83,19 +92,12 @@ def sums(
 
 def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:
     """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
-    shapes = [x.shape[1:] for x in leaves.own] + [x.shape for x in leaves.shared]
+    shapes = [x.shape for x in leaves.own] + [(B, *x.shape) for x in leaves.shared]
     like = leaves.own[0]
     return [
-        like.new_empty((B, *shape) if some else 0)
+        like.new_empty(shape if some else 0)
         for shape, some in zip(shapes, wanted, strict=True)
     ]
-
-
-def _targets(given: _Table, outputs: Sequence[Tensor]) -> Any:
-    """The table of such arrays: of the widths of what is given, address 0 for none."""
-    table = given.rows.copy()
-    table[:, 0] = [x.data_ptr() if x.numel() else 0 for x in outputs]
-    return table
 
 
 def pick(leaves: Leaves, rows: Tensor) -> Leaves:
@@ -141,7 +143,7 @@ def choose(
     if k is not None:
         leaves = leaves.map(lambda x: x.double())
     B, K = len(asked.roots), k or 1
-    given, dtype = _Table(*leaves), leaves.own[0].dtype
+    given, dtype = _Table(leaves), leaves.own[0].dtype
     values = torch.empty((B, K), dtype=torch.float64, device="cpu")
     labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64, device="cpu")
     parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32, device="cpu")
@@ -164,12 +166,12 @@ def choose(
 def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
-    given = _Table(*leaves.map(lambda x: x.double()))
+    given = _Table(leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 2, np.float64)
+        scratch = room(asked.edges, 2, FLOAT64)
         rows = first, last, asked.edges, asked.rows
         samples_cpu.samples(*rows, given.rows, drawn[1], scratch, drawn[0])
 
@@ -188,20 +190,19 @@ def tangent(
     """
     B = len(asked.roots)
     wide = leaves.map(lambda x: x.double())
-    given, ways = _Table(*wide), _Table(*along.map(lambda x: x.double()))
     moved = _outputs(wide, B, wanted)
-    table = _targets(given, moved)
+    given, ways = _Table(wide, moved), _Table(along.map(lambda x: x.double()))
     value, means, far = np.empty(B), np.empty(B), np.empty(B, np.bool_)
     outwards = any(wanted)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 5, np.float64)
+        scratch = room(asked.edges, 5, FLOAT64)
         rows = first, last, asked.edges, asked.rows, given.rows, ways.rows, scratch
-        tangent_cpu.tangent(*rows, outwards, value, far, means, table)
+        tangent_cpu.tangent(*rows, outwards, value, far, means)
 
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
     found = torch.from_numpy(value), torch.from_numpy(means)
-    if far.any():
+    if True in far.tobytes():
         rows = truly_far(wide, asked, far, furthest(8))
         if len(rows):
             scores, way = pick(wide, rows).joined(), pick(along, rows).joined()
@@ -216,7 +217,7 @@ def tangent(
 
 def total(leaves: Leaves, used: Tensor) -> Tensor:
     """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
-    given = _Table(*leaves)
+    given = _Table(leaves)
     value = torch.empty(used.shape[:2], dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
     given_outputs.total(given.rows, used.contiguous().numpy(), vector, value.numpy())
@@ -233,10 +234,8 @@ def count(
         torch.zeros_like(x, dtype=weights.dtype if i < n else wide) if some else None
         for i, (x, some) in enumerate(zip(every, wanted, strict=True))
     ]
-    table = _Table(*leaves).rows
-    table[:, 0] = [0 if x is None else x.data_ptr() for x in out]
     arrays = weights.contiguous().numpy(), used.contiguous().numpy()
-    given_outputs.count(*arrays, table)
+    given_outputs.count(*arrays, _Table(leaves, out).rows)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -250,7 +249,7 @@ def exist(asked: Asked, used: Tensor) -> Any:
 def possible(leaves: Leaves, asked: Asked) -> Any:
     """Whether a row has an output that is not forbidden: bool ``[B]``."""
     found = np.empty(len(asked.roots), np.bool_)
-    given, vector = _Table(*leaves), VECTORS[leaves.own[0].dtype]
+    given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
     faults.possible(asked.edges, asked.rows.roots, given.rows, vector, found)
     return found
 
@@ -261,17 +260,23 @@ MOST_BYTES = 2**28
 _kept = threading.local()
 
 
-def room(edges: Edges, arrays: int, dtype: Any) -> NDArray[Any]:
+def room(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
-    dtype = np.dtype(dtype)
+    asked = edges.items, arrays, dtype
+    kept: dict[str, Any] = _kept.__dict__
+    found: NDArray[Any]
+    if kept.get("asked") == asked:
+        found = kept["found"]
+        return found
     lanes = 64 // dtype.itemsize
     # rows come and go in squares of vectors
     size = (edges.items + lanes) * lanes
     needed = arrays * size * dtype.itemsize + 64
-    raw = getattr(_kept, "raw", None)
+    raw = kept.get("raw")
     if raw is None or raw.nbytes < needed:
         raw = np.zeros(needed, np.uint8)
-        _kept.raw = raw if needed <= MOST_BYTES else None
     skip = -raw.ctypes.data % 64
-    found: NDArray[Any] = raw[skip : skip + needed - 64].view(dtype)
-    return found.reshape(arrays, size)
+    found = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
+    if needed <= MOST_BYTES:
+        kept.update(asked=asked, found=found, raw=raw)
+    return found

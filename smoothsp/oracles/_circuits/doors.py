@@ -64,34 +64,36 @@ def check_values(
     """
     if not nothing_traces():
         return
-    forbidden = large = False
+    every = 0
     limit = _largest_summand(structure)
     for name, x in (*structure._own.items(), *structure._common.items()):
         if only is None or name == only:
-            some_forbidden, wrong, some_large = _extremes(x, limit)
-            forbidden, large = forbidden or some_forbidden, large or some_large
-            if wrong:
+            found = _extremes(x, limit)
+            every |= found
+            if found & faults.WRONG:
                 _refuse_wrong(structure, name, x, name if only is None else blame)
     if only is None and is_plain(structure._main):
-        structure._has_large = large
-    if forbidden or not structure._asked.possible:
+        structure._has_large = bool(every & faults.LARGE)
+    if every & faults.FORBIDDEN or not structure._asked.possible:
         _refuse_infeasible(structure, blame)
 
 
-def _extremes(x: Tensor, limit: float) -> tuple[bool, bool, bool]:
-    """Whether some are -inf, some NaN or +inf, some above the limit."""
+def _extremes(x: Tensor, limit: float) -> int:
+    """What is among the numbers, as ``faults.extremes`` says it."""
     if x.device.type == "cpu":
-        found = np.empty(3, np.int64)
-        faults.extremes(x.detach().contiguous().flatten().numpy(), limit, found)
-        return bool(found[0]), bool(found[1]), bool(found[2])
-    # on a device nobody asks for the third
-    return bool((x == -torch.inf).any()), bool(~(x < torch.inf).all()), False
+        x = x if x.is_contiguous() else x.contiguous()
+        vector = compiled.VECTORS[x.dtype]
+        found: int = faults.extremes(x.data_ptr(), x.numel(), limit, vector)
+        return found
+    # on a device nobody asks whether some are large
+    wrong = bool(~(x < torch.inf).all())
+    return faults.WRONG * wrong | faults.FORBIDDEN * bool((x == -torch.inf).any())
 
 
 def _largest_summand(structure: "CircuitStructure") -> float:
     """So large that the scores of one output may add up to an eighth of the range."""
     parts = max(structure._asked.topology.most, 1)
-    return float(torch.finfo(structure._main.dtype).max / 8 / parts)
+    return compiled.LARGEST[structure._main.dtype] / 8 / parts
 
 
 def _refuse_wrong(
@@ -151,7 +153,7 @@ def has_large(structure: "CircuitStructure") -> bool:
         return False
     potentials = [*structure._own.values(), *structure._common.values()]
     limit = _largest_summand(structure)
-    return any(_extremes(x, limit)[2] for x in potentials)
+    return any(_extremes(x, limit) & faults.LARGE for x in potentials)
 
 
 def held(value: Tensor, structure: "CircuitStructure", what: str) -> Tensor:

@@ -88,6 +88,8 @@ class LogPartition(Differentiable):
                 found.append(None)
             elif i >= n:
                 found.append(torch.tensordot(grad.to(x.dtype), x, 1))
+            elif in_place and _is_one(grad, x):
+                found.append(x)
             else:
                 factor = by_row(grad, x)
                 found.append(x.mul_(factor) if in_place else x * factor)
@@ -310,6 +312,15 @@ class Samples(Differentiable):
 def finite(scores: Tensor) -> Tensor:
     """Scores, 0 where they are infinite, or NaN in the padding."""
     return torch.where(scores.abs() < torch.inf, scores, 0)
+
+
+# A product with so many numbers takes longer than to look at its factors.
+MANY = 2**15
+
+
+def _is_one(grad: Tensor, x: Tensor) -> bool:
+    """Whether x times its factors ``[B]`` is x, if that is worth to know."""
+    return x.numel() > MANY and bool((grad == 1).all())
 
 
 def by_row(grad: Tensor, x: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class CircuitStructure:
     _lengths: Tensor | int
     _own: dict[str, Tensor]
     _common: dict[str, Tensor]
+    _main: Tensor
     _asked: Asked
     _has_large: bool | None = None
 
@@ -90,6 +91,8 @@ class CircuitStructure:
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
         self._own, self._common, self._has_large = own, shared, None
+        # the potentials that a cost is added to
+        self._main = next(iter(own.values()))
         self.__dict__.update(own)
         self.__dict__.update(shared)
 
@@ -149,11 +152,6 @@ class CircuitStructure:
         at = torch.arange(N, device=labels.device)
         leaf = table[at, labels.clamp(0, V - 1)]
         return torch.where((labels >= 0) & (labels < V), leaf, -1)
-
-    @property
-    def _main(self) -> Tensor:
-        """The potentials that a cost is added to."""
-        return next(iter(self._own.values()))
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:

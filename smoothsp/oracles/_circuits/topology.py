@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.edges import Edges
@@ -70,8 +71,13 @@ class Topology:
     def root(self, *size: Tensor | int) -> Tensor | int:
         """The items that answer for such sizes, numbers or ``(batch,)``."""
         if all(isinstance(x, int) for x in size):
-            return int(self.roots[size])
+            return int(self._roots[size])
         return self.roots[tuple(x.cpu() if isinstance(x, Tensor) else x for x in size)]
+
+    @cached_property
+    def _roots(self) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.roots.numpy()
+        return found
 
     @cached_property
     def products(self) -> int:
@@ -105,10 +111,11 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
     """
     key = (build, *sizes)
     with _lock:
-        found = _built.pop(key, None)
-        if found is None:
-            found = Topology.of(*build(*sizes))
-        _built[key] = found
+        found = _built.get(key)
+        if found is not None:
+            _built.move_to_end(key)
+            return found
+        found = _built[key] = Topology.of(*build(*sizes))
         total = sum(x.bytes for x in _built.values())
         while total > MOST_BYTES and len(_built) > 1:
             total -= _built.popitem(last=False)[1].bytes

@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import score_of
 from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
-from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at
 
@@ -27,9 +27,10 @@ def total(scores, used, like, value):
 
 @kernel
 def count(weights, used, table):
-    """Add weights[B, K] up over the leaves used[B, K, U], in the arrays of a table.
+    """Add weights[B, K] up over the leaves used[B, K, U], in the targets of a table.
 
-    Arrays are of the float type of the weights; those of all rows are float64.
+    Targets are of the float type of the weights; those of all rows are ``[width]`` of
+    float64.
     """
     B, K, U = used.shape
     wide = np.empty(0, np.float64)
@@ -43,12 +44,12 @@ def count(weights, used, table):
                 for t in range(len(table)):
                     width = table[t, WIDTH]
                     if leaf < width:
-                        if table[t, ADDRESS] == 0:
+                        if table[t, TARGET] == 0:
                             break
                         if table[t, SHARED]:
-                            at(table[t, ADDRESS], (width,), wide)[leaf] += weight
+                            at(table[t, TARGET], (width,), wide)[leaf] += weight
                         else:
-                            flat = at(table[t, ADDRESS], (B * width,), weights)
+                            flat = at(table[t, TARGET], (B * width,), weights)
                             flat[b * width + leaf] += weight
                         break
                     leaf -= width

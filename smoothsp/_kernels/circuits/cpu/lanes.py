@@ -1,7 +1,7 @@
 """Scores of rows into lanes, and answers of lanes back to rows.
 
-A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH`` and
-``SHARED``: scores ``[B, width]``, or ``[width]`` that all rows share.
+A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH``, ``SHARED``
+and ``TARGET``: scores ``[B, width]``, or ``[width]`` that all rows share.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from numba import njit
 from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.numbers import constant, enter
-from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TARGET, WIDTH
 from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
@@ -83,7 +83,7 @@ def _repeat(scores, item, out, one, L):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def scatter(x, table, B, rows, L):
-    """The leaves of x to arrays ``[B, width]``, where there is one; spoils x."""
+    """The leaves of x to the targets of a table, where there is one; spoils x."""
     source = span(x)
     last = 1
     for t in range(len(table)):
@@ -92,9 +92,9 @@ def scatter(x, table, B, rows, L):
     for t in range(len(table) - 1, -1, -1):
         width = table[t, WIDTH]
         last -= width
-        if table[t, ADDRESS] == 0:
+        if table[t, TARGET] == 0:
             continue
-        out = span(at(table[t, ADDRESS], (B * width,), x))
+        out = span(at(table[t, TARGET], (B * width,), x))
         for k in range(0, width, L):
             transpose(source, (last + k) * L)
             for lane in range(len(rows)):

@@ -37,11 +37,11 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, value, far, marginals):
-    """Fill value[B] in float64 and, if ``outwards``, the arrays of ``marginals``.
+def sums(first, last, circuit, rows, scores, room, outwards, value, far):
+    """Fill value[B] in float64 and, if ``outwards``, the targets of ``scores``.
 
-    For the rows ``rows.order[first:last]``. ``scores`` and ``marginals`` are tables of
-    potentials, of the float type of ``room`` ``[3, size]``, which is scratch.
+    For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
+    targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
     ``far[b]`` says that scores of row b are too large for that type: its answer is none
     then. The value of a row without a possible output is -inf.
     """
@@ -70,7 +70,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far, margina
                 mu[at] = 1
         if outwards:
             outside(m, e, mu, circuit, low, high, one, L)
-            scatter(mu, marginals, B, lanes, L)
+            scatter(mu, scores, B, lanes, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

@@ -34,12 +34,12 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 @kernel
 def tangent(
-    first, last, circuit, rows, scores, along, room, outwards, value, far, means, moved
+    first, last, circuit, rows, scores, along, room, outwards, value, far, means
 ):  # fmt: skip
     """Fill value[B], far[B] as ``sums`` does, and means[B]: of ``along`` over outputs.
 
-    Then, if ``outwards``, the arrays of ``moved``: how the marginals move. ``scores``,
-    ``along`` and ``moved`` are tables of potentials of float64. ``room`` is scratch,
+    Then, if ``outwards``, the targets of ``scores``: how the marginals move. ``scores``
+    and ``along`` are tables of potentials of float64. ``room`` is scratch,
     ``[5, size]`` of float64.
     """
     B = len(rows.roots)
@@ -70,7 +70,7 @@ def tangent(
                 mu[at] = 1
         if outwards:
             _moves(m, e, d, mu, to, circuit, low, high, one, L)
-            scatter(to, moved, B, lanes, L)
+            scatter(to, scores, B, lanes, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

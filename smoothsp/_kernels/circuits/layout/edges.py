@@ -45,5 +45,6 @@ class Rows(NamedTuple):
 # Definitions in a tile.
 TILE = 4
 # Columns of a table of potentials, in the order of their leaves: the address of an
-# array, contiguous; how many leaves it has; whether all rows share it.
-ADDRESS, WIDTH, SHARED = range(3)
+# array, contiguous; how many leaves it has; whether all rows share it; the address of
+# the array ``[B, width]`` that answers of its leaves go to, 0 for none.
+ADDRESS, WIDTH, SHARED, TARGET = range(4)
