@@ -10,11 +10,12 @@ BIOES constraints honoured in training and in decoding.
     python recipes/conll_ner.py --data wnut17                    # downloads WNUT-17
     python recipes/conll_ner.py --predict FILE --nbest 3         # tags new text
 
-Training writes ``checkpoint.pt`` (the best model, and all that ``--resume`` needs)
-after every epoch, and ``metrics.json`` and ``learning_curve.png`` at the end. A run
-that is killed and resumed ends with the numbers of one that was not. In the line of an
-epoch, ``exact`` is the share of sentences for which smoothing over the k best outputs
-was smoothing over all of them.
+Training writes ``model``, a folder that ``smoothsp.models.load`` takes and that needs
+nothing else, after every epoch that is the best so far, ``checkpoint.pt``, which
+``--resume`` needs, after every epoch, and ``metrics.json`` and ``learning_curve.png``
+at the end. A run that is killed and resumed ends with the numbers of one that was not.
+In the line of an epoch, ``exact`` is the share of sentences for which smoothing over
+the k best outputs was smoothing over all of them.
 
 Measured with ``OMP_NUM_THREADS=1`` on one core of an AMD EPYC, about 140 s a run, on
 CoNLL-2003 English (``eng.testa``, which also chose the epoch), mean of seeds 1, 2, 3:
@@ -40,15 +41,17 @@ from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
 from ner import report, word_vectors
-from ner.features import Corpus, Vocabulary, normalise
-from ner.network import Tagger
 from ner.training import Run, seed_all, tag
 from runs import checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.metrics import span_f1
+from smoothsp.models import Tagger, load
+from smoothsp.models.features import Corpus, Vocabulary, normalise
+from smoothsp.models.network import Sizes, TaggerNetwork
 
 Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron"]
+Show = Literal["columns", "json", "colour"]
 MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
 TOP_K = 5
 WORD_SIZE = 100
@@ -80,10 +83,18 @@ class Config:
     """Tag the text in this file (- for standard input) with the model in --out."""
     nbest: int = 1
     """With --predict: how many of the best taggings of each sentence to print."""
+    show: Show = "columns"
+    """With --predict: columns of words and tags, lines of JSON, or coloured text."""
+    confidence: bool = False
+    """With --predict and json or colour: how probable taggings and spans are."""
 
     @property
     def checkpoint(self) -> Path:
         return self.out / "checkpoint.pt"
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -158,7 +169,7 @@ def train(config: Config) -> dict[str, float]:
         )
     vocabulary = Vocabulary.of(words["train"], sorted(vectors))
     size = len(next(iter(vectors.values()))) if vectors else WORD_SIZE
-    model = Tagger(vocabulary, labels, size, device())
+    model = TaggerNetwork(vocabulary, labels, Sizes(size)).to(device())
     model.emissions.set_vectors(vocabulary, vectors)
     run = Run(model)
     if saved:
@@ -171,6 +182,7 @@ def train(config: Config) -> dict[str, float]:
     about["vocabulary"] = dataclasses.asdict(vocabulary)
     run_epochs(config, run, splits, vocabulary, about)
     run.average.module.load_state_dict(run.best)
+    save_model(config, run, vocabulary, about)
     taggings = {
         name: tag(run.average.module, Corpus(vocabulary, words[name]), labels)
         for name in ("dev", "test")
@@ -199,8 +211,10 @@ def run_epochs(
             row = run.epoch(criterion, corpus, config.seed, config.epochs)
             row["dev_f1"] = span_f1(gold, tag(run.average.module, dev, labels))[2]
             row["seconds"] = time.perf_counter() - start
-            run.keep_if_best(row)
+            best = run.keep_if_best(row)
             checkpoint.save(config.checkpoint, about | run.state())
+            if best:
+                save_model(config, run, vocabulary, about)
         except KeyboardInterrupt:
             keep = f"add --resume to continue after epoch {epoch - 1}"
             print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
@@ -213,40 +227,52 @@ def run_epochs(
         )
 
 
+def save_model(
+    config: Config, run: Run, vocabulary: Vocabulary, about: dict[str, Any]
+) -> None:
+    facts = {"settings": about["settings"]}
+    facts["dev_f1"] = max(row["dev_f1"] for row in run.history)
+    Tagger(run.average.module, vocabulary, about["labels"], facts).save(config.model)
+
+
 def predict(config: Config) -> dict[str, float]:
-    """Print each tagging: a line with its score, then word, tab and tag."""
-    if not config.checkpoint.is_file():
-        raise FileNotFoundError(
-            f"out: expected a trained model, found none at {config.checkpoint}. Train"
-            " one first, with the same --out and without --predict"
-        )
+    """Print each tagging, as ``--show`` says."""
+    tagger = trained(config)
     sentences = conll.read_words(config.predict)
-    saved = checkpoint.load(config.checkpoint)
-    model, vocabulary, labels = checkpoint.use(
-        config.checkpoint, lambda: restore(saved)
-    )
-    corpus = Corpus(vocabulary, sentences)
-    for number, sentence in enumerate(sentences):
-        batch = corpus.batch(torch.tensor([number]))
-        with torch.no_grad():
-            found = model.head.decode(model(batch), batch.mask, top_k=config.nbest)
-        for rank in range(int(found.valid.sum())):
-            tags = [labels[t] for t in found.tags[0, rank].tolist()]
-            print(f"# {rank + 1} of {config.nbest}, score {found.scores[0, rank]:.4f}")
-            for word, label in zip(
-                sentence, conll.convert(tags, "BIO", "BIOES"), strict=True
-            ):
-                print(f"{word}\t{label}")
-            print()
+    wanted = config.confidence and config.show != "columns"
+    for tagged in tagger.tag(sentences, config.nbest, wanted):
+        if config.show == "json":
+            print(tagged.json())
+            continue
+        for rank, one in enumerate((tagged, *tagged.others), start=1):
+            if config.show == "colour":
+                print(one.coloured(tagger.types))
+                continue
+            print(f"# {rank} of {config.nbest}, score {one.score:.4f}")
+            print(one.columns(), end="")
     return {"sentences": float(len(sentences))}
 
 
-def restore(saved: dict[str, Any]) -> tuple[Tagger, Vocabulary, list[str]]:
+def trained(config: Config) -> Tagger:
+    """The model in ``--out``: its folder, or the best in a checkpoint without one."""
+    if config.model.is_dir() or not config.checkpoint.is_file():
+        try:
+            return load(config.model)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"out: expected a trained model, found none at {config.model}. Train"
+                " one first, with the same --out and without --predict"
+            ) from error
+    saved = checkpoint.load(config.checkpoint)
+    return checkpoint.use(config.checkpoint, lambda: restore(saved))
+
+
+def restore(saved: dict[str, Any]) -> Tagger:
     """The best model of a run, ready to tag."""
     vocabulary, labels = Vocabulary(**saved["vocabulary"]), saved["labels"]
-    model = Tagger(vocabulary, labels, saved["size"], device())
-    model.load_state_dict(saved["best"])
-    return model.eval(), vocabulary, labels
+    network = TaggerNetwork(vocabulary, labels, Sizes(saved["size"]))
+    network.load_state_dict(saved["best"])
+    return Tagger(network.to(device()), vocabulary, labels)
 
 
 def load_corpus(data: str | None) -> conll.Splits:

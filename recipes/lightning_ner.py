@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from conll_ner import load_corpus
-from ner.features import UNKNOWN, Batch, Corpus, Vocabulary
 from runs import checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
+from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.optim import CasimirSVRG
 
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 # They need extras, and are imported when they are asked for.
-_LATER = ("lightning", "linear")
+_LATER = ("lightning", "linear", "models")
 
 
 def __getattr__(name: str) -> Any:

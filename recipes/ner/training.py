@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from ner.features import Corpus
-from ner.network import Tagger
+from smoothsp.models.features import Corpus
+from smoothsp.models.network import TaggerNetwork
 
 BATCH = 32
 RATE, WINDOW_RATE = 2e-3, 2e-2
@@ -20,7 +20,7 @@ AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 class Run:
     """A model, and all that training changes."""
 
-    def __init__(self, model: Tagger) -> None:
+    def __init__(self, model: TaggerNetwork) -> None:
         self.model = model
         # What is evaluated and saved is a running average of the weights: steadier
         # than the weights themselves, and what makes the perceptron usable.
@@ -83,17 +83,20 @@ class Run:
         fraction = float(torch.cat(exact).double().mean()) if exact else None
         return {"epoch": epoch, "loss": total / len(corpus), "exact": fraction}
 
-    def keep_if_best(self, row: dict[str, Any]) -> None:
+    def keep_if_best(self, row: dict[str, Any]) -> bool:
         """Append a row of the history; remember the weights if its F1 is a record."""
-        if row["dev_f1"] > max((r["dev_f1"] for r in self.history), default=-1.0):
+        best = row["dev_f1"] > max((r["dev_f1"] for r in self.history), default=-1.0)
+        if best:
             weights = self.average.module.state_dict()
             self.best = {name: value.clone() for name, value in weights.items()}
         self.history.append(row)
+        return best
 
     def _step(self, criterion: nn.Module, corpus: Corpus, sentences: Tensor) -> float:
         batch = corpus.batch(sentences)
         emissions = self.model(batch)
-        loss = self.model.head.loss(emissions, batch.tags, batch.mask, loss=criterion)
+        tags, mask = (x.to(emissions.device) for x in (batch.tags, batch.mask))
+        loss = self.model.head(emissions, tags, mask, loss=criterion)
         self.dense.zero_grad()
         self.window.zero_grad()
         loss.backward()
@@ -120,14 +123,15 @@ def seed_all(seed: int, epoch: int) -> None:
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
-def tag(model: Tagger, corpus: Corpus, labels: list[str]) -> list[list[str]]:
+def tag(model: TaggerNetwork, corpus: Corpus, labels: list[str]) -> list[list[str]]:
     """The best tags of each sentence."""
     model.eval()
     found: list[list[str]] = [[] for _ in range(len(corpus))]
     with torch.no_grad():
         for sentences in corpus.in_order_of_length(64):
             batch = corpus.batch(sentences)
-            tags = model.head.decode(model(batch), batch.mask).tags
+            emissions = model(batch)
+            tags = model.head.decode(emissions, batch.mask.to(emissions.device)).tags
             for sentence, row in zip(sentences.tolist(), tags.tolist(), strict=True):
                 found[sentence] = [labels[t] for t in row if t >= 0]
     return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ner.features import normalise
+from smoothsp.models.features import normalise
 
 FREQUENT = 20_000
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import conll_ner
-from ner.features import Vocabulary
-from ner.network import Tagger
 from runs import checkpoint, terminal
+from smoothsp.models.features import Vocabulary
+from smoothsp.models.network import Sizes, TaggerNetwork
 
 RECIPES = Path(conll_ner.__file__).parent
 
@@ -163,7 +163,7 @@ def model(tmp_path):
     """A checkpoint of a tagger that was never trained, and the text to be tagged."""
     vocabulary = Vocabulary.of([["Ann", "left"]], [])
     labels = ["O", "B-P", "I-P", "E-P", "S-P"]
-    weights = Tagger(vocabulary, labels, 4, torch.device("cpu")).state_dict()
+    weights = TaggerNetwork(vocabulary, labels, Sizes(4)).state_dict()
     (tmp_path / "text").write_text("Ann left\n")
     return {
         "settings": {},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import torch
 import conll_ner
 from conll_ner import Config, main
 from corpora import conll, toy_corpus, wnut17
-from ner.features import Corpus, Vocabulary
-from ner.network import Tagger
+from smoothsp.models import load
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.recipes.runs import EPOCHS, numbers
 
 TEXT = [["Lake", "Holm", "froze", "."], ["Naïve", "日本", "²", "x" * 50], ["Bell"]]
@@ -114,6 +116,31 @@ def test_the_saved_model_tags_as_it_did_in_training(trained, data, capsys):
     assert f1 == pytest.approx(result["dev_f1"], abs=1e-12)
 
 
+def test_the_folder_of_the_model_needs_nothing_else(trained, data, capsys):
+    config, _ = trained
+    tagger = load(config.out / "model")
+    sentences = conll.load(data, "BIO").dev
+    ours = tagger.tag([s.words for s in sentences], batch_size=7)
+    main(dataclasses.replace(config, predict=f"{data}/dev.txt"))
+    guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
+    assert [tagged.tags for tagged in ours] == guess
+    assert tagger.about["settings"]["seed"] == config.seed
+
+
+def test_predictions_as_json_and_in_colour(trained, tmp_path, capsys):
+    (tmp_path / "text").write_text("Lake Holm froze .\n")
+    config = dataclasses.replace(
+        trained[0], predict=str(tmp_path / "text"), nbest=2, confidence=True
+    )
+    main(dataclasses.replace(config, show="json"))
+    found = json.loads(capsys.readouterr().out)
+    assert found["words"] == ["Lake", "Holm", "froze", "."]
+    assert len(found["others"]) == 1
+    assert 0 < found["others"][0]["probability"] <= found["probability"] <= 1
+    main(dataclasses.replace(config, show="colour"))
+    assert capsys.readouterr().out.count("froze") == 2
+
+
 # --- parts ---
 
 
@@ -121,9 +148,8 @@ def test_a_sentence_alone_gets_the_emissions_it_gets_in_a_batch():
     sentences = [s.words for s in toy_corpus.make(train=8).train[:8]]
     vocabulary = Vocabulary.of(sentences, [])
     torch.manual_seed(0)
-    model = Tagger(
-        vocabulary, ["O", "B-X", "I-X", "E-X", "S-X"], 10, torch.device("cpu")
-    )
+    labels = ["O", "B-X", "I-X", "E-X", "S-X"]
+    model = TaggerNetwork(vocabulary, labels, Sizes(10))
     model.eval()
     torch.nn.init.normal_(model.emissions.window.weight)
     corpus = Corpus(vocabulary, sentences)

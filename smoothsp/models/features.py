@@ -1,4 +1,4 @@
-"""What the tagger of ``conll_ner.py`` knows of a word, as integers.
+"""What a tagger knows of words, as integers.
 
 Each distinct word is described once, in a row of a table: its lower-cased form with
 digits as 0, its characters, shape, prefixes and suffixes. A sentence is a list of
@@ -6,6 +6,7 @@ rows, so that a batch computes the network's view of each distinct word once.
 
 Beside that, each position has the features of a linear tagger: words, shapes, prefixes
 and suffixes of a window of five words, and pairs of them, hashed to bucket numbers.
+With an encoder, sentences have their sub-words, too.
 """
 
 import re
@@ -13,11 +14,17 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from smoothsp.models.encoder import Encoder, Pieces
+
+__all__ = ["AFFIXES", "FLAGS", "PADDING", "UNKNOWN", "Batch", "Corpus", "Vocabulary"]
+__all__ += ["normalise"]
 
 PADDING, UNKNOWN = 0, 1
 RARE = 2
@@ -26,6 +33,7 @@ MOST_BUCKETS = 1 << 18
 
 
 def normalise(word: str) -> str:
+    """Lower case, with 0 for every digit."""
     return re.sub(r"\d", "0", word.lower())
 
 
@@ -39,6 +47,10 @@ def _shape(word: str) -> str:
 
 def _short_shape(word: str) -> str:
     return re.sub(r"(.)\1", r"\1", _shape(word))
+
+
+def _of_normalised(form: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda word: form(normalise(word))
 
 
 def _prefix(n: int) -> Callable[[str], str]:
@@ -100,6 +112,7 @@ class Vocabulary:
     shapes: list[str]
     affixes: list[list[str]]
     buckets: int
+    """How many numbers window features are hashed to."""
 
     @classmethod
     def of(cls, sentences: list[list[str]], with_vectors: list[str]) -> "Vocabulary":
@@ -138,15 +151,21 @@ class WordTable(NamedTuple):
 
 
 class Batch(NamedTuple):
+    """Sentences as the network takes them."""
+
     table: WordTable  # of the distinct words of the batch
     rows: Tensor  # [B, T]
     mask: Tensor  # [B, T]
     window: Tensor  # [N, features] bucket numbers, of the N real positions
     tags: Tensor  # [B, T], -1 where padded
+    pieces: Pieces | None  # sub-words, of the N real positions
 
     def to(self, device: torch.device) -> "Batch":
+        """The same, there."""
         table = WordTable(*(column.to(device) for column in self.table))
-        return Batch(table, *(tensor.to(device) for tensor in self[1:]))
+        pieces = self.pieces and Pieces(*(x.to(device) for x in self.pieces))
+        rows, mask, window, tags = (tensor.to(device) for tensor in self[1:5])
+        return Batch(table, rows, mask, window, tags, pieces)
 
 
 class Corpus:
@@ -157,6 +176,7 @@ class Corpus:
         vocabulary: Vocabulary,
         sentences: list[list[str]],
         tags: list[list[int]] | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         words = sorted({word for sentence in sentences for word in sentence})
         self.table = _table(vocabulary, words)
@@ -174,31 +194,38 @@ class Corpus:
         self.window = _window(words, padded, real, vocabulary.buckets)
         flat = [tag for sentence in tags or [] for tag in sentence]
         self.tags = torch.tensor(flat or [-1] * len(real))
+        self.encoder = encoder
+        self.cuts = encoder.cut(sentences) if encoder else []
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def batch(self, sentences: Tensor) -> Batch:
+        """The sentences of these numbers."""
         lengths = self.lengths[sentences]
         step = torch.arange(int(lengths.max()))
         mask = step < lengths[:, None]
         places = (self.starts[sentences, None] + step)[mask]
         rows = torch.zeros(mask.shape, dtype=torch.long)
         rows[mask] = self.rows[places]
-        distinct, rows = rows.unique(return_inverse=True)
+        distinct, rows = torch.unique(rows, return_inverse=True)
         tags = torch.full(mask.shape, -1)
         tags[mask] = self.tags[places]
         table = WordTable(*(column[distinct] for column in self.table))
-        return Batch(table, rows, mask, self.window[places], tags)
+        pieces = None
+        if self.encoder:
+            pieces = self.encoder.join([self.cuts[n] for n in sentences.tolist()])
+        return Batch(table, rows, mask, self.window[places], tags, pieces)
 
     def shuffled(self, size: int) -> list[Tensor]:
         """Sentence numbers of each batch of a pass, like lengths together."""
         order = (self.lengths + 3 * torch.rand(len(self))).argsort()
-        batches = order.split(size)
-        return [batches[i] for i in torch.randperm(len(batches))]
+        batches = torch.split(order, size)
+        return [batches[int(i)] for i in torch.randperm(len(batches))]
 
     def in_order_of_length(self, size: int) -> Iterator[Tensor]:
-        yield from self.lengths.argsort(stable=True).split(size)
+        """Sentence numbers of each batch, the shortest first."""
+        yield from torch.split(self.lengths.argsort(stable=True), size)
 
 
 def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:
@@ -217,7 +244,7 @@ def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:
         characters[row, : len(kept)] = torch.tensor(found)
         flags[row] = torch.tensor([flag(word) for flag in FLAGS])
     affixes = [
-        column(known, lambda word, affix=affix: affix(normalise(word)))
+        column(known, _of_normalised(affix))
         for known, affix in zip(vocabulary.affixes, AFFIXES, strict=True)
     ]
     return WordTable(
@@ -230,7 +257,7 @@ def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:
 
 
 def _window(
-    words: list[str], padded: np.ndarray, real: np.ndarray, buckets: int
+    words: list[str], padded: NDArray[Any], real: NDArray[Any], buckets: int
 ) -> Tensor:
     """Bucket of each window feature at each real position."""
     # crc32 and not hash(): the same in every process, so that a saved model works.

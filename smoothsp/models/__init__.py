@@ -1,0 +1,17 @@
+"""Trained models as folders: load one and use it.
+
+Needs safetensors: ``pip install "smoothsp[models]"``.
+"""
+
+try:
+    from smoothsp.models.tagged import Span, Tagged
+    from smoothsp.models.tagger import Tagger, load
+except ModuleNotFoundError as error:
+    if error.name != "safetensors":
+        raise
+    raise ModuleNotFoundError(
+        'smoothsp.models: needs safetensors: pip install "smoothsp[models]"',
+        name=error.name,
+    ) from error
+
+__all__ = ["Span", "Tagged", "Tagger", "load"]

@@ -1,0 +1,186 @@
+"""Vectors of words in their context: a pretrained encoder at first sub-words."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Encoder", "Pieces"]
+
+LONGEST_WINDOW = 512
+
+
+class Pieces(NamedTuple):
+    """Sub-words of a batch, in windows."""
+
+    ids: Tensor  # [W, L]
+    mask: Tensor  # [W, L] int64
+    window: Tensor  # [N] of each real word, one sentence after another
+    column: Tensor  # [N] of its first sub-word
+
+
+class Cut(NamedTuple):
+    """Sub-words of a sentence."""
+
+    windows: list[list[int]]
+    places: list[tuple[int, int]]
+    """Of each word the window and the column of its first sub-word."""
+
+
+class Encoder(nn.Module):
+    """A transformer, and the sub-words that it reads.
+
+    A sentence that is too long for it is read in windows that overlap by half, and a
+    word has the vector of the window in which it is furthest from an end.
+
+    Parameters
+    ----------
+    model
+        A model of transformers with ``last_hidden_state``.
+    tokenizer
+        A ``tokenizers.Tokenizer``.
+    longest
+        Most sub-words of a window, special ones included.
+    padding
+        The number of the sub-word that pads.
+    """
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, longest: int, padding: int
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.longest, self.padding = longest, padding
+        special = tokenizer.num_special_tokens_to_add(False)
+        stride = max(0, (longest - special) // 2)
+        tokenizer.enable_truncation(longest, stride=stride)
+        tokenizer.no_padding()
+
+    @classmethod
+    def pretrained(cls, name: str | Path) -> "Encoder":
+        """One that transformers finds under the name, or in the folder.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Without the extra ``hugging-face``.
+        ValueError
+            If there is none, or its tokenizer is not a fast one.
+        """
+        hub = _transformers()
+        try:
+            model = hub.AutoModel.from_pretrained(str(name), dtype=torch.float32)
+            tokenizer = hub.AutoTokenizer.from_pretrained(
+                str(name), use_fast=True, add_prefix_space=True
+            )
+        except (OSError, ValueError, KeyError) as error:
+            said = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"encoder: expected a folder or a name that AutoModel and AutoTokenizer"
+                f" of transformers know, got {str(name)!r} ({said})"
+            ) from error
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"encoder: expected a fast tokenizer, got {type(tokenizer).__name__};"
+                " it cannot tell to which word a sub-word belongs"
+            )
+        most = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
+        # Those of RoBERTa's family start to count positions after the padding's.
+        if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
+            most -= 2
+        longest = min(tokenizer.model_max_length, most, LONGEST_WINDOW)
+        padding = tokenizer.pad_token_id or 0
+        return cls(model, tokenizer.backend_tokenizer, longest, padding)
+
+    @classmethod
+    def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
+        """The same network with fresh weights, from what ``description`` said."""
+        hub = _transformers()
+        from tokenizers import Tokenizer
+
+        model = hub.AutoModel.from_config(hub.AutoConfig.for_model(**about["model"]))
+        cut = Tokenizer.from_str(tokenizer)
+        return cls(model, cut, about["longest"], about["padding"])
+
+    def description(self) -> dict[str, Any]:
+        """What is to be known besides weights and tokenizer, fit for JSON."""
+        about: Any = self.model.config
+        return {
+            "model": json.loads(about.to_json_string(use_diff=False)),
+            "longest": self.longest,
+            "padding": self.padding,
+        }
+
+    @property
+    def size(self) -> int:
+        """Columns of a vector."""
+        return int(self.model.config.hidden_size)  # type: ignore[union-attr,arg-type]
+
+    def cut(self, sentences: list[list[str]]) -> list[Cut]:
+        """Words as sub-words."""
+        whole = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
+        return [
+            _cut([first, *first.overflowing], len(words))
+            for first, words in zip(whole, sentences, strict=True)
+        ]
+
+    def join(self, cuts: list[Cut]) -> Pieces:
+        """The sub-words of several sentences."""
+        rows: list[list[int]] = []
+        window: list[int] = []
+        column: list[int] = []
+        for cut in cuts:
+            for number, place in cut.places:
+                window.append(len(rows) + number)
+                column.append(place)
+            rows += cut.windows
+        ids = torch.full((len(rows), max(map(len, rows), default=0)), self.padding)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.tensor(row)
+            mask[number, : len(row)] = 1
+        return Pieces(ids, mask, torch.tensor(window), torch.tensor(column))
+
+    def forward(self, pieces: Pieces) -> Tensor:
+        """``(words, size)``, in float32; on a GPU the encoder computes in bfloat16."""
+        device = pieces.ids.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = self.model(input_ids=pieces.ids, attention_mask=pieces.mask)
+        hidden: Tensor = out.last_hidden_state
+        return hidden[pieces.window, pieces.column].float()
+
+
+def _cut(windows: list[Any], words: int) -> Cut:
+    """Where the words begin, each as far from the ends of a window as may be."""
+    # a word without a sub-word, of characters that are dropped, has the first one
+    places, room = [(0, 0)] * words, [-1] * words
+    for number, window in enumerate(windows):
+        before = None
+        for column, word in enumerate(window.word_ids):
+            if word is not None and word != before:
+                distance = min(column, len(window.ids) - 1 - column)
+                # a window may begin within a word
+                inside = number > 0 and column == _first_real(window)
+                distance = 0 if inside else distance
+                if distance > room[word]:
+                    places[word], room[word] = (number, column), distance
+            before = word
+    return Cut([list(window.ids) for window in windows], places)
+
+
+def _first_real(window: Any) -> int:
+    return next(n for n, word in enumerate(window.word_ids) if word is not None)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'encoder: needs {error.name}: pip install "smoothsp[hugging-face]"',
+            name=error.name,
+        ) from error
+    return transformers

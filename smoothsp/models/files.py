@@ -1,0 +1,119 @@
+"""The files of a model: written so that a folder always holds one whole model.
+
+``config.json`` names the others by their checksums. New ones are first written beside
+the old, with ``.new`` after their names; the new ``config.json`` takes the place of the
+old one in a single step, which is when the model changes; then the others do. Whoever
+reads takes of each file the one whose checksum ``config.json`` has.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CONFIG, NEW = "config.json", ".new"
+
+
+def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:
+    """Replace the model in the folder, or make one; the folder may hold other files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _finish(folder)
+    sums = {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items()
+    }
+    try:
+        for name, content in files.items():
+            _replace(folder / (name + NEW), content)
+        _replace(folder / CONFIG, json_bytes({**config, "files": sums}))
+    except OSError as error:
+        raise OSError(
+            f"{folder}: expected to write a model, got {error.strerror or error}. The "
+            "one that was there is untouched"
+        ) from error
+    _finish(folder)
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What ``write`` was given.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no model.
+    ValueError
+        If it is damaged or was edited: names the file.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        found = "a file" if folder.is_file() else "no config.json there"
+        found = found if folder.exists() else "nothing"
+        raise FileNotFoundError(
+            f"{folder}: expected the folder of a model, got {found}"
+        )
+    config = as_json(path, path.read_bytes())
+    sums = config.pop("files", None)
+    if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
+        raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
+    return config, {name: _content(folder, name, sums[name]) for name in sums}
+
+
+def json_bytes(value: dict[str, Any]) -> bytes:
+    """JSON as it stands in a file."""
+    return f"{json.dumps(value, indent=1, ensure_ascii=False)}\n".encode()
+
+
+def as_json(path: Path, content: bytes) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def _content(folder: Path, name: str, checksum: str) -> bytes:
+    if Path(name).name != name or name in ("", ".", "..", CONFIG):
+        raise ValueError(f"{folder / CONFIG}: expected names of files, got {name!r}")
+    there = [x for x in (folder / name, folder / (name + NEW)) if x.is_file()]
+    if not there:
+        raise ValueError(f"{folder}: expected a file {name}, got none; copy it, too")
+    for path in there:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() == checksum:
+            return content
+    raise ValueError(
+        f"{folder / name}: expected the content that config.json has the checksum of, "
+        "got another: the file is damaged, was edited, or is of another model"
+    )
+
+
+def _finish(folder: Path) -> None:
+    """Let the files that config.json means take their places; drop what it does not."""
+    try:
+        sums = json.loads((folder / CONFIG).read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name, checksum in sums.items() if isinstance(sums, dict) else ():
+        new = folder / (str(name) + NEW)
+        if Path(str(name)).name == name and new.is_file():
+            if hashlib.sha256(new.read_bytes()).hexdigest() == checksum:
+                os.replace(new, folder / name)
+            else:
+                new.unlink()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as sink:
+            sink.write(content)
+            sink.flush()
+            os.fsync(sink.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,191 @@
+"""The network of a tagger: emissions of words, characters, windows and an encoder."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from smoothsp.constraints import bio
+from smoothsp.layers import LinearChain
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import AFFIXES, FLAGS, PADDING, UNKNOWN, Batch, Vocabulary
+
+__all__ = ["Emissions", "Sizes", "TaggerNetwork"]
+
+CHARACTER_SIZE, CHARACTER_FILTERS = 25, 50
+SHAPE_SIZE, AFFIX_SIZE = 16, 16
+DROP_WORD = 0.5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the network is, and how much of it training drops."""
+
+    word: int = 100
+    """Columns of a word's vector."""
+    hidden: int = 128
+    """Units of the LSTM, each way."""
+    dropout: float = 0.5
+    """Share dropped above the LSTM and of window features; 0.6 times that below it."""
+    softmax: bool = False
+    """Labels of words independent of each other, in place of a chain?"""
+
+
+class Emissions(nn.Module):
+    """A bidirectional LSTM over embeddings, plus a linear model of window features.
+
+    The embeddings are of words, characters, shapes and affixes. The two learn
+    together: what a hand-made feature tells, the LSTM need not learn.
+    """
+
+    rare: Tensor
+
+    def __init__(
+        self, vocabulary: Vocabulary, sizes: Sizes, num_tags: int, context: int = 0
+    ) -> None:
+        super().__init__()
+        size, hidden = sizes.word, sizes.hidden
+        self.dropout = sizes.dropout
+        self.word = _embedding(vocabulary.words, size, math.sqrt(1 / size))
+        self.character = _embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
+        self.convolution = nn.Conv1d(CHARACTER_SIZE, CHARACTER_FILTERS, 3, padding=1)
+        self.shape = _embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
+        self.affix = nn.ModuleList(
+            _embedding(known, AFFIX_SIZE, 0.3) for known in vocabulary.affixes
+        )
+        inputs = size + CHARACTER_FILTERS + SHAPE_SIZE + context
+        inputs += AFFIX_SIZE * len(AFFIXES) + len(FLAGS)
+        self.ahead = nn.LSTM(inputs, hidden, batch_first=True)
+        self.back = nn.LSTM(inputs, hidden, batch_first=True)
+        self.output = nn.Linear(2 * hidden, num_tags)
+        # Sparse gradients: a batch touches few of the buckets.
+        self.window = nn.EmbeddingBag(
+            vocabulary.buckets, num_tags, mode="sum", sparse=True
+        )
+        nn.init.zeros_(self.window.weight)
+        rare = torch.tensor([False, False, *vocabulary.rare])
+        self.register_buffer("rare", rare, persistent=False)
+
+    def set_vectors(
+        self, vocabulary: Vocabulary, vectors: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Start the words that have a vector from it."""
+        with torch.no_grad():
+            for row, word in enumerate(vocabulary.words, start=UNKNOWN + 1):
+                if word in vectors:
+                    self.word.weight[row] = torch.from_numpy(vectors[word])
+
+    def forward(self, batch: Batch, context: Tensor | None = None) -> Tensor:
+        """``(batch, time, num_tags)``; ``context`` is an encoder's, of real words."""
+        words = F.embedding(batch.rows, self._words(batch))  # [B, T, D]
+        if context is not None:
+            seen = words.new_zeros(*batch.mask.shape, context.shape[1])
+            seen = seen.masked_scatter(batch.mask[..., None], context)
+            words = torch.cat([words, seen], 2)
+        words = F.dropout(words, 0.6 * self.dropout, self.training)
+        ahead, _ = self.ahead(words)
+        # Reversed by position, so that the way back starts at the last real word.
+        step = torch.arange(batch.mask.shape[1], device=batch.mask.device)
+        mirrored = batch.mask.sum(1, keepdim=True) - 1 - step
+        mirrored = torch.where(batch.mask, mirrored, step)[..., None]
+        back, _ = self.back(words.gather(1, mirrored.expand_as(words)))
+        back = back.gather(1, mirrored.expand_as(back))
+        hidden = torch.cat([ahead, back], 2)[batch.mask]  # [N, 2 H]
+        deep = self.output(F.dropout(hidden, self.dropout, self.training))
+        kept = torch.ones(batch.window.shape, device=deep.device)
+        kept = F.dropout(kept, self.dropout, self.training)
+        wide = self.window(batch.window, per_sample_weights=kept)
+        emissions = deep.new_zeros(*batch.mask.shape, deep.shape[1])
+        found: Tensor = emissions.masked_scatter(batch.mask[..., None], deep + wide)
+        return found
+
+    def _words(self, batch: Batch) -> Tensor:
+        """One vector for each distinct word of the batch."""
+        table = batch.table
+        word = table.word
+        if self.training:
+            hidden = torch.rand(word.shape, device=word.device) < DROP_WORD
+            word = word.masked_fill(hidden & self.rare[word], UNKNOWN)
+        characters = self.character(table.characters).transpose(1, 2)  # [U, E, C]
+        filters = F.relu(self.convolution(characters))
+        real = (table.characters != PADDING)[:, None]
+        return torch.cat(
+            [
+                self.word(word),
+                (filters * real).amax(2),
+                self.shape(table.shape),
+                *(embed(table.affixes[:, i]) for i, embed in enumerate(self.affix)),
+                table.flags,
+            ],
+            1,
+        )
+
+
+class TaggerNetwork(nn.Module):
+    """Emissions, and a chain over them where they are.
+
+    Parameters
+    ----------
+    vocabulary
+        What the tables are indexed by.
+    labels
+        In BIOES: ``O``, and four for each type.
+    sizes
+        Of the parts.
+    encoder
+        Gives each word a vector in its context, besides all else.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        labels: list[str],
+        sizes: Sizes | None = None,
+        encoder: Encoder | None = None,
+    ) -> None:
+        super().__init__()
+        self.sizes = sizes or Sizes()
+        context = encoder.size if encoder else 0
+        self.emissions = Emissions(vocabulary, self.sizes, len(labels), context)
+        self.encoder = encoder
+        if self.sizes.softmax:
+            # A chain that scores no neighbours is a softmax at each position.
+            self.head = LinearChain(len(labels)).requires_grad_(False)
+            for scores in self.head.parameters():
+                nn.init.zeros_(scores)
+        else:
+            self.head = LinearChain(len(labels), bio(labels, "BIOES"))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.transitions.device
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Emissions ``(batch, time, label)``."""
+        batch = batch.to(self.device)
+        if self.encoder is None or batch.pieces is None:
+            return self.emissions(batch)  # type: ignore[no-any-return]
+        return self.emissions(batch, self.encoder(batch.pieces))  # type: ignore[no-any-return]
+
+    def dense_parameters(self) -> list[nn.Parameter]:
+        """All that learns but the table of window features and the encoder."""
+        other = {id(self.emissions.window.weight)}
+        other |= {id(p) for p in self.encoder_parameters()}
+        return [p for p in self.parameters() if id(p) not in other and p.requires_grad]
+
+    def encoder_parameters(self) -> list[nn.Parameter]:
+        """Those of the encoder, if there is one."""
+        return list(self.encoder.parameters()) if self.encoder else []
+
+
+def _embedding(known: list[str], size: int, spread: float) -> nn.Embedding:
+    table = nn.Embedding(UNKNOWN + 1 + len(known), size, padding_idx=PADDING)
+    with torch.no_grad():
+        table.weight.normal_(0, spread)[PADDING] = 0
+    return table

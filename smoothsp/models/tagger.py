@@ -1,0 +1,404 @@
+"""A tagger that was trained: from a folder, to a folder, and to the words."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as as_bytes
+from torch import Tensor
+
+from smoothsp.constraints import bio
+from smoothsp.metrics import spans as read_spans
+from smoothsp.models import files
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.tagged import Span, Tagged
+from smoothsp.oracles import Chain
+
+__all__ = ["Tagger", "load"]
+
+FORMAT, VERSION = "smoothsp.models.Tagger", 1
+WEIGHTS, VOCABULARY, TOKENIZER = (
+    "model.safetensors",
+    "vocabulary.json",
+    "tokenizer.json",
+)
+
+
+def load(
+    folder: str | os.PathLike[str], device: str | torch.device | None = None
+) -> "Tagger":
+    """The tagger that ``Tagger.save`` wrote to a folder. Runs no code that is in it.
+
+    Parameters
+    ----------
+    folder
+        Of ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
+    device
+        Where it computes; if absent, on the GPU where there is one.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no model.
+    ValueError
+        If a file is missing, damaged or edited, or weights are missing, too many, of
+        wrong shapes or not finite: names the file and what is wrong.
+    """
+    place = Path(folder)
+    config, content = files.read(place)
+    path = place / files.CONFIG
+    if config.get("format") != FORMAT or config.get("version") != VERSION:
+        raise ValueError(
+            f"{path}: expected format {FORMAT} in version {VERSION}, got "
+            f"{config.get('format')!r} in version {config.get('version')!r}"
+        )
+    for name in (WEIGHTS, VOCABULARY):
+        if name not in content:
+            raise ValueError(f"{path}: expected the checksum of {name}, got none")
+    vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
+    network, labels = _network(path, config, vocabulary, content.get(TOKENIZER))
+    _set_weights(place / WEIGHTS, network, content[WEIGHTS])
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    network = network.to(device if device is not None else usual)
+    return Tagger(network, vocabulary, labels, config.get("about"))
+
+
+class Tagger:
+    """A network with its vocabulary and labels, ready to tag.
+
+    Parameters
+    ----------
+    network
+        In evaluation from now on.
+    vocabulary
+        What it was built with.
+    labels
+        In BIOES.
+    about
+        Anything that JSON can hold: how it was trained, say.
+
+    Examples
+    --------
+    >>> import smoothsp
+    >>> tagger = smoothsp.models.load("runs/conll_ner/model")  # doctest: +SKIP
+    >>> tagger.tag([["Ada", "met", "Bob"]])[0].tags  # doctest: +SKIP
+    ['B-PER', 'O', 'B-PER']
+    """
+
+    def __init__(
+        self,
+        network: TaggerNetwork,
+        vocabulary: Vocabulary,
+        labels: list[str],
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.network = network.eval()
+        self.vocabulary = vocabulary
+        self.labels = list(labels)
+        self.about = dict(about or {})
+
+    @property
+    def types(self) -> list[str]:
+        """The types of spans."""
+        return sorted({label[2:] for label in self.labels if label != "O"})
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
+
+        A model that is there is replaced in one step: killed at any moment, the folder
+        holds the old one or the new one, whole.
+        """
+        encoder = self.network.encoder
+        config = {
+            "format": FORMAT,
+            "version": VERSION,
+            "labels": self.labels,
+            "sizes": asdict(self.network.sizes),
+            "encoder": encoder.description() if encoder else None,
+            "about": self.about,
+        }
+        weights = {
+            name: value.detach().cpu().contiguous()
+            for name, value in self.network.state_dict().items()
+        }
+        content = {
+            WEIGHTS: as_bytes(weights),
+            VOCABULARY: files.json_bytes(asdict(self.vocabulary)),
+        }
+        if encoder:
+            content[TOKENIZER] = encoder.tokenizer.to_str().encode()
+        files.write(Path(folder), config, content)
+
+    def tag(
+        self,
+        sentences: str | Sequence[str] | Sequence[Sequence[str]],
+        nbest: int = 1,
+        confidence: bool = False,
+        batch_size: int = 64,
+    ) -> list[Tagged]:
+        """Tags and spans of each sentence.
+
+        Parameters
+        ----------
+        sentences
+            Lists of words, of any length, in any number. Or texts, of one sentence
+            each, or one text: they are cut into words by NLTK's tokenizer, as the Penn
+            Treebank cuts them.
+        nbest
+            How many taggings of each, at most: the best, and others beside it.
+        confidence
+            Whether to compute the probability of each tagging and each span.
+        batch_size
+            Sentences that are computed at once.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            For texts, where NLTK is not installed.
+        TypeError
+            For what is neither words nor text.
+        ValueError
+            For an empty word, ``nbest`` or ``batch_size`` below 1, and for a list of
+            single words, which might be one sentence or many.
+        """
+        for name, value in (("nbest", nbest), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        words = _as_words(sentences)
+        nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)
+        found = [nothing] * len(words)
+        filled = [number for number, sentence in enumerate(words) if sentence]
+        if not filled:
+            return found
+        encoder = self.network.encoder
+        corpus = Corpus(self.vocabulary, [words[n] for n in filled], None, encoder)
+        with torch.no_grad():
+            for rows in corpus.in_order_of_length(batch_size):
+                numbers = [filled[row] for row in rows.tolist()]
+                batch = corpus.batch(rows)
+                emissions = self.network(batch)
+                mask = batch.mask.to(emissions.device)
+                chain = self.network.head.structure(emissions, mask)
+                given = [words[number] for number in numbers]
+                tagged = self._read(chain, given, nbest, confidence)
+                for number, answer in zip(numbers, tagged, strict=True):
+                    found[number] = answer
+        return found
+
+    def _read(
+        self, chain: Chain, words: list[list[str]], nbest: int, confidence: bool
+    ) -> list[Tagged]:
+        """The nbest taggings of a batch."""
+        scores, labels, valid = chain.decode_topk(nbest)
+        probability = (scores - chain.log_partition()[:, None]).exp().tolist()
+        values, paths = scores.tolist(), labels.tolist()
+        counts = valid.sum(1).tolist()
+        spans = [
+            [
+                sorted(
+                    read_spans([self.labels[x] for x in path if x >= 0]),
+                    key=lambda span: span[1],
+                )
+                for path in paths[row][: counts[row]]
+            ]
+            for row in range(len(words))
+        ]
+        known = self._confidences(chain, spans) if confidence else {}
+        answers = []
+        for row, sentence in enumerate(words):
+            ranked = [
+                Tagged(
+                    sentence,
+                    _in_bio(found, len(sentence)),
+                    [
+                        Span(
+                            *span,
+                            " ".join(sentence[span[1] : span[2] + 1]),
+                            known.get((row, span)),
+                        )
+                        for span in found
+                    ],
+                    values[row][rank],
+                    min(1.0, probability[row][rank]) if confidence else None,
+                )
+                for rank, found in enumerate(spans[row])
+            ]
+            best = ranked[0]
+            answers.append(
+                Tagged(
+                    best.words,
+                    best.tags,
+                    best.spans,
+                    best.score,
+                    best.probability,
+                    tuple(ranked[1:]),
+                )
+            )
+        return answers
+
+    def _confidences(
+        self, chain: Chain, spans: list[list[list[tuple[str, int, int]]]]
+    ) -> dict[tuple[int, tuple[str, int, int]], float]:
+        """The probability of each span of each row.
+
+        In BIOES a span is one sequence of labels and no other, so its probability is
+        that of all paths which go through it.
+        """
+        wanted = [
+            (row, span)
+            for row, found in enumerate(spans)
+            for span in sorted({span for path in found for span in path})
+        ]
+        if not wanted:
+            return {}
+        number = {label: n for n, label in enumerate(self.labels)}
+        emissions = chain.emissions
+        shape = (len(wanted), *emissions.shape[1:])
+        allowed = torch.ones(shape, dtype=torch.bool, device=emissions.device)
+        for place, (_, (kind, first, last)) in enumerate(wanted):
+            allowed[place, first : last + 1] = False
+            for step, prefix in zip(
+                range(first, last + 1), _prefixes(last + 1 - first), strict=True
+            ):
+                allowed[place, step, number[f"{prefix}-{kind}"]] = True
+        rows = torch.tensor([row for row, _ in wanted], device=emissions.device)
+        chance: Tensor = chain.select(rows).log_prob_within(allowed).exp()
+        return dict(zip(wanted, chance.clamp(max=1).tolist(), strict=True))
+
+
+def _prefixes(size: int) -> str:
+    return "S" if size == 1 else f"B{'I' * (size - 2)}E"
+
+
+def _in_bio(spans: list[tuple[str, int, int]], size: int) -> list[str]:
+    tags = ["O"] * size
+    for kind, first, last in spans:
+        tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
+        tags[first] = f"B-{kind}"
+    return tags
+
+
+def _as_words(sentences: object) -> list[list[str]]:
+    """Sentences as lists of words; texts are cut."""
+    given = [sentences] if isinstance(sentences, str) else sentences
+    if isinstance(given, Mapping | bytes) or not hasattr(given, "__iter__"):
+        found = type(given).__name__
+        raise TypeError(f"sentences: expected lists of words or texts, got {found}")
+    listed: list[Any] = list(given)
+    texts = [isinstance(sentence, str) for sentence in listed]
+    if listed and all(texts):
+        alone = len(listed) == 1
+        if not alone and not any(len(text.split()) > 1 for text in listed):
+            raise ValueError(
+                "sentences: expected sentences, got a list of single words; write "
+                "[words] for one sentence, [[word], ...] for sentences of a word each"
+            )
+        return _cut(listed)
+    for number, sentence in enumerate(listed):
+        if isinstance(sentence, str) or not isinstance(sentence, Sequence):
+            raise TypeError(
+                "sentences: expected all of them lists of words, or all texts, got "
+                f"{type(sentence).__name__} at sentence {number}"
+            )
+        for place, word in enumerate(sentence):
+            if not isinstance(word, str):
+                raise TypeError(
+                    f"sentences: expected words, got {type(word).__name__} at sentence "
+                    f"{number}, word {place}"
+                )
+            if not word:
+                raise ValueError(
+                    "sentences: expected words, got an empty one at sentence "
+                    f"{number}, word {place}; leave it out"
+                )
+    return [list(sentence) for sentence in listed]
+
+
+def _cut(texts: list[str]) -> list[list[str]]:
+    if find_spec("nltk") is None:
+        raise ModuleNotFoundError(
+            "sentences: expected lists of words, got text, which nltk cuts into words: "
+            'pip install "smoothsp[models]"',
+            name="nltk",
+        )
+    from nltk.tokenize import NLTKWordTokenizer
+
+    cutter = NLTKWordTokenizer()
+    return [[text[a:b] for a, b in cutter.span_tokenize(text)] for text in texts]
+
+
+def _vocabulary(path: Path, content: bytes) -> Vocabulary:
+    found = files.as_json(path, content)
+    names = {field.name for field in fields(Vocabulary)}
+    if found.keys() != names:
+        wrong = ", ".join(sorted(found.keys() ^ names))
+        raise ValueError(f"{path}: expected {', '.join(sorted(names))}; wrong: {wrong}")
+    lists = ("words", "characters", "shapes")
+    good = all(_strings(found[name]) for name in lists)
+    good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
+    good &= isinstance(found["rare"], list)
+    good &= isinstance(found["buckets"], int) and found["buckets"] > 0
+    if not good or len(found["rare"]) != len(found["words"]):
+        raise ValueError(f"{path}: expected lists of strings as they were saved")
+    return Vocabulary(**found)
+
+
+def _strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+def _network(
+    path: Path, config: dict[str, Any], vocabulary: Vocabulary, tokenizer: bytes | None
+) -> tuple[TaggerNetwork, list[str]]:
+    labels = config.get("labels")
+    if not isinstance(labels, list) or not labels:
+        raise ValueError(f"{path}: expected labels, got {labels!r}")
+    try:
+        bio(labels, "BIOES")
+        sizes = Sizes(**config["sizes"])
+        encoder = None
+        if config.get("encoder") is not None:
+            if tokenizer is None:
+                raise ValueError(f"no {TOKENIZER}")
+            encoder = Encoder.described(config["encoder"], tokenizer.decode())
+        return TaggerNetwork(vocabulary, labels, sizes, encoder), labels
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path}: expected what describes a network, got one that cannot be built "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        ) from error
+
+
+def _set_weights(path: Path, network: TaggerNetwork, content: bytes) -> None:
+    try:
+        weights = from_bytes(content)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected safetensors, got {error}") from error
+    own = network.state_dict()
+    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own)
+    if missing or extra:
+        said = [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
+        said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
+        raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
+    for name, value in weights.items():
+        if value.shape != own[name].shape:
+            raise ValueError(
+                f"{path}: expected {tuple(own[name].shape)} for {name} as config.json "
+                f"and {VOCABULARY} say, got {tuple(value.shape)}"
+            )
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            count = int((~value.isfinite()).sum())
+            raise ValueError(
+                f"{path}: expected numbers, got NaN or infinity in {count} of "
+                f"{value.numel()} places of {name}; the training diverged, or the file "
+                "was edited"
+            )
+    network.load_state_dict(weights)

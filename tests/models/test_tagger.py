@@ -1,0 +1,312 @@
+"""A tagger in a folder: what it answers, and what is said of folders that are not."""
+
+import itertools
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as as_bytes
+
+import smoothsp
+from smoothsp.metrics import spans
+from smoothsp.models import Tagger, files, load
+from smoothsp.models.features import Vocabulary
+from smoothsp.models.network import Sizes, TaggerNetwork
+
+LABELS = ["O", *(f"{p}-{kind}" for kind in ("PER", "LOC") for p in "BIES")]
+SENTENCES = [
+    ["Ada", "met", "Bob", "."],
+    ["Lake", "Holm"],
+    [],
+    ["x"],
+    ["Naïve", "日本", "2"],
+]
+SIZES = Sizes(word=4, hidden=5)
+
+
+def made(sizes=SIZES, seed=0):
+    torch.manual_seed(seed)
+    vocabulary = Vocabulary.of(SENTENCES, [])
+    network = TaggerNetwork(vocabulary, LABELS, sizes)
+    with torch.no_grad():
+        for p in network.parameters():
+            if p.requires_grad:
+                p.add_(torch.randn_like(p))
+    return Tagger(network, vocabulary, LABELS, {"seed": seed})
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    return made()
+
+
+@pytest.fixture
+def folder(tagger, tmp_path):
+    tagger.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+# --- what it answers ---
+
+
+def test_a_loaded_model_answers_as_the_one_that_was_saved(tagger, folder):
+    again = smoothsp.models.load(folder, "cpu")
+    options = {"nbest": 3, "confidence": True}
+    assert again.tag(SENTENCES, **options) == tagger.tag(SENTENCES, **options)
+    assert again.about == {"seed": 0}
+    assert again.types == ["LOC", "PER"]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"config.json", "model.safetensors", "vocabulary.json"}
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_batches_change_nothing(tagger, batch_size):
+    whole = tagger.tag(SENTENCES, confidence=True)
+    parts = tagger.tag(SENTENCES, confidence=True, batch_size=batch_size)
+    for ours, theirs in zip(whole, parts, strict=True):
+        assert ours.words == theirs.words
+        assert ours.tags == theirs.tags
+        assert math.isclose(ours.probability, theirs.probability, rel_tol=1e-4)
+
+
+@given(st.integers(0, 1000), st.sampled_from(SENTENCES))
+def test_confidences_are_those_of_enumeration(seed, sentence):
+    tagger = made(seed=seed)
+    [tagged] = tagger.tag([sentence], nbest=3, confidence=True)
+    if not sentence:
+        assert (tagged.tags, tagged.spans, tagged.probability) == ([], [], 1.0)
+        return
+    batch = smoothsp.models.features.Corpus(tagger.vocabulary, [sentence]).batch(
+        torch.tensor([0])
+    )
+    with torch.no_grad():
+        chain = tagger.network.head.structure(tagger.network(batch))
+        paths = list(itertools.product(range(len(LABELS)), repeat=len(sentence)))
+        chances = chain.log_prob(torch.tensor(paths)[None])[0].double().exp()
+    found = [spans([LABELS[x] for x in path]) for path in paths]
+    ranked = chances.sort(descending=True).values.tolist()
+    for rank, one in enumerate((tagged, *tagged.others)):
+        assert math.isclose(one.probability, ranked[rank], rel_tol=1e-3, abs_tol=1e-6)
+        for span in one.spans:
+            key = (span.type, span.first, span.last)
+            within = torch.tensor([key in path for path in found])
+            exact = chances[within].sum().item()
+            assert math.isclose(span.confidence, exact, rel_tol=1e-3, abs_tol=1e-6)
+            assert span.text == " ".join(sentence[span.first : span.last + 1])
+        assert {(s.type, s.first, s.last) for s in one.spans} == spans(one.tags)
+        assert {tag[0] for tag in one.tags} <= set("BIO")
+
+
+def test_independent_labels_are_a_softmax(tmp_path):
+    tagger = made(Sizes(word=4, hidden=5, softmax=True))
+    tagger.save(tmp_path)
+    batch = smoothsp.models.features.Corpus(tagger.vocabulary, SENTENCES[:1]).batch(
+        torch.tensor([0])
+    )
+    with torch.no_grad():
+        emissions = tagger.network(batch)
+        best = emissions.log_softmax(2).max(2)
+    [tagged] = load(tmp_path, "cpu").tag(SENTENCES[:1], confidence=True)
+    expected = spans([LABELS[x] for x in best.indices[0].tolist()])
+    assert {(s.type, s.first, s.last) for s in tagged.spans} == expected
+    assert math.isclose(
+        tagged.probability, best.values.sum().exp().item(), rel_tol=1e-4
+    )
+    assert not any(p.requires_grad for p in tagger.network.head.parameters())
+
+
+def test_texts_are_cut_into_words(tagger):
+    pytest.importorskip("nltk")
+    texts = ["Ada met Bob.", "It isn't Holm, is it?"]
+    found = tagger.tag(texts)
+    assert found[0].words == ["Ada", "met", "Bob", "."]
+    assert found[1].words == ["It", "is", "n't", "Holm", ",", "is", "it", "?"]
+    assert tagger.tag(texts[0]) == found[:1]
+
+
+def test_what_shows_a_tagging(tagger):
+    [tagged] = tagger.tag([["Ada", "met", "Bob"]], nbest=2, confidence=True)
+    assert tagged.columns().split("\n")[:3] == [
+        f"{w}\t{t}" for w, t in zip(tagged.words, tagged.tags, strict=True)
+    ]
+    found = json.loads(tagged.json())
+    assert found["tags"] == tagged.tags
+    assert found["others"][0]["words"] == tagged.words
+    assert [s["confidence"] for s in found["spans"]] == [
+        s.confidence for s in tagged.spans
+    ]
+    plain = tagged.coloured()
+    assert plain.count("\x1b[0m") == 2 * len(tagged.spans)
+    assert all(f"[{span.type} " in plain for span in tagged.spans)
+    assert tagged.spans
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (["Ada", "met"], ValueError, "got a list of single words; write .words."),
+        ([["Ada"], "met Bob"], TypeError, "all texts, got str at sentence 1"),
+        ([["Ada", 3]], TypeError, "expected words, got int at sentence 0, word 1"),
+        ([["Ada", ""]], ValueError, "got an empty one at sentence 0, word 1"),
+        (None, TypeError, "lists of words or texts, got NoneType"),
+        ({"text": "Ada"}, TypeError, "lists of words or texts, got dict"),
+    ],
+)
+def test_sentences_that_are_none_are_named(tagger, given, error, message):
+    with pytest.raises(error, match=f"sentences: .*{message}"):
+        tagger.tag(given)
+
+
+@pytest.mark.parametrize("name", ["nbest", "batch_size"])
+def test_numbers_below_one_are_named(tagger, name):
+    with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+        tagger.tag(SENTENCES, **{name: 0})
+
+
+def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
+    monkeypatch.setattr("smoothsp.models.tagger.find_spec", lambda name: None)
+    message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        tagger.tag("Ada met Bob.")
+
+
+# --- folders that are damaged ---
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_weights(folder, change):
+    """Edit weights, checksums and all."""
+    config, content = files.read(folder)
+    weights = from_bytes(content["model.safetensors"])
+    change(weights)
+    content["model.safetensors"] = as_bytes(weights)
+    files.write(folder, config, content)
+
+
+def cut(folder, name):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def spoil(weights):
+    weights["emissions.output.bias"][1] = torch.nan
+
+
+def shrink(weights):
+    weights["emissions.output.bias"] = weights["emissions.output.bias"][1:].clone()
+
+
+def edit_vocabulary(folder, **changes):
+    config, content = files.read(folder)
+    found = json.loads(content["vocabulary.json"]) | changes
+    files.write(folder, config, content | {"vocabulary.json": files.json_bytes(found)})
+
+
+DAMAGE = {
+    "no weights": (
+        lambda f: (f / "model.safetensors").unlink(),
+        "expected a file model.safetensors, got none",
+    ),
+    "short weights": (
+        lambda f: cut(f, "model.safetensors"),
+        "model.safetensors: expected the content that config.json",
+    ),
+    "short vocabulary": (
+        lambda f: cut(f, "vocabulary.json"),
+        "vocabulary.json: expected the content that config.json",
+    ),
+    "short config": (lambda f: cut(f, "config.json"), "config.json: expected JSON"),
+    "list": (
+        lambda f: (f / "config.json").write_text("[]"),
+        "config.json: expected a JSON object, got list",
+    ),
+    "format": (lambda f: edit_config(f, version=9), "version 1, got .* version 9"),
+    "sums": (lambda f: edit_config(f, files=3), "expected the checksums of files"),
+    "way out": (
+        lambda f: edit_config(f, files={"../x": "0"}),
+        "expected names of files, got '../x'",
+    ),
+    "no sum": (
+        lambda f: edit_config(f, files={}),
+        "expected the checksum of model.safetensors",
+    ),
+    "labels": (lambda f: edit_config(f, labels=["O", "Q-X"]), "ValueError: labels: "),
+    "no labels": (lambda f: edit_config(f, labels=[]), "expected labels, got"),
+    "sizes": (lambda f: edit_config(f, sizes={"wide": 3}), "cannot be built .TypeErr"),
+    "other sizes": (
+        lambda f: edit_config(f, sizes={"word": 5, "hidden": 5}),
+        r"expected \(20, 191\) for emissions.* as config.json .* got \(20, 190\)",
+    ),
+    "nan": (
+        lambda f: edit_weights(f, spoil),
+        "got NaN or infinity in 1 of 9 places of emissions.output.bias",
+    ),
+    "missing key": (
+        lambda f: edit_weights(f, lambda w: w.pop("head.transitions")),
+        r"expected \d+ tensors, got 1 missing \(head.transitions\)",
+    ),
+    "one more": (
+        lambda f: edit_weights(f, lambda w: w.update(x=torch.ones(1))),
+        r"got 1 too many \(x\)",
+    ),
+    "shape": (lambda f: edit_weights(f, shrink), r"expected \(9,\) .* got \(8,\)"),
+    "words": (lambda f: edit_vocabulary(f, words="abc"), "expected lists of strings"),
+    "field": (lambda f: edit_vocabulary(f, colours=[]), "wrong: colours"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_folder_that_is_damaged_is_refused_with_what_is_wrong(damage, folder):
+    harm, message = DAMAGE[damage]
+    harm(folder)
+    with pytest.raises(ValueError, match=message):
+        load(folder)
+
+
+def test_no_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the folder of a model, got n"):
+        load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"got no config.json there"):
+        load(tmp_path)
+
+
+# --- saving that is killed ---
+
+
+@pytest.mark.parametrize("calls", range(7))
+def test_killed_while_saving_the_folder_has_the_old_model_or_the_new(
+    calls, tagger, folder, monkeypatch
+):
+    other = made(seed=1)
+    answers = [t.tag(SENTENCES, confidence=True) for t in (tagger, other)]
+    replace, count = os.replace, itertools.count()
+
+    def killing(*arguments):
+        if next(count) == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(*arguments)
+
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(os, "replace", killing)
+        other.save(folder)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert status == (signal.SIGKILL if calls < 5 else 0)
+    # two files beside the old ones, then config.json: from then on it is the new one
+    assert load(folder, "cpu").tag(SENTENCES, confidence=True) == answers[calls > 2]
+    # and a model is saved over what was left
+    tagger.save(folder)
+    assert load(folder, "cpu").tag(SENTENCES, confidence=True) == answers[0]
+    kept = [path.name for path in folder.iterdir() if not path.name.endswith(".part")]
+    assert sorted(kept) == ["config.json", "model.safetensors", "vocabulary.json"]
