@@ -36,6 +36,7 @@ from runs import folder as run_folder
 from runs import terminal
 from smoothsp.linear.solvers import SGD
 
+Features = Literal["hashed", "hashed-with-label"]
 Study = Literal["solvers", "rates", "mu", "k", "warm-start", "smoothing", "tagger"]
 # Passes, c and rate of the fast tagger, chosen on the last 15 % of eng.train.
 TAGGER = {"passes": 30, "c": 3.0, "rate": 0.1}
@@ -57,8 +58,10 @@ class Config:
     """A run for each; curves show mean and standard deviation."""
     bound_passes: int = 80
     """Of the BCFW run, for each c, whose dual is the lower bound."""
+    features: Features = "hashed"
+    """Whether features are hashed alone, or together with the tag, as in the paper."""
     hashing: int = 2**16 - 1
-    """Columns that features are hashed to."""
+    """Columns that features are hashed to; with the tag: weights."""
     out: Path = Path("runs/conll_linear")
     """Folder of the numbers and the figures."""
 
@@ -83,9 +86,11 @@ def main(config: Config) -> dict[str, float]:
 
 def compare(config: Config) -> dict[str, float]:
     train, dev = linear_tagging_data.load(config.data)
-    task = linear_tagging_data.task_of(
-        linear_tagging_data.PAPER, train, dev, config.hashing
-    )
+    if config.features == "hashed":
+        names, hashing = linear_tagging_data.PAPER, "hashing"
+    else:
+        names, hashing = linear_tagging_data.WINDOW, "hash_with_label"
+    task = linear_tagging_data.task_of(names, train, dev, **{hashing: config.hashing})
     store = curves.Store(config.out / "curves", task)
     todo = [(study, method) for study in config.study for method in STUDIES[study]]
     print("compiling", flush=True)

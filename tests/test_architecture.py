@@ -133,6 +133,7 @@ PUBLIC = {
         "ChainProblem",
         "Corner",
         "F1Problem",
+        "HashedChainProblem",
         "LinearProblem",
         "MulticlassProblem",
         "ROCAreaProblem",

@@ -1,6 +1,5 @@
 """Sentences of ``conll_linear.py``: tokens with their columns, tags, chain problems."""
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,12 +7,13 @@ import numpy as np
 
 from corpora import conll, toy_corpus, unseen_labels
 from smoothsp.linear.features import Templates
-from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems import ChainProblem, HashedChainProblem
 from smoothsp.metrics import span_f1
 
 COLUMNS = ("word", "pos", "chunk")
 # a window of words, and what files of four columns tell besides
-PAPER = ("word[-2..2]", "pos", "chunk", "bias")
+WINDOW = ("word[-2..2]", "pos", "chunk")
+PAPER = (*WINDOW, "bias")
 RICH = (
     *(f"{source}[-2..2]" for source in ("word", "lower(word)", "shape(word)")),
     *(f"{source}[-2..2]" for source in ("pos", "chunk")),
@@ -53,12 +53,7 @@ class Task:
     @property
     def checksum(self) -> str:
         """Of all that a run depends on."""
-        total = 0
-        for problem in (self.train, self.other):
-            for array in (problem.indices, problem.values, problem.labels):
-                total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-            total = zlib.crc32(problem.offsets.tobytes(), total)
-        return f"{total:08x}"
+        return f"{self.train.checksum:08x}{self.other.checksum:08x}"
 
 
 def load(folder: Path | None) -> tuple[Split, Split]:
@@ -92,11 +87,15 @@ def usable(templates: tuple[str, ...], split: Split) -> list[str]:
 
 
 def task_of(
-    names: tuple[str, ...], train: Split, dev: Split, hashing: int | None = None
+    names: tuple[str, ...], train: Split, dev: Split, **hashing: int | None
 ) -> Task:
-    """Training and development sentences with one numbering of features and tags."""
+    """Training and development sentences with one numbering of features and tags.
+
+    ``hashing`` are options of ``Templates``.
+    """
     columns = COLUMNS[: train.width]
-    templates = Templates(usable(names, train), columns, hashing=hashing)
+    templates = Templates(usable(names, train), columns, **hashing)
+    problem_of = HashedChainProblem if templates.hash_with_label else ChainProblem
     labels = sorted({tag for tags in train.tags for tag in tags})
     number = {tag: n for n, tag in enumerate(labels)}
     unseen_labels.warn("dev", (tag for tags in dev.tags for tag in tags), labels)
@@ -107,8 +106,6 @@ def task_of(
         flat = [number.get(tag, 0) for tags in split.tags for tag in tags]
         lengths = [len(tags) for tags in split.tags]
         found.append(
-            ChainProblem(
-                matrix, np.array(flat), lengths=lengths, num_labels=len(labels)
-            )
+            problem_of(matrix, np.array(flat), lengths=lengths, num_labels=len(labels))
         )
     return Task(found[0], found[1], labels, dev.tags)

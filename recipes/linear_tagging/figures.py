@@ -17,6 +17,7 @@ from runs import checkpoint
 COLOURS = {
     "BCFW": "#2a6f97",
     "SGD": "#d1661f",
+    "SGD, last iterate": "#e8b04a",
     "SVRG": "#4f772d",
     "Casimir-SVRG-const": "#9c2f6f",
     "Casimir-SVRG-adapt": "#222222",
@@ -59,7 +60,7 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
     panels[0, 0].set_ylabel("F less its lower bound")
     panels[1, 0].set_ylabel("span F1, held out (%)")
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
     save(figure, path)
 
 

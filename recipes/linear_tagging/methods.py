@@ -87,13 +87,16 @@ def svrg(setting: str = "", **changed: Any) -> Method:
 def sgd(setting: str = "", **changed: Any) -> Method:
     # the published 150,000 steps are 10.7 passes
     options = {"rate": sgd_rate, "period": 10.7, **changed}
-    return Method(SGD, options, "SGD", setting, calls=1)
+    averaged = options.get("averaging", "weighted") != "none"
+    family = "SGD" if averaged else "SGD, last iterate"
+    return Method(SGD, options, family, setting, calls=1)
 
 
 STUDIES = {
     "solvers": [
         Method(BCFW, {"sampling": "uniform", "averaging": True}, "BCFW", calls=1),
         sgd(),
+        sgd(averaging="none"),
         svrg(),
         const(),
         adapt(),

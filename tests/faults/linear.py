@@ -114,8 +114,8 @@ FAULTS = {
     ),
     "gap without the expected cost": (
         KERNELS + "frank_wolfe",
-        "gaps[i] = max(loss - d.ell[i] - slope(s, i, w, k.E, r, count) / n, 0.0)",
-        "gaps[i] = max(loss - slope(s, i, w, k.E, r, count) / n, 0.0)",
+        "gaps[i] = max(loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n, 0.0)",
+        "gaps[i] = max(loss - slope(s, i, tail, k.E, r, count) / n, 0.0)",
     ),
     "estimates not kept": (
         KERNELS + "frank_wolfe",
@@ -136,6 +136,21 @@ FAULTS = {
         KERNELS + "frank_wolfe_steps",
         "furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0",
         "furthest = mass",
+    ),
+    "a shared weight of the label before": (
+        KERNELS + "parts",
+        "weights[s.table[first + r + j]] += a * x[o + r + j]",
+        "weights[s.table[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
+    ),
+    "what meets is squared more than once": (
+        KERNELS + "parts",
+        "sums[place] = 0.0",
+        "pass",
+    ),
+    "lazy weights read as they are": (
+        KERNELS + "parts",
+        "room[o + j] = scale * weights[s.table[first + o + j]]",
+        "room[o + j] = weights[s.table[first + o + j]]",
     ),
     "chord of the other end": (
         PATH + "run",
@@ -185,6 +200,7 @@ def check_laws() -> None:
     # few features: lengths by features; many: by products of words
     check_dual_solver(problem)
     check_dual_solver(random_chain(2, n=4, d=2, longest=8, S=2))
+    check_shared_weights()
     check_draws()
     check_path(random_chain(0, n=6, S=3, d=1, longest=2))
     check_path(MulticlassProblem(np.eye(4), [0, 1, 2, 1]))
@@ -255,6 +271,16 @@ def check_dual_solver(problem) -> None:
             np.testing.assert_allclose(mine.gap, theirs.gap, atol=1e-10)
             np.testing.assert_allclose(mine.primal - mine.dual, mine.gap, atol=1e-10)
             np.testing.assert_allclose(problem.primal(one.w, 0.05), one.primal)
+
+
+def check_shared_weights() -> None:
+    from tests.linear.problems.test_hashed_chain import (
+        SOLVERS,
+        test_iterates_are_those_on_the_enumeration,
+    )
+
+    for name in SOLVERS:
+        test_iterates_are_those_on_the_enumeration(name, 7)
 
 
 def check_draws() -> None:

@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def task(small):
-    return data.task_of(data.PAPER, *data.load(None), 127)
+    return data.task_of(data.PAPER, *data.load(None), hashing=127)
 
 
 def quick(tmp_path, *studies, **options):

@@ -63,7 +63,7 @@ def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, caps
 
 def test_the_linear_tagger_tells_of_them(corpus, capsys):
     parts = data.load(corpus)
-    task = data.task_of(data.PAPER, *parts, 127)
+    task = data.task_of(data.PAPER, *parts, hashing=127)
     assert warnings_in(capsys) == [
         "warning: dev has labels that training lacks, I-MISC (2), B-NEW (1), I-NEW (1);"
         " each of these 4 counts as an error"

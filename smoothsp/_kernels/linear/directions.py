@@ -15,7 +15,13 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.linear.norms import squared_length
-from smoothsp._kernels.linear.sparse_scores import V, add_position
+from smoothsp._kernels.linear.parts import (
+    add_to_rest,
+    add_word,
+    sharing,
+    sum_of_squares,
+)
+from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
@@ -148,8 +154,11 @@ def _dot(x, o, y, p, size):
 
 
 @njit(error_model="numpy", nogil=True)
-def slope(s, i, w, E, r, count):
-    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda n <w_d, w>``."""
+def slope(s, i, tail, E, r, count):
+    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda n <w_d, w>``.
+
+    ``tail`` is where A, start and end are.
+    """
     if count == 0:
         return 0.0
     total = splat(0.0)
@@ -157,15 +166,15 @@ def slope(s, i, w, E, r, count):
         q = r.moved[m] * s.P
         total = total + _dot(r.D, q, E, q, s.P)
     if s.moves >= 0:
-        total = total + _dot(r.DE, 0, w, s.moves, s.S * s.P)
+        total = total + _dot(r.DE, 0, tail, s.moves, s.S * s.P)
     if s.start >= 0:
         last = s.offsets[i + 1] - s.offsets[i] - 1
         if r.moved[0] == 0:
             for j in range(0, s.P, V):
-                total = fma(load(r.D, j), load(w, s.start + j), total)
+                total = fma(load(r.D, j), load(tail, s.start + j), total)
         if r.moved[count - 1] == last:
             for j in range(0, s.P, V):
-                total = fma(load(r.D, last * s.P + j), load(w, s.end + j), total)
+                total = fma(load(r.D, last * s.P + j), load(tail, s.end + j), total)
     return sum_of(total)
 
 
@@ -174,6 +183,10 @@ def length(s, i, x, r, count):
     """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda n ||w_d||)^2``."""
     if count == 0:
         return 0.0
+    if sharing(s):
+        # what meets in one weight is added before it is squared
+        add_direction(s, i, r, count, 1.0, x.rows)
+        return sum_of_squares(s, s.offsets[i], r.moved, count, x.rows)
     total = splat(0.0)
     if s.moves >= 0:
         total = _dot(r.DE, 0, r.DE, 0, s.S * s.P)
@@ -218,30 +231,24 @@ def add_direction(s, i, r, count, a, weights):
     first = s.offsets[i]
     for m in range(count):
         t = r.moved[m]
-        add_position(
-            first + t, s.indptr, s.indices, s.values, a, r.D, t * s.P, s.P, weights
-        )
-    step = splat(a)
+        add_word(s, first + t, a, r.D, t * s.P, weights)
     if s.moves >= 0:
-        for q in range(0, s.S * s.P, V):
-            o = s.moves + q
-            store(weights, o, fma(step, load(r.DE, q), load(weights, o)))
+        add_to_rest(s, s.S, s.moves, a, r.DE, 0, weights)
     if s.start >= 0:
         last = s.offsets[i + 1] - first - 1
         if r.moved[0] == 0:
-            for j in range(0, s.P, V):
-                o = s.start + j
-                store(weights, o, fma(step, load(r.D, j), load(weights, o)))
+            add_to_rest(s, 1, s.start, a, r.D, 0, weights)
         if r.moved[count - 1] == last:
-            for j in range(0, s.P, V):
-                o = s.end + j
-                more = fma(step, load(r.D, last * s.P + j), load(weights, o))
-                store(weights, o, more)
+            add_to_rest(s, 1, s.end, a, r.D, last * s.P, weights)
 
 
 @njit(error_model="numpy", nogil=True)
 def back_into_box(s, i, r, count, p):
     """``w = clip(v)`` where a direction went."""
+    if sharing(s):
+        for o in range(0, len(p.w), V):
+            _clip_row(p, o, V)
+        return
     first = s.offsets[i]
     for m in range(count):
         t = first + r.moved[m]

@@ -11,7 +11,8 @@ from smoothsp._kernels.linear.best_of_one import (
     best_labels,
     without_costs,
 )
-from smoothsp._kernels.linear.sparse_scores import labelling_score, score_positions
+from smoothsp._kernels.linear.parts import rest, room_of_rest, score_words
+from smoothsp._kernels.linear.sparse_scores import labelling_score
 
 
 class Sentences(NamedTuple):
@@ -19,7 +20,8 @@ class Sentences(NamedTuple):
 
     ``offsets[i]`` is the first position of sentence i, and ``offsets[n]`` ends the
     last. ``moves``, ``start`` and ``end`` say where weights are (see
-    ``linear.sparse_scores``), ``longest`` how many positions a sentence has at most.
+    ``linear.sparse_scores``), ``longest`` how many positions a sentence has at most,
+    and ``table``, empty or not, which parts share weights (see ``linear.parts``).
     """
 
     indptr: np.ndarray
@@ -35,15 +37,20 @@ class Sentences(NamedTuple):
     start: int
     end: int
     longest: int
+    table: np.ndarray
 
 
 class Scratch(NamedTuple):
-    """Rows of P numbers for each position of one sentence, and a labelling."""
+    """Rows of P numbers for each position of one sentence, and a labelling.
+
+    ``rest`` has rows for A, start and end where parts share weights.
+    """
 
     E: np.ndarray
     U: np.ndarray
     M: np.ndarray
     y: np.ndarray
+    rest: np.ndarray
 
 
 @njit(error_model="numpy", nogil=True)
@@ -57,36 +64,35 @@ def scratch(s):
         room[past + size : past + 2 * size],
         room[past + 2 * size : past + 3 * size],
         np.zeros(s.longest, np.int32),
+        room_of_rest(s),
     )
 
 
 @njit(error_model="numpy", nogil=True)
 def score_sentence(s, i, weights, k):
-    """Fill ``k.E`` for sentence i."""
-    first, last = s.offsets[i], s.offsets[i + 1]
-    score_positions(first, last, s.indptr, s.indices, s.values, weights, s.P, k.E)
+    """Fill ``k.E`` for sentence i; return where A, start and end are."""
+    score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
+    return rest(s, 1.0, weights, weights, k.rest)
 
 
 @njit(error_model="numpy", nogil=True)
-def worst_labels(s, i, weights, k):
+def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
-    ``k.E`` holds the scores of the sentence.
+    ``k.E`` holds the scores of the sentence, ``tail`` A, start and end.
     """
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
-    add_costs(
-        k.E, T, s.labels, o, s.costs, s.scales[i], weights, s.start, s.end, s.P, k.U
-    )
-    return best_labels(T, s.S, weights, s.moves, s.P, k.U, k.M, k.y)
+    add_costs(k.E, T, s.labels, o, s.costs, s.scales[i], tail, s.start, s.end, s.P, k.U)
+    return best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
 
 
 @njit(error_model="numpy", nogil=True)
-def gold_score(s, i, weights, k):
+def gold_score(s, i, tail, k):
     """The score of the gold labels of sentence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
-    return labelling_score(k.E, T, s.labels, o, weights, s.moves, s.start, s.end, s.P)
+    return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
 
 
 @njit(error_model="numpy", nogil=True)
@@ -104,9 +110,9 @@ def hinges(first, last, s, weights, out):
     """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``."""
     k = scratch(s)
     for i in range(first, last):
-        score_sentence(s, i, weights, k)
-        worst = worst_labels(s, i, weights, k)
-        out[i] = max(worst - gold_score(s, i, weights, k), 0.0)
+        tail = score_sentence(s, i, weights, k)
+        worst = worst_labels(s, i, tail, k)
+        out[i] = max(worst - gold_score(s, i, tail, k), 0.0)
 
 
 @kernel
@@ -114,9 +120,9 @@ def decode(first, last, s, weights, labels, scores):
     """Fill the best labels of each position, and the score of each sentence."""
     k = scratch(s)
     for i in range(first, last):
-        score_sentence(s, i, weights, k)
+        tail = score_sentence(s, i, weights, k)
         o = s.offsets[i]
         T = s.offsets[i + 1] - o
-        without_costs(k.E, T, s.S, weights, s.start, s.end, s.P, k.U)
-        scores[i] = best_labels(T, s.S, weights, s.moves, s.P, k.U, k.M, k.y)
+        without_costs(k.E, T, s.S, tail, s.start, s.end, s.P, k.U)
+        scores[i] = best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
         labels[o : o + T] = k.y[:T]

@@ -26,7 +26,7 @@ from smoothsp._kernels.linear.examples import (
 )
 from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
 from smoothsp._kernels.linear.norms import Products, multiply_words
-from smoothsp._kernels.linear.sparse_scores import add_one_label
+from smoothsp._kernels.linear.parts import add_one_to_rest, add_word_label
 from smoothsp._kernels.linear.stored_outputs import (
     Store,
     marginals_from_slots,
@@ -88,12 +88,12 @@ def measure(first, last, s, w, d, gaps, hinges):
     k, r = scratch(s), no_direction(s)
     n = len(s.offsets) - 1
     for i in range(first, last):
-        score_sentence(s, i, w, k)
-        worst = worst_labels(s, i, w, k)
-        hinges[i] = max(worst - gold_score(s, i, w, k), 0.0)
+        tail = score_sentence(s, i, w, k)
+        worst = worst_labels(s, i, tail, k)
+        hinges[i] = max(worst - gold_score(s, i, tail, k), 0.0)
         count = towards(s, i, d, k.y, 0, r)
         loss = cost_of(s, i, k.y, 0) / n
-        gaps[i] = max(loss - d.ell[i] - slope(s, i, w, k.E, r, count) / n, 0.0)
+        gaps[i] = max(loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n, 0.0)
 
 
 @kernel
@@ -105,8 +105,8 @@ def expected_hinges(first, last, s, w, d, out):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
         out[i] = 0.0
         if count:
-            score_sentence(s, i, w, k)
-            out[i] = d.ell[i] + slope(s, i, w, k.E, r, count) / n
+            tail = score_sentence(s, i, w, k)
+            out[i] = d.ell[i] + slope(s, i, tail, k.E, r, count) / n
 
 
 @kernel
@@ -135,26 +135,27 @@ def add_corners(first, last, s, w, a, v, losses, hinges):
     """
     k = scratch(s)
     for i in range(first, last):
-        score_sentence(s, i, w, k)
-        worst = worst_labels(s, i, w, k)
-        hinges[i] = max(worst - gold_score(s, i, w, k), 0.0)
+        tail = score_sentence(s, i, w, k)
+        worst = worst_labels(s, i, tail, k)
+        hinges[i] = max(worst - gold_score(s, i, tail, k), 0.0)
         losses[i] = cost_of(s, i, k.y, 0)
         o = s.offsets[i]
         T = s.offsets[i + 1] - o
         for t in range(T):
             gold, y = s.labels[o + t], k.y[t]
             if gold != y:
-                add_one_label(o + t, s.indptr, s.indices, s.values, a, gold, s.P, v)
-                add_one_label(o + t, s.indptr, s.indices, s.values, -a, y, s.P, v)
+                add_word_label(s, o + t, a, gold, v)
+                add_word_label(s, o + t, -a, y, v)
         if s.moves >= 0:
             for t in range(1, T):
-                v[s.moves + s.labels[o + t - 1] * s.P + s.labels[o + t]] += a
-                v[s.moves + k.y[t - 1] * s.P + k.y[t]] -= a
+                gold = s.labels[o + t - 1] * s.P + s.labels[o + t]
+                add_one_to_rest(s, s.moves + gold, a, v)
+                add_one_to_rest(s, s.moves + k.y[t - 1] * s.P + k.y[t], -a, v)
         if s.start >= 0 and T > 0:
-            v[s.start + s.labels[o]] += a
-            v[s.start + k.y[0]] -= a
-            v[s.end + s.labels[o + T - 1]] += a
-            v[s.end + k.y[T - 1]] -= a
+            add_one_to_rest(s, s.start + s.labels[o], a, v)
+            add_one_to_rest(s, s.start + k.y[0], -a, v)
+            add_one_to_rest(s, s.end + s.labels[o + T - 1], a, v)
+            add_one_to_rest(s, s.end + k.y[T - 1], -a, v)
 
 
 @kernel

@@ -77,26 +77,26 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     if keeps and not has_room(s, i, q, rules.most):
         return False
     n = len(s.offsets) - 1
-    score_sentence(s, i, p.w, k)
+    tail = score_sentence(s, i, p.w, k)
     base, count, gap, loss, own = 0.0, 0, 0.0, 0.0, -1
     if keeps:
-        base = gold_score(s, i, p.w, k)
-        score_slots(s, i, p.w, k.E, base, q)
+        base = gold_score(s, i, tail, k)
+        score_slots(s, i, tail, k.E, base, q)
     hit = False
     if rules.cached:
         own = best_slot(i, q)
         loss = q.loss[q.slot[i] + own] / n
         o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
         count = towards(s, i, d, q.labels, o, r)
-        gap = loss - d.ell[i] - slope(s, i, p.w, k.E, r, count) / n
+        gap = loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n
         hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
     if hit:
         c.counts[HITS] += 1
     else:
-        worst = worst_labels(s, i, p.w, k)
+        worst = worst_labels(s, i, tail, k)
         loss = cost_of(s, i, k.y, 0) / n
         count = towards(s, i, d, k.y, 0, r)
-        gap = loss - d.ell[i] - slope(s, i, p.w, k.E, r, count) / n
+        gap = loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n
         c.counts[CALLS] += 1
         d.estimates[i] = max(gap, 0.0)
         if keeps:

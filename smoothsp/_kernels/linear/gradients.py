@@ -6,6 +6,7 @@ Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.linear.parts import add_word, rest, score_words
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,
@@ -14,7 +15,6 @@ from smoothsp._kernels.linear.slopes import (
     slope,
     slope_scratch,
 )
-from smoothsp._kernels.linear.sparse_scores import add_position, score_positions
 
 
 @kernel
@@ -24,11 +24,12 @@ def losses(first, last, s, W, tail, kind, mu, K, out):
     space = scratch_of_ranking(s, K)
     for i in range(first, last):
         a, b = s.offsets[i], s.offsets[i + 1]
-        score_positions(a, b, s.indptr, s.indices, s.values, W, s.P, c.k.E)
-        if not (finite(c.k.E, (b - a) * s.P) and finite(tail, len(tail))):
+        score_words(s, a, b, W, c.k.E)
+        own = rest(s, 1.0, W, tail, c.k.rest)
+        if not (finite(c.k.E, (b - a) * s.P) and finite(own, len(own))):
             out[i] = np.nan
             continue
-        out[i] = slope(s, i, tail, kind, mu, c, space)
+        out[i] = slope(s, i, own, kind, mu, c, space)
 
 
 @kernel
@@ -44,17 +45,16 @@ def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
     for i in range(len(s.offsets) - 1):
         first, last = s.offsets[i], s.offsets[i + 1]
         T = last - first
-        score_positions(first, last, s.indptr, s.indices, s.values, W, P, c.k.E)
-        if not (finite(c.k.E, T * P) and finite(tail, len(tail))):
+        score_words(s, first, last, W, c.k.E)
+        own = rest(s, 1.0, W, tail, c.k.rest)
+        if not (finite(c.k.E, T * P) and finite(own, len(own))):
             out[i:] = np.nan
             return
-        out[i] = slope(s, i, tail, kind, mu, c, space)
+        out[i] = slope(s, i, own, kind, mu, c, space)
         for t in range(T):
             if not is_zero(D, t * P, P):
-                add_position(
-                    first + t, s.indptr, s.indices, s.values, 1.0, D, t * P, P, G
-                )
-        add_to_tail(s, T, 1.0, D, c.edges, tail_G)
+                add_word(s, first + t, 1.0, D, t * P, G)
+        add_to_tail(s, T, 1.0, D, c.edges, G, tail_G)
         if keep:
             nodes[first * P : last * P] = D[: T * P]
             edges[i] = c.edges

@@ -9,7 +9,8 @@ sentence: with r_t = prod (1 - gamma lambda),
     m_t = C_t V_t - Q_t ,     Q_t = Q_{t-1} - C_{t-1} (gamma_t / r_t) X' D ,
                               C_t = C_{t-1} + rho_t r_t
 
-The other weights are few, and every step writes them all.
+The other weights are few, and every step writes them all; where they share weights with
+features (see ``linear.parts``) they are in W and treated as it is.
 
 Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (2011).
@@ -18,6 +19,7 @@ sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.linear.parts import add_word, rest, score_words, sharing
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,
@@ -27,7 +29,7 @@ from smoothsp._kernels.linear.slopes import (
     slope,
     slope_scratch,
 )
-from smoothsp._kernels.linear.sparse_scores import V, add_position, score_positions
+from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # The scale r is folded into V when it falls below this: what m loses to cancellation is
@@ -55,12 +57,13 @@ def steps(
         i = order[n]
         first, last = s.offsets[i], s.offsets[i + 1]
         T = last - first
-        score_positions(first, last, s.indptr, s.indices, s.values, W, P, E)
+        score_words(s, first, last, W, E)
         scaled(r, E[: T * P])
-        if not (finite(E, T * P) and finite(tail, len(tail))):
+        own = rest(s, r, W, tail, c.k.rest)
+        if not (finite(E, T * P) and finite(own, len(own))):
             losses[n:] = np.nan
             break
-        losses[n] = slope(s, i, tail, kind, mu, c, space)
+        losses[n] = slope(s, i, own, kind, mu, c, space)
         keep = 1 - rates[n] * lam
         if keep == 0 or r * keep < _SMALLEST:
             # so that C V - Q stays
@@ -76,13 +79,13 @@ def steps(
         for t in range(T):
             if is_zero(D, t * P, P):
                 continue
-            add_position(first + t, s.indptr, s.indices, s.values, a, D, t * P, P, W)
+            add_word(s, first + t, a, D, t * P, W)
             if C != 0:
-                add_position(
-                    first + t, s.indptr, s.indices, s.values, a * C, D, t * P, P, Q
-                )
+                add_word(s, first + t, a * C, D, t * P, Q)
         scaled(keep, tail)
-        add_to_tail(s, T, -rates[n], D, c.edges, tail)
+        add_to_tail(s, T, a if sharing(s) else -rates[n], D, c.edges, W, tail)
+        if sharing(s) and C != 0:
+            add_to_tail(s, T, a * C, D, c.edges, Q, tail)
         if shares[n] > 0:
             C += shares[n] * r
             share = splat(shares[n])

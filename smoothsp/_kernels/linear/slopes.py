@@ -6,8 +6,8 @@
     TOP_K        max_u <u, z> + mu / 2 (1 - |u|^2)  over the K best labellings
 
 W lies apart from the other weights here: ``s.moves``, ``s.start`` and ``s.end`` count
-from the beginning of ``tail``. The slope by W is ``X' D``, by A it is ``edges``, by
-start and end the first and the last row of D.
+from the beginning of ``tail``, which is empty where parts share weights. The slope by W
+is ``X' D``, by A it is ``edges``, by start and end the first and the last row of D.
 """
 
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from numba import njit
 from smoothsp._kernels.chain.cpu.k_best import workspace
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
 from smoothsp._kernels.linear.examples import Scratch
+from smoothsp._kernels.linear.parts import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.smoothed_max import Ranking, few_best, project, ranking
 from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.sums_of_one import sums
@@ -50,6 +51,7 @@ def slope_scratch(s, K):
         room[size : 2 * size],
         room[2 * size : 3 * size],
         np.zeros(s.longest, np.int32),
+        room_of_rest(s),
     )
     D, room = room[3 * size : 4 * size], room[4 * size :]
     return Slope(
@@ -112,8 +114,18 @@ def _count(T, y, a, P, D, edges):
 
 
 @njit(error_model="numpy", nogil=True)
-def add_to_tail(s, T, a, D, edges, tail):
-    """``tail += a`` times the slope by A, start and end."""
+def add_to_tail(s, T, a, D, edges, W, tail):
+    """``tail += a`` times the slope by A, start and end.
+
+    Where parts share weights, these are in W.
+    """
+    if sharing(s):
+        if s.moves >= 0 and T > 1:
+            add_to_rest(s, s.S, s.moves, a, edges, 0, W)
+        if s.start >= 0 and T > 0:
+            add_to_rest(s, 1, s.start, a, D, 0, W)
+            add_to_rest(s, 1, s.end, a, D, (T - 1) * s.P, W)
+        return
     scale = splat(a)
     if s.moves >= 0 and T > 1:
         for e in range(0, s.S * s.P, V):

@@ -19,6 +19,13 @@ sections 5 and 7.2.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.linear.parts import (
+    add_word,
+    rest,
+    room_of_rest,
+    score_words,
+    sharing,
+)
 from smoothsp._kernels.linear.slopes import (
     add_to_tail,
     finite,
@@ -28,7 +35,7 @@ from smoothsp._kernels.linear.slopes import (
     slope,
     slope_scratch,
 )
-from smoothsp._kernels.linear.sparse_scores import V, add_position, score_positions
+from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # As in linear.sgd.
@@ -47,6 +54,7 @@ def epoch(
     ``tail_sum`` the sum of those so far; ``scales`` are (r, b, C, B).
     """
     a = slope_scratch(s, K)
+    more = room_of_rest(s)
     space = scratch_of_ranking(s, K)
     E, D, M = a.k.E, a.D, a.k.M
     P = s.P
@@ -56,14 +64,19 @@ def epoch(
         i = order[n]
         first, last = s.offsets[i], s.offsets[i + 1]
         T = last - first
-        score_positions(first, last, s.indptr, s.indices, s.values, W, P, E)
-        score_positions(first, last, s.indptr, s.indices, s.values, c_W, P, M)
+        score_words(s, first, last, W, E)
+        score_words(s, first, last, c_W, M)
         p, q = splat(r), splat(b)
         for e in range(0, T * P, V):
             store(E, e, fma(q, load(M, e), p * load(E, e)))
-        if not (finite(E, T * P) and finite(tail, len(tail))):
+        own = rest(s, r, W, tail, a.k.rest)
+        if sharing(s):
+            forward = rest(s, b, c_W, tail, more)
+            for e in range(len(own)):
+                own[e] += forward[e]
+        if not (finite(E, T * P) and finite(own, len(own))):
             return False
-        slope(s, i, tail, kind, mu, a, space)
+        slope(s, i, own, kind, mu, a, space)
         o = first * P
         for e in range(0, T * P, V):
             store(D, e, load(D, e) - load(nodes, o + e))
@@ -84,18 +97,18 @@ def epoch(
         for t in range(T):
             if is_zero(D, t * P, P):
                 continue
-            add_position(first + t, s.indptr, s.indices, s.values, step, D, t * P, P, W)
+            add_word(s, first + t, step, D, t * P, W)
             if C != 0:
-                add_position(
-                    first + t, s.indptr, s.indices, s.values, step * C, D, t * P, P, Q
-                )
+                add_word(s, first + t, step * C, D, t * P, Q)
+        if sharing(s) and C != 0:
+            add_to_tail(s, T, step * C, D, a.edges, Q, tail)
         C += r
         B += b
         scaled(keep, tail)
-        forward = splat(rate)
+        ahead = splat(rate)
         for e in range(0, len(tail), V):
-            store(tail, e, fma(forward, load(c_tail, e), load(tail, e)))
-        add_to_tail(s, T, -rate, D, a.edges, tail)
+            store(tail, e, fma(ahead, load(c_tail, e), load(tail, e)))
+        add_to_tail(s, T, step if sharing(s) else -rate, D, a.edges, W, tail)
         for e in range(0, len(tail), V):
             store(tail_sum, e, load(tail_sum, e) + load(tail, e))
     scales[0], scales[1], scales[2], scales[3] = r, b, C, B

@@ -37,7 +37,7 @@ class ChainEngine:
         self.n = len(problem)
         pairs = s.S * s.P if problem.transitions else 0
         rows = len(problem.labels)
-        count = problem.num_rows * s.P
+        count = problem.flat_size
         copies = 1 + 3 * plan.boxed + plan.averaging
         memory.require(
             {
@@ -305,6 +305,11 @@ _ENTRIES = 2
 def word_products(problem: ChainProblem) -> kernels.Products:
     """Products for the sentences that are short compared with their features."""
     s = problem.sentences
+    if len(s.table):
+        # parts that share weights are added up where these are
+        none = np.zeros(0)
+        at, sums = np.full(len(problem), -1), zeros(problem.flat_size, np.float64)
+        return kernels.Products(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
     pairs = lengths * (lengths + 1) // 2

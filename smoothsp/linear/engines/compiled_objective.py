@@ -57,13 +57,14 @@ class Objective:
     def __init__(self, problem: ChainProblem, loss: Loss, lam: float) -> None:
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)
-        self.size = problem.num_rows * problem.row_width
-        self.border = problem.num_features * problem.row_width
+        self.size, self.border = problem.flat_size, problem.border
         s = problem.sentences
-        moved: dict[str, Any] = {
-            name: getattr(s, name) - self.border if getattr(s, name) >= 0 else -1
-            for name in ("moves", "start", "end")
-        }
+        moved: dict[str, Any] = {}
+        if not len(s.table):
+            moved = {
+                name: getattr(s, name) - self.border if getattr(s, name) >= 0 else -1
+                for name in ("moves", "start", "end")
+            }
         if loss.name == "likelihood":
             # -inf past the last label stays
             moved["costs"] = np.minimum(s.costs, 0.0)
@@ -83,12 +84,7 @@ class Objective:
 
     def used(self) -> NDArray[np.int64]:
         """Where the weights are that any feature has."""
-        problem = self.problem
-        occur = np.zeros(problem.num_rows, dtype=bool)
-        occur[problem.indices] = True
-        occur[problem.num_features :] = True
-        rows = np.flatnonzero(occur) * problem.row_width
-        return (rows[:, None] + np.arange(problem.num_labels)).ravel()
+        return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """The loss of each sentence."""

@@ -18,6 +18,8 @@ from smoothsp.linear.features._grammar import FUNCTIONS, Source, Template, parse
 from smoothsp.linear.features._strings import Tokens, derived, digest
 
 _FORMAT = "smoothsp templates 1"
+# Columns of features that are hashed again, with labels.
+_MOST = 2**31 - 1
 
 
 class Words(sparse.csr_array):  # type: ignore[misc]
@@ -28,9 +30,13 @@ class Words(sparse.csr_array):  # type: ignore[misc]
     lengths : ndarray or None
         Words of each sentence, as ``Templates.transform`` sets it; None for rows that
         were picked out, and for all else that is computed from such a matrix.
+    hash_with_label : int or None
+        To how many weights features are hashed together with labels, if they are; set
+        by ``Templates.transform``, too.
     """
 
     lengths: NDArray[np.int64] | None = None
+    hash_with_label: int | None = None
 
 
 class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -66,6 +72,11 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         learnt, and features that collide add up. The hash is the same everywhere.
     min_count
         Features of fewer positions are left out. Only without hashing.
+    hash_with_label
+        A number from 1 to 2^31 - 1, instead of ``hashing``: features and labels are
+        hashed together, into so many weights, by
+        :class:`~smoothsp.linear.problems.HashedChainProblem`, which takes such a
+        matrix as it is. Its columns are the features' own hashes, 2^31 - 1 of them.
     dtype
         float64 or float32, of the values.
 
@@ -110,6 +121,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         hashing: int | None = None,
         min_count: int = 1,
         dtype: DTypeLike = np.float64,
+        hash_with_label: int | None = None,
     ) -> None:
         # as they are given, or scikit-learn cannot clone
         self.templates = _kept("templates", templates)
@@ -117,6 +129,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.hashing = hashing
         self.min_count = min_count
         self.dtype = dtype
+        self.hash_with_label = hash_with_label
         self._dictionary: Dictionary | None = None
         self._parse()
 
@@ -152,16 +165,20 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"columns: expected one or more different names, got {self.columns}"
             )
-        if (
-            self.hashing is not None
-            and not 1 <= _whole("hashing", self.hashing) < 2**31
-        ):
+        for name in ("hashing", "hash_with_label"):
+            size = getattr(self, name)
+            if size is not None and not 1 <= _whole(name, size) < 2**31:
+                raise ValueError(
+                    f"{name}: expected a number from 1 to 2^31 - 1, got {size}"
+                )
+        if self.hashing is not None and self.hash_with_label is not None:
             raise ValueError(
-                f"hashing: expected a number from 1 to 2^31 - 1, got {self.hashing}"
+                f"hash_with_label: expected None with hashing, got"
+                f" {self.hash_with_label}; features are hashed once"
             )
         if _whole("min_count", self.min_count) < 1:
             raise ValueError(f"min_count: expected at least 1, got {self.min_count}")
-        if self.hashing is not None and self.min_count > 1:
+        if self._size is not None and self.min_count > 1:
             raise ValueError(
                 f"min_count: expected 1 with hashing, which counts nothing, got"
                 f" {self.min_count}"
@@ -172,21 +189,26 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     @property
+    def _size(self) -> int | None:
+        """Columns that features are hashed to, if they are."""
+        return self.hashing if self.hash_with_label is None else _MOST
+
+    @property
     def num_features(self) -> int:
         """Columns of the matrices that ``transform`` makes."""
-        if self.hashing is not None:
-            return self.hashing
+        if self._size is not None:
+            return self._size
         return sum(self._fitted().sizes)
 
     def fit(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> "Templates":
         """Number the features of ``sentences``; ``y`` is not looked at."""
-        if self.hashing is None:
+        if self._size is None:
             self._fit(self._tokens(sentences))
         return self
 
     def fit_transform(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> Words:
         """``fit``, then ``transform``, at the cost of one of them."""
-        if self.hashing is not None:
+        if self._size is not None:
             return self.transform(sentences)
         tokens = self._tokens(sentences)
         return self._matrix(self._fit(tokens), tokens)
@@ -215,8 +237,8 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             If it has something other than strings.
         """
         tokens = self._tokens(sentences)
-        if self.hashing is not None:
-            columns = hashed_columns(self._parsed, tokens, self.hashing)
+        if self._size is not None:
+            columns = hashed_columns(self._parsed, tokens, self._size)
         else:
             columns = self._fitted().columns(tokens)
         return self._matrix(columns, tokens)
@@ -226,7 +248,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def names(self) -> list[str]:
         """What each feature says; not with hashing, which forgets it."""
-        if self.hashing is not None:
+        if self._size is not None:
             raise ValueError("names: expected templates without hashing")
         return self._fitted().names()
 
@@ -237,6 +259,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "templates": list(self.templates),
             "columns": list(self.columns),
             "hashing": self.hashing,
+            "hash_with_label": self.hash_with_label,
             "min_count": self.min_count,
             "dtype": np.dtype(self.dtype).name,
             "dictionary": self._dictionary.state() if self._dictionary else None,
@@ -269,6 +292,8 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f" {', '.join(missing)}"
             )
         options = {name: content[name] for name in names}
+        # files of before there was such an option have none
+        options["hash_with_label"] = content.get("hash_with_label")
         try:
             templates = cls(options.pop("templates"), **options)
             if content["dictionary"] is not None:
@@ -309,6 +334,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         matrix = Words((values, indices, indptr), shape=shape)
         matrix.has_canonical_format = True
         matrix.lengths = np.diff(tokens.offsets)
+        matrix.hash_with_label = self.hash_with_label
         return matrix
 
 

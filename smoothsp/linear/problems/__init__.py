@@ -14,6 +14,7 @@ from smoothsp.linear.problems.callback import (
 )
 from smoothsp.linear.problems.chain import ChainProblem
 from smoothsp.linear.problems.f1 import F1Problem
+from smoothsp.linear.problems.hashed_chain import HashedChainProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
 from smoothsp.linear.problems.roc_area import ROCAreaProblem
 
@@ -24,6 +25,7 @@ __all__ = [
     "ChainProblem",
     "Corner",
     "F1Problem",
+    "HashedChainProblem",
     "LinearProblem",
     "MulticlassProblem",
     "ROCAreaProblem",

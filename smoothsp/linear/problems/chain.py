@@ -177,6 +177,7 @@ class ChainProblem(ChainSums):
             start=past * P if boundaries else -1,
             end=(past + 1) * P if boundaries else -1,
             longest=int(np.diff(offsets).max(initial=0)),
+            table=np.zeros(0, np.int32),
         )
 
     def __len__(self) -> int:
@@ -196,6 +197,24 @@ class ChainProblem(ChainSums):
         """Length of w."""
         return self.num_rows * self.num_labels
 
+    @property
+    def flat_size(self) -> int:
+        """Length of padded weights."""
+        return self.num_rows * self.row_width
+
+    @property
+    def border(self) -> int:
+        """Where in padded weights A, start and end begin."""
+        return self.num_features * self.row_width
+
+    def used(self) -> NDArray[np.int64]:
+        """Where in padded weights those are that any sentence has."""
+        occur = np.zeros(self.num_rows, dtype=bool)
+        occur[self.indices] = True
+        occur[self.num_features :] = True
+        rows = np.flatnonzero(occur) * self.row_width
+        return (rows[:, None] + np.arange(self.num_labels)).ravel()
+
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W, A, start and end as views of w; zeros for what is not learnt."""
         table = self._checked(w).reshape(self.num_rows, self.num_labels)
@@ -207,7 +226,7 @@ class ChainProblem(ChainSums):
 
     def padded_weights(self, w: Weights) -> Weights:
         """A copy of w in rows of whole vectors, as compiled loops take it."""
-        flat = zeros(self.num_rows * self.row_width, np.float64)
+        flat = zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
         flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
         return flat
@@ -251,7 +270,7 @@ class ChainProblem(ChainSums):
         """The labelling of sentence i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
-        psi, flat = zeros(self.num_rows * self.row_width, float), self.padded_weights(w)
+        psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
         add_corners(i, i + 1, self.sentences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
@@ -277,10 +296,9 @@ class ChainProblem(ChainSums):
             raise ValueError("rows: expected at least one sentence, got none")
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         positions = np.repeat(self.offsets[chosen], lengths) + within
-        rows = _rows.Rows(self.indptr, self.indices, self.values, self.num_features)
-        part = object.__new__(type(self))
+        part = self._blank()
         part._keep(
-            rows.take(positions),
+            self._features().take(positions),
             self.labels[positions],
             offsets,
             self.cost,
@@ -288,6 +306,13 @@ class ChainProblem(ChainSums):
             self.boundaries,
         )
         return part
+
+    def _blank(self) -> "ChainProblem":
+        """A problem to be filled by ``_keep``."""
+        return object.__new__(type(self))
+
+    def _features(self) -> _rows.Rows:
+        return _rows.Rows(self.indptr, self.indices, self.values, self.num_features)
 
     def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> int:
         """Fill ``out``; scores in it are to be multiplied by two to this power."""

@@ -29,7 +29,7 @@ def _chain_corners(problem: ChainProblem) -> Corners:
     losses, hinges = np.empty(n), np.empty(n)
 
     def corners(w: Floats, lam: float) -> tuple[Floats, float, float]:
-        v = np.zeros(problem.num_rows * s.P)
+        v = np.zeros(problem.flat_size)
         flat = problem.padded_weights(w)
         kernels.add_corners(0, n, s, flat, 1 / (lam * n), v, losses, hinges)
         return problem.plain_weights(v), float(losses.mean()), float(hinges.mean())
