@@ -155,6 +155,8 @@ PUBLIC = {
         "SVRG",
         "Solution",
         "grid_search",
+        "nonuniformity",
+        "staleness",
     },
     "smoothsp.lightning": {"Snapshots"},
     "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},

@@ -38,6 +38,16 @@ def quick(tmp_path, *studies, **options):
     return Config(study=studies, out=tmp_path, **settings | options)
 
 
+def test_features_are_hashed_with_tags_if_asked(small, tmp_path):
+    options = {"features": "hashed-with-label", "hashing": 127, "seeds": (0,)}
+    result = main(quick(tmp_path, "rates", **options))
+    assert all(np.isfinite(value) for value in result.values())
+    task = data.task_of(data.WINDOW, *data.load(None), hash_with_label=127)
+    assert task.train.num_weights == task.other.num_weights == 127
+    plain = data.task_of(data.WINDOW, *data.load(None), hashing=127)
+    assert task.checksum != plain.checksum
+
+
 @pytest.mark.parametrize("studies", [("solvers",), ("warm-start", "smoothing")])
 def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
     result = main(quick(tmp_path, *studies))

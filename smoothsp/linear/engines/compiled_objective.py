@@ -58,17 +58,11 @@ class Objective:
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)
         self.size, self.border = problem.flat_size, problem.border
-        s = problem.sentences
-        moved: dict[str, Any] = {}
-        if not len(s.table):
-            moved = {
-                name: getattr(s, name) - self.border if getattr(s, name) >= 0 else -1
-                for name in ("moves", "start", "end")
-            }
+        s = problem.apart
         if loss.name == "likelihood":
             # -inf past the last label stays
-            moved["costs"] = np.minimum(s.costs, 0.0)
-        self.sentences = s._replace(**moved)
+            s = s._replace(costs=np.minimum(s.costs, 0.0))
+        self.sentences = s
 
     def parts(self, flat: Flat) -> tuple[Flat, Flat]:
         """W and the rest, as views."""

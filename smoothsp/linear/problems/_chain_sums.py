@@ -16,12 +16,18 @@ class ChainSums:
     """What makes a problem with ``sentences`` a ``BatchProblem``."""
 
     # of the problem
-    sentences: Any
-    num_features: int
     num_labels: int
-    row_width: int
-    num_rows: int
     offsets: NDArray[np.int64]
+
+    @property
+    def border(self) -> int:
+        """Of the problem."""
+        raise NotImplementedError
+
+    @property
+    def apart(self) -> Any:
+        """Of the problem."""
+        raise NotImplementedError
 
     def padded_weights(self, w: Weights) -> Weights:
         """Of the problem."""
@@ -61,19 +67,14 @@ class ChainSums:
     def _mean_slope(
         self, w: Weights, kind: int, mu: float, k: int, with_costs: bool = True
     ) -> Slope:
-        s, flat = self.sentences, self.padded_weights(w)
-        border = self.num_features * self.row_width
-        moved: dict[str, Any] = {
-            name: getattr(s, name) - border if getattr(s, name) >= 0 else -1
-            for name in ("moves", "start", "end")
-        }
+        s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
             # -inf past the last label stays
-            moved["costs"] = np.minimum(s.costs, 0.0)
+            s = s._replace(costs=np.minimum(s.costs, 0.0))
         n, slope = len(s.offsets) - 1, np.zeros_like(flat)
         none, losses = np.empty(0), np.empty(n)
         kernels.gradient(
-            s._replace(**moved),
+            s,
             flat[:border],
             flat[border:],
             kind,

@@ -207,6 +207,14 @@ class ChainProblem(ChainSums):
         """Where in padded weights A, start and end begin."""
         return self.num_features * self.row_width
 
+    @property
+    def apart(self) -> kernels.Sentences:
+        """Sentences for loops that take W and the rest of the weights apart."""
+        s = self.sentences
+        names = ("moves", "start", "end")
+        given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
+        return s._replace(**{name: at - self.border for name, at in given.items()})
+
     def used(self) -> NDArray[np.int64]:
         """Where in padded weights those are that any sentence has."""
         occur = np.zeros(self.num_rows, dtype=bool)

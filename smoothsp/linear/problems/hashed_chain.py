@@ -131,6 +131,7 @@ class HashedChainProblem(ChainProblem):
     def _places(self) -> NDArray[np.int64]:
         """``(num_rows, num_labels)``: which weight each part has."""
         labels = np.arange(self.num_labels, dtype=np.uint64)
+        kinds: list[tuple[int, NDArray[Any]]]
         kinds = [(_FEATURE, self.columns), (_PAIR, labels)]
         if self.boundaries:
             kinds += [(_START, labels[:1]), (_END, labels[:1])]
@@ -165,6 +166,11 @@ class HashedChainProblem(ChainProblem):
         """The same: A, start and end are not apart."""
         return self.flat_size
 
+    @property
+    def apart(self) -> Any:
+        """Sentences for loops that take W and the rest of the weights apart."""
+        return self.sentences
+
     def used(self) -> NDArray[np.int64]:
         """Where in padded weights those are that any sentence has."""
         table = self.sentences.table.reshape(self.num_rows, -1)
@@ -183,7 +189,7 @@ class HashedChainProblem(ChainProblem):
         of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         sizes = np.abs(self.values.astype(np.float64))
         with np.errstate(over="ignore"):
-            return np.bincount(of_word[of_entry], sizes, len(self))
+            return np.asarray(np.bincount(of_word[of_entry], sizes, len(self)), float)
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W of the columns that occur, ``columns``, A, start and end, as copies."""

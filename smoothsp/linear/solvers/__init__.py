@@ -5,6 +5,7 @@ from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
 from smoothsp.linear.solvers.cutting_planes.bmrm import BMRM
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
+from smoothsp.linear.solvers.gap_diagnostics import nonuniformity, staleness
 from smoothsp.linear.solvers.grid_search import GRID, grid_search
 from smoothsp.linear.solvers.lbfgs import LBFGS
 from smoothsp.linear.solvers.path.regularisation_path import RegularisationPath
@@ -35,4 +36,6 @@ __all__ = [
     "RegularisationPath",
     "Solution",
     "grid_search",
+    "nonuniformity",
+    "staleness",
 ]

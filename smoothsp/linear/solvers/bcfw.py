@@ -188,6 +188,8 @@ class _Passes(Solver):
         self.stream = np.random.Generator(np.random.PCG64(solver.seed))
         self.enough = _HOPEFUL * solver.tol
         self.since_refresh = 0
+        # before the last certificate; see gap_diagnostics
+        self.estimated_gap = np.inf
 
     @property
     def calls(self) -> int:
@@ -211,6 +213,7 @@ class _Passes(Solver):
     def certify(self) -> tuple[float, float, float]:
         if self.engine.measured % _REBUILD == _REBUILD - 1:
             self.engine.rebuild()
+        self.estimated_gap = self.estimate()
         found = self.engine.measure()
         self.since_refresh = 0
         return found
@@ -223,6 +226,7 @@ class _Passes(Solver):
             **self.engine.state(),
             "stream": settings.save_stream(self.stream),
             "since_refresh": np.array(self.since_refresh),
+            "estimated_gap": np.array(self.estimated_gap),
             "lam": np.array(self.solver.plan.lam),
         }
 
@@ -230,4 +234,6 @@ class _Passes(Solver):
         self.engine.load(state)
         self.stream = settings.load_stream(state["stream"])
         self.since_refresh = int(state["since_refresh"])
+        # states of before it was kept have none
+        self.estimated_gap = float(state.get("estimated_gap", np.inf))
         self.passes = int(state["passes"])

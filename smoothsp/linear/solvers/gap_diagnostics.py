@@ -1,0 +1,109 @@
+"""How well estimated gaps tell a solver where there is something to gain."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from smoothsp.linear.engines.solution import Certificate
+
+
+def staleness(record: Certificate) -> float:
+    r"""The gap over what it was estimated to be: above 1, estimates were too small.
+
+    .. math:: \frac{\sum_i g_i}{\sum_i \hat g_i}
+
+    where the estimate :math:`\hat g_i` is the gap of example i at its last oracle call,
+    and the gaps are those that the certificate has just found. Gap sampling goes astray
+    where it is far from 1: a smaller ``refresh_every`` brings it back.
+
+    Parameters
+    ----------
+    record
+        What a callback of :class:`BCFW` is given, while the callback runs. Without
+        ``averaging``, whose gap is that of other weights.
+
+    Returns
+    -------
+    float
+        At least 0; NaN where an example had no oracle call yet, or no gap is left.
+
+    Raises
+    ------
+    ValueError
+        If the record is no such one.
+
+    Notes
+    -----
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", section 3.1, figure 1b.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW
+    >>> problem, found = MulticlassProblem(np.eye(3), [0, 1, 2]), []
+    >>> def look(record):
+    ...     found.append(staleness(record))
+    >>> _ = BCFW(lam=0.1, refresh_every=2, max_passes=4, callback=look).solve(problem)
+    >>> len(found)
+    2
+    """
+    state = record.state
+    if "estimated_gap" not in state:
+        raise ValueError(
+            "record: expected one that BCFW gives its callback, got that of another"
+            " solver"
+        )
+    estimated = float(state["estimated_gap"])
+    known = 0 < estimated < math.inf
+    return record.gap / estimated if known else math.nan
+
+
+def nonuniformity(numbers: ArrayLike) -> float:
+    r"""How unevenly a sum is spread over its terms: chi, from 1 to :math:`\sqrt n`.
+
+    .. math:: \chi(x) = \sqrt{n} \, \frac{\|x\|_2}{\|x\|_1}
+
+    1 if all are equal, :math:`\sqrt n` if one has everything. With exact gaps g and
+    curvatures C of the examples, gap sampling improves the bound of the rate over
+    uniform sampling :math:`\chi(g)^3 / \chi(C)` times.
+
+    Parameters
+    ----------
+    numbers
+        ``(n,)``: at least 0, one of them above. Gaps of examples are
+        ``record.state["estimates"]`` in a callback of :class:`BCFW`; curvatures are at
+        most :math:`4 R_i^2 / (\lambda n^2)`, with R the largest norm of the features of
+        an output less those of the gold one.
+
+    Raises
+    ------
+    ValueError
+        If they are not such numbers.
+
+    Notes
+    -----
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", lemma 6 and theorem 2, figure 1c.
+
+    Examples
+    --------
+    >>> nonuniformity([1, 1, 1, 1]), nonuniformity([0, 0, 5, 0])
+    (1.0, 2.0)
+    """
+    x = np.asarray(numbers, dtype=np.float64)
+    if x.ndim != 1 or not len(x):
+        raise ValueError(f"numbers: expected one or more in a row, got shape {x.shape}")
+    wrong = ~((x >= 0) & (x < np.inf))
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise ValueError(
+            f"numbers: expected finite ones of at least 0, got {x[i]} at {i}"
+        )
+    most = float(x.max())
+    if not most:
+        raise ValueError("numbers: expected one above 0, got zeros only")
+    x = x / most
+    return float(math.sqrt(len(x)) * np.sqrt(np.dot(x, x)) / x.sum())
