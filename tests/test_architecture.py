@@ -149,6 +149,7 @@ PUBLIC = {
         "LBFGS",
         "PathPoint",
         "PathSolution",
+        "Pragam",
         "Record",
         "RegularisationPath",
         "SGD",

@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from smoothsp._kernels.multiclass.box_equality import box_equality
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import checked
 
 Floats = NDArray[np.float64]
+
+_ZERO = np.zeros(1)
 
 
 class BinaryProblem:
@@ -68,6 +71,12 @@ class BinaryProblem:
         """How many samples."""
         return len(self.y)
 
+    @property
+    def squares(self) -> Floats:
+        """Squared norm of each sample."""
+        squares = self.X.power(2) if sparse.issparse(self.X) else self.X**2
+        return np.asarray(squares.sum(axis=1))
+
     def scores(self, w: Floats) -> Floats:
         """``X w``."""
         return np.asarray(self.X @ w)
@@ -75,6 +84,26 @@ class BinaryProblem:
     def combine(self, alpha: Floats) -> Floats:
         """``sum_i alpha_i y_i x_i``."""
         return np.asarray(self._across @ (alpha * self.y))
+
+    def project(self, v: Floats, scale: Floats | None = None) -> Floats:
+        r"""The dual variables nearest to v.
+
+        :math:`0 \le \alpha_i \le c_i / n`, and with a bias
+        :math:`\sum_i y_i \alpha_i = 0`: O(n) either way. Distances along i are
+        multiplied by ``scale[i]``, by default 1.
+        """
+        if not self.bias:
+            return np.asarray(np.clip(v, 0.0, self.bounds))
+        out: Floats = np.zeros((1, len(v)))
+        used = self.bounds > 0
+        if (self.y[used] > 0).all() or (self.y[used] < 0).all():
+            return np.zeros(len(v))
+        scale = np.ones(1) if scale is None else scale
+        along = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
+        box_equality(
+            0, 1, v[None], _ZERO, self.bounds, self.y, scale, along, _ZERO, out
+        )
+        return np.asarray(out[0])
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge, and a subgradient."""
@@ -164,37 +193,36 @@ class BinaryProblem:
         """The smoothed risk, and the dual variables that attain it."""
         mu = checks.positive("mu", mu)
         checks.choice("smoothing", smoothing, ("entropy", "l2"))
-        b = self._smoothed_bias(scores, mu, smoothing, cost)
-        short = cost - self.y * (scores + b)
         if smoothing == "l2":
-            share = np.clip(short / mu, 0.0, 1.0)
-            value = float(self.bounds @ (share * short - mu / 2 * share * share))
-            return value, share * self.bounds
-        value = mu * float(self.bounds @ (np.logaddexp(0.0, short / mu) - np.log(2)))
-        return value, _logistic(short / mu) * self.bounds
+            return self._smoothed_by_l2(cost - self.y * scores, mu)
+        b = self._smoothed_bias(scores, mu, cost)
+        short = (cost - self.y * (scores + b)) / mu
+        value = mu * float(self.bounds @ (np.logaddexp(0.0, short) - np.log(2)))
+        return value, _logistic(short) * self.bounds
 
-    def _smoothed_bias(
-        self, scores: Floats, mu: float, smoothing: str, cost: float
-    ) -> float:
-        """Where the smoothed risk is flat in b, by bisection."""
+    def _smoothed_by_l2(self, short: Floats, mu: float) -> tuple[float, Floats]:
+        used = self.bounds > 0
+        tight = np.where(used, self.bounds, 1.0) / mu
+        alpha = self.project(short * self.bounds / mu, np.sqrt(1 / tight))
+        return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha
+
+    def _smoothed_bias(self, scores: Floats, mu: float, cost: float) -> float:
+        """Where the risk smoothed by entropy is flat in b, by bisection."""
         if not self.bias:
             return 0.0
-        kinks = cost * self.y - scores
-        positive = (self.y > 0) & (self.bounds > 0)
-        negative = (self.y < 0) & (self.bounds > 0)
+        used = self.bounds > 0
+        kinks, y = (cost * self.y - scores)[used], self.y[used]
         # where the dual variables of a class are full, and those of the other 0
-        reach = mu if smoothing == "l2" else 40 * mu
-        if not (positive.any() and negative.any()):
-            used = self.bounds > 0
-            return _one_class(kinks[used], self.y[used], reach)
+        reach = 40 * mu
+        if (y > 0).all() or (y < 0).all():
+            return _one_class(kinks, y, reach)
         low, high = float(kinks.min()) - reach, float(kinks.max()) + reach
         signed = self.y * self.bounds
         while True:
             b = low + (high - low) / 2
             if not low < b < high:
                 return b
-            short = (cost - self.y * (scores + b)) / mu
-            share = np.clip(short, 0.0, 1.0) if smoothing == "l2" else _logistic(short)
+            share = _logistic((cost - self.y * (scores + b)) / mu)
             if float(signed @ share) > 0:
                 low = b
             else:

@@ -65,7 +65,8 @@ class F1Problem:
 
     def _gains(self, w: Floats) -> Floats:
         """What calling each sample by the wrong label adds."""
-        gains = -2 / len(self.y) * self.y * (self.X @ w)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gains = -2 / len(self.y) * self.y * (self.X @ w)
         wrong = ~np.isfinite(gains)
         if wrong.any():
             i = int(wrong.argmax())

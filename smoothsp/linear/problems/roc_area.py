@@ -92,7 +92,8 @@ class ROCAreaProblem:
         )
 
     def _pairs(self, w: Floats, mu: float) -> tuple[float, Floats]:
-        scores = np.asarray(self.X @ w)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.asarray(self.X @ w)
         if not np.isfinite(scores).all():
             i = int((~np.isfinite(scores)).argmax())
             raise ValueError(

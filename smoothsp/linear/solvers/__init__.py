@@ -14,6 +14,7 @@ from smoothsp.linear.solvers.path.solution import (
     PathPoint,
     PathSolution,
 )
+from smoothsp.linear.solvers.pragam import Pragam
 from smoothsp.linear.solvers.sgd import SGD
 from smoothsp.linear.solvers.svrg import SVRG
 
@@ -32,6 +33,7 @@ __all__ = [
     "GridSolution",
     "PathPoint",
     "PathSolution",
+    "Pragam",
     "Record",
     "RegularisationPath",
     "Solution",
