@@ -6,6 +6,7 @@ any of them.
 
 from smoothsp.linear.problems.batch import BatchProblem
 from smoothsp.linear.problems.binary import BinaryProblem
+from smoothsp.linear.problems.boosting import LPBoostProblem
 from smoothsp.linear.problems.callback import (
     CallbackProblem,
     Corner,
@@ -15,6 +16,7 @@ from smoothsp.linear.problems.callback import (
 from smoothsp.linear.problems.chain import ChainProblem
 from smoothsp.linear.problems.f1 import F1Problem
 from smoothsp.linear.problems.hashed_chain import HashedChainProblem
+from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
 from smoothsp.linear.problems.roc_area import ROCAreaProblem
 
@@ -26,6 +28,8 @@ __all__ = [
     "Corner",
     "F1Problem",
     "HashedChainProblem",
+    "LPBoostProblem",
+    "LeastSquaresProblem",
     "LinearProblem",
     "MulticlassProblem",
     "ROCAreaProblem",

@@ -46,12 +46,30 @@ class ChainSums:
     ) -> Slope:
         """Mean hinge smoothed from below, and its gradient; see ``BatchProblem``."""
         smoothing_of(smoothing, mu, k)
-        if smoothing == "entropy":
-            value, slope = self._mean_slope(w, ENTROPY, float(mu), 1)
-        else:
-            value, slope = self._mean_slope(w, TOP_K, float(mu), k)
+        kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
+        value, slope = self._mean_slope(w, kind, float(mu), K)
         # the loops smooth from above
         return value - mu * self.diameter(smoothing), slope
+
+    def smoothed_tangent(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Weights, float]:
+        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0.
+
+        ``<v, slope>`` and the expected cost are at most the risk at any v.
+        """
+        smoothing_of(smoothing, mu, k)
+        kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
+        s, n = self.apart, len(self.offsets) - 1
+        nodes, edges = np.empty((len(s.labels), s.P)), np.empty((n, s.S * s.P))
+        kept = nodes.reshape(-1), edges
+        value, slope = self._mean_slope(w, kind, float(mu), K, kept=kept)
+        table = s.costs.reshape(-1, s.P)
+        costs = np.where(np.isfinite(table), table, 0.0)[s.labels]
+        # right labels, which nodes have less 1, cost nothing
+        each = (nodes * costs).sum(1)
+        cost = float(each @ np.repeat(s.scales, np.diff(self.offsets)))
+        return value - mu * self.diameter(smoothing), slope, cost / n
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """How far the smoothed risk is below, at most, divided by mu."""
@@ -65,7 +83,13 @@ class ChainSums:
         return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
 
     def _mean_slope(
-        self, w: Weights, kind: int, mu: float, k: int, with_costs: bool = True
+        self,
+        w: Weights,
+        kind: int,
+        mu: float,
+        k: int,
+        with_costs: bool = True,
+        kept: tuple[Weights, Weights] | None = None,
     ) -> Slope:
         s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
@@ -73,6 +97,7 @@ class ChainSums:
             s = s._replace(costs=np.minimum(s.costs, 0.0))
         n, slope = len(s.offsets) - 1, np.zeros_like(flat)
         none, losses = np.empty(0), np.empty(n)
+        nodes, edges = kept or (none, none.reshape(0, s.S * s.P))
         kernels.gradient(
             s,
             flat[:border],
@@ -80,11 +105,11 @@ class ChainSums:
             kind,
             mu,
             k,
-            False,
+            kept is not None,
             slope[:border],
             slope[border:],
-            none,
-            none.reshape(0, s.S * s.P),
+            nodes,
+            edges,
             losses,
         )
         return float(losses.mean()), self.plain_weights(slope) / n

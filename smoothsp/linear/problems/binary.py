@@ -183,6 +183,16 @@ class BinaryProblem:
         value, alpha = self.smoothed_risk_of_scores(self.scores(w), mu, smoothing)
         return value, -self.combine(alpha)
 
+    def smoothed_tangent(
+        self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Floats, float]:
+        """What ``smoothed_risk`` answers, and the sum of the dual variables.
+
+        ``<v, slope>`` and this sum are at most the risk at any v.
+        """
+        value, alpha = self.smoothed_risk_of_scores(self.scores(w), mu, smoothing)
+        return value, -self.combine(alpha), float(alpha.sum())
+
     def smoothed_risk_of_scores(
         self,
         scores: Floats,

@@ -1,6 +1,17 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
 from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.solvers.accelerated.agm import AGM
+from smoothsp.linear.solvers.accelerated.minimise import (
+    Minimum,
+    Prox,
+    minimise_composite,
+)
+from smoothsp.linear.solvers.accelerated.simple_terms import (
+    CappedSimplex,
+    ElasticNet,
+    ElasticNetBall,
+)
 from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
 from smoothsp.linear.solvers.cutting_planes.bmrm import BMRM
@@ -22,6 +33,7 @@ from smoothsp.linear.solvers.svrg import SVRG
 Record = Certificate
 
 __all__ = [
+    "AGM",
     "BCFW",
     "BMRM",
     "GRID",
@@ -29,15 +41,21 @@ __all__ = [
     "SGD",
     "SVRG",
     "BatchFrankWolfe",
+    "CappedSimplex",
     "CasimirSVRG",
+    "ElasticNet",
+    "ElasticNetBall",
     "GridSolution",
+    "Minimum",
     "PathPoint",
     "PathSolution",
     "Pragam",
+    "Prox",
     "Record",
     "RegularisationPath",
     "Solution",
     "grid_search",
+    "minimise_composite",
     "nonuniformity",
     "staleness",
 ]

@@ -1,0 +1,85 @@
+"""The margins of weak learners, the worst of which counts."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems.binary import matrix_of
+
+Floats = NDArray[np.float64]
+
+
+class LPBoostProblem:
+    r"""The largest of linear functions: minus the smallest margin, in boosting.
+
+    .. math:: R(w) = \max_i \langle u_i, w \rangle
+
+    With rows ``u_i = -y_i h(x_i)`` for the answers h of weak learners and weights on
+    the simplex this is LPBoost; a risk may be negative.
+
+    Parameters
+    ----------
+    U
+        ``(t, n)``: dense, or sparse of any format; kept as float64, copied.
+
+    Notes
+    -----
+    Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+    Accelerated Gradient Methods", example 5 and eq. (51).
+
+    Examples
+    --------
+    A game of two players: rock, paper, scissors.
+
+    >>> import numpy as np
+    >>> from smoothsp.linear.solvers import AGM
+    >>> problem = LPBoostProblem([[0, 1, -1], [-1, 0, 1], [1, -1, 0]])
+    >>> game = AGM(lam=0, domain="simplex", tol=1e-3).solve(problem)
+    >>> round(game.primal, 2), game.w.round(2).tolist()
+    (0.0, [0.33, 0.33, 0.33])
+    """
+
+    def __init__(self, U: Any) -> None:
+        self.U = matrix_of("U", U)
+        self._across = self.U.T
+        self.num_weights = int(self.U.shape[1])
+
+    def __len__(self) -> int:
+        """1: the maximum is of all rows together."""
+        return 1
+
+    def risk(self, w: Floats) -> tuple[float, Floats]:
+        """The largest product, and its row."""
+        z = np.asarray(self.U @ w)
+        only = np.zeros(len(z))
+        only[int(z.argmax())] = 1.0
+        return float(z.max()), np.asarray(self._across @ only)
+
+    def diameter(self, smoothing: str = "entropy") -> float:
+        """D: ``log t`` for ``"entropy"``, the only one."""
+        checks.choice("smoothing", smoothing, ("entropy",))
+        return float(np.log(self.U.shape[0]))
+
+    def smoothed_risk(
+        self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Floats]:
+        r""":math:`\mu \log \tfrac1t \sum_i \exp(\langle u_i, w \rangle / \mu)`."""
+        checks.choice("smoothing", smoothing, ("entropy",))
+        mu = checks.positive("mu", mu)
+        z = np.asarray(self.U @ w)
+        top = float(z.max())
+        mass = np.exp((z - top) / mu)
+        value = top + mu * float(np.log(mass.mean()))
+        return value, np.asarray(self._across @ (mass / mass.sum()))
+
+    def smoothed_tangent(
+        self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Floats, float]:
+        """What ``smoothed_risk`` answers, and 0: a mixture of rows is a tangent."""
+        return *self.smoothed_risk(w, mu, smoothing), 0.0
+
+    def likelihood(self, w: Floats) -> tuple[float, Floats]:
+        """The smoothed risk at mu = 1, which is as smooth as it is."""
+        return self.smoothed_risk(w, 1.0)

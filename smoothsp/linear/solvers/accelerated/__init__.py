@@ -1,0 +1,1 @@
+"""Nesterov's accelerated gradient methods by estimate functions."""

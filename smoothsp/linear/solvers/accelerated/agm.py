@@ -1,0 +1,418 @@
+"""Accelerated gradient methods for regularised risk minimisation."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
+from smoothsp.linear.solvers.accelerated.lipschitz import curvature
+from smoothsp.linear.solvers.accelerated.risks import (
+    DualSet,
+    Likelihood,
+    NegativeDual,
+    SmoothedRisk,
+)
+from smoothsp.linear.solvers.accelerated.simple_terms import (
+    CappedSimplex,
+    ElasticNet,
+    SimpleTerm,
+)
+
+Floats = NDArray[np.float64]
+
+# What a state must have been made with.
+_SAID = (
+    "scheme",
+    "memory",
+    "loss",
+    "lam",
+    "l1",
+    "domain",
+    "cap",
+    "mu",
+    "smoothing",
+    "anneal",
+    "adaptive",
+)
+SCHEMES = ("primal-smoothing", "dual-smoothing", "dual")
+# Of annealed smoothing: by what mu falls, and how many times its error the gap is then.
+FALL, READY = 4.0, 2.0
+
+
+class AGM:
+    r"""Nesterov's accelerated gradient methods on a regularised risk, with a gap.
+
+    .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + l_1 \|w\|_1 + R(w)
+
+    Where R is a maximum it is smoothed, :math:`R - \mu D \le R_\mu \le R`, or the dual
+    is maximised instead, whose averaged dual variables are weights. Either way the
+    certificate is one of P itself, smoothing and all.
+
+    Parameters
+    ----------
+    lam
+        lambda, positive, or 0 with ``l1``.
+    l1
+        Strength of the absolute values; not on the simplex.
+    scheme
+        ``"primal-smoothing"``: the smoothed risk is minimised in w.
+        ``"dual"``: the dual is maximised as it is.
+        ``"dual-smoothing"``: ``mu d`` is taken from the dual, which makes it strongly
+        concave. The last two need a ``lam`` and a problem with ``smoothed_tangent``.
+    memory
+        ``"infinite"`` adds up all gradients, ``"one"`` keeps a single divergence.
+    loss
+        ``"hinge"``: the problem's ``risk``. ``"likelihood"``: its ``likelihood``, which
+        is smooth already, and is minimised in w.
+    smoothing
+        ``"entropy"`` or ``"l2"``; by default the latter for two classes.
+    mu
+        Strength of the smoothing; by default ``tol / (2 D)``, so that half of what the
+        gap may be is left.
+    anneal
+        Of ``"primal-smoothing"``: begin with a large mu and lower it as the gap falls.
+    domain
+        ``"space"``, or ``"simplex"``: weights of at least 0 that sum to 1, geometry and
+        regulariser the relative entropy to equal weights, lambda times it.
+    cap
+        Of the simplex: what no weight exceeds.
+    lipschitz
+        L: a bound if not ``adaptive``, otherwise where trials begin, by default at a
+        guess.
+    adaptive
+        Whether to try L at each iteration, down as well as up.
+    tol
+        The gap at which to stop.
+    certify_every
+        Iterations from one certificate to the next; each costs an evaluation of the
+        risk.
+    max_passes, max_seconds, callback, progress
+        As in :class:`BCFW`. A pass is an iteration: one gradient, and values or more
+        gradients to try L; ``oracle_calls`` counts them all.
+
+    Notes
+    -----
+    ``primal`` and ``w`` are the best so far, and so is ``dual``.
+
+    In the primal an iteration count of
+    :math:`\sqrt{D \|A\|^2 / (\lambda \epsilon)} \log(1 / \epsilon)` is enough, A all
+    features, or without lambda, of ``O(1 / epsilon)``. In the dual it is
+    :math:`\sqrt{D \|A\|^2 / (\lambda \epsilon)}`, up to a logarithm with smoothing.
+
+    Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+    Accelerated Gradient Methods", algorithms 1 to 4 and sections 5.1 to 5.3. The bound
+    of ``"primal-smoothing"`` uses tangents of R where the problem knows them. Dual
+    variables that are too many to write down are kept as the tangents that they make,
+    which is not in the paper; nor is ``anneal``, beyond the idea.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import BinaryProblem
+    >>> problem = BinaryProblem(np.eye(4), [1, 1, -1, -1], bias=True)
+    >>> AGM(lam=0.1, tol=1e-4).solve(problem).converged
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        lam: float,
+        l1: float = 0.0,
+        scheme: Literal[
+            "primal-smoothing", "dual-smoothing", "dual"
+        ] = "primal-smoothing",
+        memory: Literal["infinite", "one"] = "infinite",
+        loss: Literal["hinge", "likelihood"] = "hinge",
+        smoothing: Literal["entropy", "l2"] | None = None,
+        mu: float | None = None,
+        anneal: bool = False,
+        domain: Literal["space", "simplex"] = "space",
+        cap: float = math.inf,
+        lipschitz: float | None = None,
+        adaptive: bool = True,
+        tol: float = 1e-3,
+        certify_every: int = 1,
+        max_passes: int = 10_000,
+        max_seconds: float | None = None,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> None:
+        checks.choice("scheme", scheme, SCHEMES)
+        checks.choice("memory", memory, tuple(MEMORIES))
+        checks.choice("loss", loss, ("hinge", "likelihood"))
+        checks.choice("domain", domain, ("space", "simplex"))
+        if smoothing is not None:
+            checks.choice("smoothing", smoothing, ("entropy", "l2"))
+        self.lam = checks.at_least_zero("lam", lam)
+        self.l1 = checks.at_least_zero("l1", l1)
+        if domain == "simplex" and self.l1:
+            raise ValueError("l1: expected 0 on the simplex, where it is constant")
+        if domain == "space" and not math.isinf(cap):
+            raise ValueError("cap: expected inf with domain='space'")
+        needs = scheme != "primal-smoothing" or (domain == "space" and not self.l1)
+        if needs and not self.lam:
+            raise ValueError("lam: expected a positive number, got 0")
+        if loss == "likelihood" and scheme != "primal-smoothing":
+            raise ValueError(
+                "scheme: expected 'primal-smoothing' for a likelihood, which is smooth"
+            )
+        self.mu = None if mu is None else checks.positive("mu", mu)
+        if self.mu is None and loss == "hinge" and scheme != "dual" and not tol > 0:
+            raise ValueError("mu: expected a number where tol is 0, got None")
+        self.lipschitz = (
+            None if lipschitz is None else checks.positive("lipschitz", lipschitz)
+        )
+        self.adaptive = checks.flag("adaptive", adaptive)
+        if not self.adaptive and self.lipschitz is None:
+            raise ValueError("lipschitz: expected a bound where adaptive is False")
+        self.scheme, self.memory, self.loss = scheme, memory, loss
+        self.smoothing, self.domain, self.cap = smoothing, domain, cap
+        self.anneal = checks.flag("anneal", anneal)
+        if self.anneal and (scheme != "primal-smoothing" or loss != "hinge"):
+            raise ValueError("anneal: expected False but for smoothing in the primal")
+        self.certify_every = checks.count("certify_every", certify_every)
+        self._limits = limits("AGM", tol, max_passes, max_seconds, callback, progress)
+
+    def solve(
+        self,
+        problem: Any,
+        start: Solution | NDArray[np.float64] | None = None,
+        resume: State | None = None,
+    ) -> Solution:
+        """Minimise until the gap is small enough, or the budget is used up.
+
+        Parameters
+        ----------
+        problem
+            A ``BatchProblem``.
+        start
+            A solution, or weights, to start from, of ``"primal-smoothing"``; by default
+            0, or equal weights on the simplex.
+        resume
+            The ``state`` of a solution of this solver: goes on bit for bit.
+
+        Returns
+        -------
+        Solution
+            The best weights that were met. Ctrl-C does not raise: it gives what is
+            reached.
+        """
+        penalty: SimpleTerm = ElasticNet(self.l1, self.lam)
+        if self.domain == "simplex":
+            penalty = CappedSimplex(problem.num_weights, self.lam, self.cap)
+        solver = (_Primal if self.scheme == "primal-smoothing" else _Dual)(
+            self, problem, penalty
+        )
+        words = [
+            "scheme",
+            "memory",
+            "loss",
+            "lam",
+            "l1",
+            "domain",
+            "cap",
+            "mu",
+            "anneal",
+            "adaptive",
+        ]
+        said = " ".join(f"{name}={getattr(self, name)!r}" for name in words)
+        return run(solver, Budget(self._limits, problem), f"AGM {said}", start, resume)
+
+
+class _Run(Solver):
+    certifies_late = True
+    # iterations, and evaluations that are not of the iteration at hand
+    passes = spent = 0
+
+    def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
+        self.settings, self.problem, self.penalty = settings, problem, penalty
+        self.size = problem.num_weights
+        binary = hasattr(problem, "smoothed_risk_of_scores")
+        self.smoothing = settings.smoothing or ("l2" if binary else "entropy")
+        self.best, self.dual = math.inf, -math.inf
+        self.best_w = self._first_weights()
+        self.iteration = self._begun(self.best_w)
+
+    def _first_weights(self) -> Floats:
+        if self.settings.domain == "simplex":
+            return np.full(self.size, 1 / self.size)
+        return np.zeros(self.size)
+
+    def _begun(self, w: Floats) -> Iteration:
+        raise NotImplementedError
+
+    def _method(self, *arguments: Any) -> Iteration:
+        return MEMORIES[self.settings.memory](*arguments)
+
+    @property
+    def calls(self) -> int:
+        return (self.spent + self.iteration.evaluations) * len(self.problem)
+
+    def advance(self) -> str | None:
+        if self.iteration.stuck:
+            return "no step lowers the objective any more: it is rounding"
+        self.iteration.step()
+        self.passes += 1
+        return None
+
+    def due(self) -> bool:
+        return self.passes % self.settings.certify_every == 0
+
+    def _offer(self, w: Floats, primal: float) -> None:
+        if primal < self.best:
+            self.best, self.best_w = primal, w
+
+    def certify(self) -> tuple[float, float, float]:
+        if not self.passes:
+            # there was no time for a pass
+            self.advance()
+        self.spent += 1
+        self._look()
+        return self.best, self.dual, max(self.best - self.dual, 0.0)
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+    def weights(self) -> Floats:
+        return self.best_w.copy()
+
+    def state(self) -> State:
+        return {
+            **self.iteration.state(),
+            "best_w": self.best_w.copy(),
+            "bounds": np.array([self.best, self.dual]),
+            "spent": np.array(self.spent),
+        }
+
+    def load(self, state: State) -> None:
+        if np.shape(state["best_w"]) != (self.size,):
+            raise ValueError(
+                f"resume: expected weights of ({self.size},), got"
+                f" {np.shape(state['best_w'])}. Was it another problem?"
+            )
+        self.iteration.load(state)
+        self.best_w = state["best_w"].copy()
+        self.best, self.dual = (float(x) for x in state["bounds"])
+        self.passes, self.spent = int(state["passes"]), int(state["spent"])
+
+
+class _Primal(_Run):
+    """The smoothed risk and the penalty."""
+
+    def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
+        self.mu = self.last_mu = 0.0
+        super().__init__(settings, problem, penalty)
+
+    def _begun(self, w: Floats) -> Iteration:
+        settings, problem = self.settings, self.problem
+        self.f: Likelihood | SmoothedRisk = Likelihood(problem)
+        if settings.loss == "hinge":
+            if not self.mu:
+                D = max(problem.diameter(self.smoothing), 1e-300)
+                self.last_mu = settings.mu or settings._limits.tol / (2 * D)
+                largest = float(problem.risk(w)[0]) / (4 * D)
+                self.mu = max(largest if settings.anneal else 0.0, self.last_mu)
+            self.f = SmoothedRisk(problem, self.mu, self.smoothing)
+        at = self.penalty.at(w)
+        L = settings.lipschitz or curvature(self.f, w)
+        return self._method(self.f, self.penalty, at, L, settings.adaptive)
+
+    def begin(self, start: Any) -> None:
+        """Start from weights."""
+        w = np.array(weights_of(start), dtype=np.float64)
+        if w.shape != (self.size,):
+            raise ValueError(f"start: expected ({self.size},) weights, got {w.shape}")
+        if not np.isfinite(w).all():
+            raise ValueError("start: expected finite weights")
+        if self.settings.domain == "simplex" and not (
+            (w > 0).all() and abs(w.sum() - 1) < 1e-9
+        ):
+            raise ValueError("start: expected positive weights that sum to 1")
+        self.best_w = w
+        self.iteration = self._begun(w)
+
+    def _look(self) -> None:
+        x = self.iteration.x
+        self._offer(x, self.f.exact(x) + self.penalty.at(x).psi)
+        self.dual = max(self.dual, self._bound())
+
+    def _bound(self) -> float:
+        found = self.iteration.lower_bound()
+        if math.isfinite(found) or self.settings.domain == "simplex":
+            return found
+        # without curvature only short slopes have bounds; 0 is below the risk, so that
+        # a part of a tangent is
+        G, offset = self.iteration.model.G, self.iteration.model.offset
+        longest = float(np.abs(G).max(initial=0.0))
+        return min(1.0, self.settings.l1 / longest) * offset if longest else offset
+
+    def certify(self) -> tuple[float, float, float]:
+        found = super().certify()
+        error = self.mu * self.problem.diameter(self.smoothing) if self.mu else 0.0
+        if self.mu > self.last_mu and found[2] <= READY * error:
+            self.mu = max(self.mu / FALL, self.last_mu)
+            self.spent += self.iteration.evaluations
+            self.iteration = self._begun(self.iteration.x)
+        return found
+
+    def state(self) -> State:
+        return {**super().state(), "mu": np.array([self.mu, self.last_mu])}
+
+    def load(self, state: State) -> None:
+        mu, last = (float(x) for x in state["mu"])
+        if mu != self.mu:
+            self.mu, self.last_mu = mu, last
+            self.iteration = self._begun(self.best_w)
+        super().load(state)
+
+
+class _Dual(_Run):
+    """The dual, of whose points the tangents are kept."""
+
+    def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
+        if not hasattr(problem, "smoothed_tangent"):
+            raise TypeError(
+                "problem: expected one with smoothed_tangent(w, mu, smoothing) for a"
+                f" dual scheme, got {type(problem).__name__};"
+                " scheme='primal-smoothing' takes any BatchProblem"
+            )
+        super().__init__(settings, problem, penalty)
+
+    def _begun(self, w: Floats) -> Iteration:
+        settings, problem = self.settings, self.problem
+        mu = 0.0
+        if settings.scheme == "dual-smoothing":
+            D = max(problem.diameter(self.smoothing), 1e-300)
+            mu = settings.mu or settings._limits.tol / (2 * D)
+        self.f = NegativeDual(self.penalty)
+        points = DualSet(problem, self.smoothing, mu)
+        # far from every corner
+        far = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
+        at = points.solve(np.append(np.zeros(self.size), 1 / far), 1.0, 0.0)
+        guess = float(at.x[:-1] @ at.x[:-1]) / max(settings.lam, 1e-300)
+        L = settings.lipschitz or max(guess, 1e-6 * self.lam_scale())
+        return self._method(self.f, points, at, L, settings.adaptive)
+
+    def lam_scale(self) -> float:
+        """A first guess of L where the first point says nothing."""
+        return 1 / self.settings.lam
+
+    def _look(self) -> None:
+        x, model = self.iteration.x, self.iteration.model
+        # the gradients of the dual are weights, with a minus
+        w = -model.G[:-1]
+        if self.settings.domain == "simplex":
+            w = np.maximum(w, 0.0) / max(float(w.sum()), 1e-300)
+        self._offer(w, float(self.problem.risk(w)[0]) + self.penalty.at(w).psi)
+        self.dual = max(self.dual, -self.f.value(x))
+
+    def begin(self, start: Any) -> None:
+        """Not from weights: these are averages of what is met."""
+        raise ValueError("start: expected None for a dual scheme")

@@ -1,0 +1,355 @@
+r"""Accelerated gradient methods by estimate functions, with infinite or one memory.
+
+To minimise :math:`J = f + \Psi`, f smooth and Psi simple, both keep a model of J from
+below that they minimise exactly: the first one sums all gradients, the other one keeps
+a single Bregman divergence. All is written per unit of the paper's :math:`A_k`, which
+grows exponentially where J is strongly convex: only :math:`1 / A_k` is kept.
+
+The Lipschitz constant L is that of f in units of the divergence,
+:math:`f(x) \le f(y) + \langle \nabla f(y), x - y \rangle + L \, D(x, y)`. If adaptive,
+it is tried downwards at each iteration: the test is what the proof needs, and no more.
+
+Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+Accelerated Gradient Methods", algorithms 1 to 4; the roots in closed form, the
+normalisation and :attr:`SimpleTerm.mixes` are not in the paper.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.solvers.accelerated.simple_terms import Point, SimpleTerm
+
+Floats = NDArray[np.float64]
+State = dict[str, NDArray[Any]]
+
+# How a trial of L grows, and by what the first of an iteration is smaller.
+UP, DOWN = 2.0, 1.5
+# What the test may miss by, of the numbers in it: their rounding.
+SLACK = 1e-12
+# Trials of L in one iteration before rounding is to blame.
+TRIALS = 60
+
+
+class Smooth(Protocol):
+    """f: convex, differentiable."""
+
+    def value(self, x: Floats) -> float:
+        """F at x."""
+
+    def slope(self, x: Floats) -> tuple[float, Floats, float]:
+        """F at x, its gradient, and how high the tangent may be at 0.
+
+        That is ``f(x) - <gradient, x>``, or more where f is below what it approximates,
+        to which bounds then belong.
+        """
+
+
+class Model(NamedTuple):
+    r"""An average of tangents, :math:`\langle G, x \rangle + c`, which lies below f.
+
+    With f that is l1-strongly convex each has a divergence too: their average is
+    :math:`l_1 (d(x) - \langle B, x \rangle + e)` more. With ``offset`` in place of c
+    it lies below what f approximates.
+    """
+
+    G: Floats
+    c: float
+    B: Floats
+    e: float
+    offset: float
+
+    def towards(self, share: float, other: "Model") -> "Model":
+        """The average with a share of another."""
+        keep = 1 - share
+        return Model(
+            keep * self.G + share * other.G,
+            keep * self.c + share * other.c,
+            keep * self.B + share * other.B,
+            keep * self.e + share * other.e,
+            keep * self.offset + share * other.offset,
+        )
+
+
+def divergence(z: Point, y: Point) -> float:
+    """``D(z, y)``."""
+    return z.d - y.d - float(y.mirror @ (z.x - y.x))
+
+
+class Iteration:
+    """What the two methods share: the tangent at a point, the trials of L, the bound.
+
+    Parameters
+    ----------
+    f, simple
+        The two parts of J.
+    start
+        In the domain of the simple term.
+    lipschitz
+        L, or where its trials begin.
+    adaptive
+        Whether to try L.
+    strong
+        How strongly convex f is with regard to d: l1.
+    """
+
+    k = evaluations = 0
+
+    def __init__(
+        self,
+        f: Smooth,
+        simple: SimpleTerm,
+        start: Point,
+        lipschitz: float,
+        adaptive: bool = True,
+        strong: float = 0.0,
+    ) -> None:
+        self.f, self.simple, self.adaptive = f, simple, adaptive
+        self.l1, self.l2 = strong, simple.strong
+        self.lam = self.l1 + self.l2
+        # of the curvature of Psi only where its value at mixtures is known
+        self.credit = self.l2 if simple.mixes else 0.0
+        self.L = self._above_strong(lipschitz)
+        self.centre, self.x, self.psi = start, start.x, start.psi
+        self.z = start
+        none = np.zeros(0)
+        self.model = Model(np.zeros_like(start.x), 0.0, none, 0.0, -math.inf)
+        self.stuck = False
+
+    def step(self) -> None:
+        """One iteration: x, z and the model of the next k."""
+        raise NotImplementedError
+
+    def _above_strong(self, L: float) -> float:
+        return max(L, self.l1 * (1 + 1e-6), 1e-300)
+
+    def _tangent(self, u: Floats) -> tuple[Model, float, Point | None]:
+        """The model of f at u alone, f there, and the point if f bends."""
+        value, slope, offset = self.f.slope(u)
+        self.evaluations += 1
+        c = value - float(slope @ u)
+        if self.l1 == 0:
+            return Model(slope, c, np.zeros(0), 0.0, offset), value, None
+        at = self.simple.at(u)
+        lift = float(at.mirror @ u) - at.d
+        return Model(slope, c, at.mirror, lift, offset), value, at
+
+    def _mixed(self, share: float, z: Point) -> tuple[Floats, float]:
+        """The mixture of x and z, and Psi there, or what it is at most."""
+        x = (1 - share) * self.x + share * z.x
+        if self.simple.mixes:
+            return x, self.simple.at(x).psi
+        return x, (1 - share) * self.psi + share * z.psi
+
+    def _holds(self, x: Floats, psi: float, bound: float, size: float) -> bool:
+        """Whether J at x is at most the bound, which is a sum of terms of that size."""
+        if not self.adaptive:
+            return True
+        J = self.f.value(x) + psi
+        self.evaluations += 1
+        return bool(bound + SLACK * (abs(J) + size) >= J)
+
+    def _trials(self, attempt: Callable[[float], bool]) -> None:
+        if not self.adaptive:
+            attempt(self.L)
+            return
+        L = self._above_strong(self.L / DOWN if self.k else self.L)
+        for _ in range(TRIALS):
+            if attempt(L):
+                self.L = L
+                return
+            L *= UP
+        # no L is large enough: what is left is rounding
+        self.stuck = True
+
+    def lower_bound(self) -> float:
+        r"""A bound below the minimum of J: that of the average of models, and Psi.
+
+        :math:`D(\alpha_k)` of theorems 10 and 18, with averaged dual variables, or less
+        where the dual is not linear in what these are averages of.
+        """
+        G, _, B, e, offset = self.model
+        if self.l1 == 0:
+            return offset - self.simple.conjugate(-G)
+        p = self.l1 * B - G
+        at = self.simple.solve(p, self.l1)
+        return offset + self.l1 * (at.d + e) - float(p @ at.x) + at.psi
+
+    def state(self) -> State:
+        """All that changes."""
+        offset, start = self.model.offset, self.centre
+        return {
+            "start": start.x.copy(),
+            "start_mirror": start.mirror.copy(),
+            "start_numbers": np.array([start.d, start.psi]),
+            "x": self.x.copy(),
+            "z": self.z.x.copy(),
+            "mirror": self.z.mirror.copy(),
+            "G": self.model.G.copy(),
+            "B": self.model.B.copy(),
+            "numbers": np.array(
+                [
+                    self.L,
+                    self.psi,
+                    self.z.d,
+                    self.z.psi,
+                    self.model.c,
+                    self.model.e,
+                    offset,
+                ]
+            ),
+            "counts": np.array([self.k, self.evaluations]),
+        }
+
+    def load(self, state: State) -> None:
+        """Go on from a state."""
+        L, self.psi, d, psi, c, e, offset = (float(x) for x in state["numbers"])
+        self.L, self.x = L, state["x"].copy()
+        self.z = Point(state["z"].copy(), state["mirror"].copy(), d, psi)
+        self.model = Model(state["G"].copy(), c, state["B"].copy(), e, offset)
+        start = state["start"].copy(), state["start_mirror"].copy()
+        self.centre = Point(*start, *(float(x) for x in state["start_numbers"]))
+        self.k, self.evaluations = (int(x) for x in state["counts"])
+
+
+class InfiniteMemory(Iteration):
+    """Algorithms 1 and 2: the model is the sum of all tangents, and D(., start)."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        # 1 / A_k
+        self.inverse = math.inf
+
+    def step(self) -> None:
+        """One iteration: x, z and the model of the next k."""
+        self._trials(self._attempt)
+        self.k += 1
+
+    def _attempt(self, L: float) -> bool:
+        ratio, share, inverse = self._shares(L)
+        u = self._between(ratio, share)
+        tangent, _, _ = self._tangent(u)
+        model = tangent if self.k == 0 else self.model.towards(share, tangent)
+        weight = inverse + self.l1
+        p = inverse * self.centre.mirror - model.G
+        if self.l1:
+            p = p + self.l1 * model.B
+        z = self.simple.solve(p, weight)
+        x, psi = self._mixed(share, z)
+        terms = [inverse * divergence(z, self.centre), z.psi]
+        terms += [float(model.G @ z.x), model.c]
+        if self.l1:
+            terms.append(self.l1 * (z.d - float(model.B @ z.x) + model.e))
+        size = sum(abs(t) for t in terms)
+        if not self._holds(x, psi, sum(terms), size):
+            return False
+        self.model, self.z, self.x, self.psi = model, z, x, psi
+        self.inverse, self.estimate = inverse, sum(terms)
+        return True
+
+    def _shares(self, L: float) -> tuple[float, float, float]:
+        """``a / A``, ``a / (A + a)`` and ``1 / (A + a)`` of the next step."""
+        kappa = L - self.l1
+        if self.k == 0:
+            return math.inf, 1.0, kappa
+        half = (self.inverse + self.lam + self.l1 + self.credit) / 2
+        root = math.sqrt(half * half + kappa * (self.inverse + self.lam))
+        ratio = (half + root) / kappa
+        return ratio, ratio / (1 + ratio), self.inverse / (1 + ratio)
+
+    def _between(self, ratio: float, share: float) -> Floats:
+        """Where the next tangent is taken: a mixture of x and z."""
+        if self.k == 0:
+            return self.centre.x
+        t1, t2, t3 = self.inverse + self.lam, self.l1 * ratio, self.credit * share
+        t = t1 + t2 + t3
+        to_z, to_x = ratio * t1, t + t3 * ratio
+        u: Floats = (to_z * self.z.x + to_x * self.x) / (t * (1 + ratio) - t2 * ratio)
+        return u
+
+    def state(self) -> State:
+        """All that changes."""
+        return {**super().state(), "inverse": np.array(self.inverse)}
+
+    def load(self, state: State) -> None:
+        """Go on from a state."""
+        super().load(state)
+        self.inverse = float(state["inverse"])
+
+
+class OneMemory(Iteration):
+    """Algorithms 3 and 4: the model is one divergence ``c D(., z)`` and a number."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.c = self.estimate = math.nan
+        # the product of 1 - a_i: the share of the first tangent in the average
+        self.first_share = 1.0
+
+    def step(self) -> None:
+        """One iteration: x, z and the model of the next k."""
+        self._trials(self._first if self.k == 0 else self._attempt)
+        self.k += 1
+
+    def _first(self, L: float) -> bool:
+        at = self.centre
+        tangent, value, _ = self._tangent(at.x)
+        z = self.simple.solve(L * at.mirror - tangent.G, L)
+        terms = [L * divergence(z, at), z.psi, value]
+        terms.append(float(tangent.G @ (z.x - at.x)))
+        size = sum(abs(t) for t in terms)
+        if not self._holds(z.x, z.psi, sum(terms), size):
+            return False
+        self.model, self.z, self.x, self.psi = tangent, z, z.x, z.psi
+        self.c, self.estimate, self.first_share = L + self.l2, sum(terms), 1.0
+        return True
+
+    def _attempt(self, L: float) -> bool:
+        l1, c = self.l1, self.c
+        half = (c - self.credit - l1) / 2
+        root = math.sqrt(half * half + (L + self.credit) * c)
+        # the positive root, without cancellation
+        a = c / (half + root) if half > 0 else (root - half) / (L + self.credit)
+        a = min(a, 1.0)
+        t1, t2, t3 = (1 - a) * c, l1 * a, self.credit * a * (1 - a)
+        t = t1 + t2 + t3
+        x_share, z_share = t - (t1 + t2) * a, t1 * a
+        u = (x_share * self.x + z_share * self.z.x) / (t - t2 * a)
+        tangent, value, at = self._tangent(u)
+        weight = t1 + a * l1
+        p = t1 * self.z.mirror - a * tangent.G
+        if at is not None:
+            p = p + a * l1 * at.mirror
+        z = self.simple.solve(p, weight, a)
+        x, psi = self._mixed(a, z)
+        terms = [(1 - a) * self.estimate, t1 * divergence(z, self.z)]
+        terms += [a * value, a * float(tangent.G @ (z.x - u)), a * z.psi]
+        if at is not None:
+            terms.append(a * l1 * divergence(z, at))
+        size = sum(abs(t) for t in terms)
+        if not self._holds(x, psi, sum(terms), size):
+            return False
+        self.model = self.model.towards(a, tangent)
+        self.z, self.x, self.psi = z, x, psi
+        self.c, self.estimate = (1 - a) * c + self.lam * a, sum(terms)
+        self.first_share *= 1 - a
+        return True
+
+    def state(self) -> State:
+        """All that changes."""
+        memory = np.array([self.c, self.estimate, self.first_share])
+        return {**super().state(), "memory": memory}
+
+    def load(self, state: State) -> None:
+        """Go on from a state."""
+        super().load(state)
+        self.c, self.estimate, self.first_share = (float(x) for x in state["memory"])
+
+
+MEMORIES: dict[str, type[InfiniteMemory] | type[OneMemory]] = {
+    "infinite": InfiniteMemory,
+    "one": OneMemory,
+}

@@ -1,0 +1,201 @@
+"""Terms that are simple: each is minimised exactly next to a linear function.
+
+Each comes with the prox function d that measures distances,
+
+    D(x, y) = d(x) - d(y) - <grad d(y), x - y>,
+
+half the squared Euclidean norm, or the negative entropy on the simplex.
+"""
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothsp.linear.inputs import checks
+from smoothsp.projections import project_capped_simplex_kl, project_elastic_net_ball
+
+Floats = NDArray[np.float64]
+
+
+class Point(NamedTuple):
+    """A point, the gradient of d at it, d, and the simple term."""
+
+    x: Floats
+    mirror: Floats
+    d: float
+    psi: float
+
+
+class SimpleTerm(Protocol):
+    """A convex function Psi on its domain, and d.
+
+    Attributes
+    ----------
+    strong
+        How strongly convex Psi is with regard to d: Psi - strong d is convex.
+    mixes
+        Whether ``at`` answers at mixtures of points, where Psi is known.
+    """
+
+    strong: float
+    mixes: bool
+
+    def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
+        """Minimise ``near d(x) - <p, x> + step Psi(x)``."""
+
+    def at(self, x: Floats) -> Point:
+        """The point x, which is in the domain."""
+
+    def conjugate(self, v: Floats) -> float:
+        """The maximum of ``<v, x> - Psi(x)``; infinite where there is none."""
+
+
+class ElasticNet:
+    r""":math:`\Psi(x) = l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2`, Euclidean.
+
+    Parameters
+    ----------
+    l1, l2
+        At least 0; both 0 is no term at all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ElasticNet(l1=1.0, l2=1.0).solve(np.array([3.0, 0.5]), 1.0).x.tolist()
+    [1.0, 0.0]
+    """
+
+    mixes = True
+
+    def __init__(self, l1: float = 0.0, l2: float = 0.0) -> None:
+        self.l1 = checks.at_least_zero("l1", l1)
+        self.strong = checks.at_least_zero("l2", l2)
+
+    def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
+        """Soft threshold and shrinkage."""
+        cut = step * self.l1
+        x = p - np.clip(p, -cut, cut) if cut else p
+        return self.at(x / (near + step * self.strong))
+
+    def at(self, x: Floats) -> Point:
+        """The point x."""
+        half = float(x @ x) / 2
+        norm = float(np.abs(x).sum()) if self.l1 else 0.0
+        return Point(x, x, half, self.l1 * norm + self.strong * half)
+
+    def conjugate(self, v: Floats) -> float:
+        r""":math:`\sum_i [|v_i| - l_1]_+^2 / (2 l_2)`."""
+        excess = np.maximum(np.abs(v) - self.l1, 0.0)
+        if self.strong == 0:
+            return math.inf if excess.any() else 0.0
+        return float(excess @ excess) / (2 * self.strong)
+
+
+class ElasticNetBall:
+    r"""The ball :math:`l_1 \|x\|_1 + \tfrac{l_2}{2} \|x\|^2 \le r`, Euclidean.
+
+    Parameters
+    ----------
+    l1, l2
+        At least 0, not both 0.
+    radius
+        r, positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ElasticNetBall(1.0, 0.0, 2.0).solve(np.array([3.0, 0.5]), 1.0).x.tolist()
+    [2.0, 0.0]
+    """
+
+    mixes, strong = True, 0.0
+
+    def __init__(self, l1: float, l2: float, radius: float) -> None:
+        self.l1 = checks.at_least_zero("l1", l1)
+        self.l2 = checks.at_least_zero("l2", l2)
+        if not self.l1 + self.l2 > 0:
+            raise ValueError("l2: expected a positive number where l1 is 0, got 0")
+        self.radius = checks.positive("radius", radius)
+
+    def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
+        """The projection of ``p / near``."""
+        v = torch.from_numpy(p / near)
+        return self.at(
+            project_elastic_net_ball(v, self.l1, self.l2, self.radius).numpy()
+        )
+
+    def at(self, x: Floats) -> Point:
+        """The point x."""
+        return Point(x, x, float(x @ x) / 2, 0.0)
+
+    def conjugate(self, v: Floats) -> float:
+        """The largest product with a point of the ball."""
+        size = np.sort(np.abs(v))[::-1]
+        if not size[0] > 0:
+            return 0.0
+        if self.l2 == 0:
+            return self.radius * float(size[0]) / self.l1
+        # x = soft(v, t l1) / (t l2); t from the support of the largest entries
+        sums, count = np.cumsum(size * size), np.arange(1, len(size) + 1)
+        t = np.sqrt(sums / (2 * self.radius * self.l2 + self.l1**2 * count))
+        inside = size > self.l1 * t
+        k = int(inside.sum()) - 1
+        x = np.maximum(size - self.l1 * t[k], 0.0) / (self.l2 * t[k])
+        return float(size @ x)
+
+
+class CappedSimplex:
+    r""":math:`\Psi(x) = \lambda \, \mathrm{KL}(x \,\|\, x_0)` on a simplex with a cap.
+
+    The set is :math:`0 \le x \le \nu, \sum_i x_i = 1`, the prior :math:`x_0` is
+    uniform, and d is the negative entropy.
+
+    Parameters
+    ----------
+    size
+        Number of entries n.
+    lam
+        lambda, at least 0.
+    cap
+        nu, at least 1 / n; by default there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> CappedSimplex(3, cap=0.5).solve(np.array([1.0, 0.0, 0.0]), 1.0).x.tolist()
+    [0.5, 0.25, 0.25]
+    """
+
+    mixes = True
+
+    def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
+        self.size = checks.count("size", size)
+        self.strong = checks.at_least_zero("lam", lam)
+        if not cap * size >= 1:
+            raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
+        self.cap = float(cap)
+
+    def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
+        """A softmax with a cap; the prior is uniform, and only shifts p."""
+        logits = torch.from_numpy(p / (near + step * self.strong))
+        return self.at(project_capped_simplex_kl(logits, self.cap).numpy())
+
+    def at(self, x: Floats) -> Point:
+        """The point x."""
+        # what underflows stays positive, so that it can come back
+        mirror = np.log(np.maximum(x, np.finfo(np.float64).tiny))
+        d = float(x @ mirror)
+        return Point(x, mirror, d, self.strong * (d + math.log(self.size)))
+
+    def conjugate(self, v: Floats) -> float:
+        """The largest ``<v, x> - Psi(x)``."""
+        if self.strong > 0:
+            point = self.solve(v, 0.0)
+            return float(v @ point.x) - point.psi
+        if self.cap >= 1:
+            return float(v.max())
+        left = np.clip(1.0 - self.cap * np.arange(len(v)), 0.0, self.cap)
+        return float(np.sort(v)[::-1] @ left)

@@ -1,0 +1,338 @@
+"""The theorems of accelerated methods, at every iteration of drawn problems."""
+
+import math
+
+import numpy as np
+import pytest
+
+from smoothsp.linear.solvers.accelerated.estimate_functions import (
+    DOWN,
+    UP,
+    InfiniteMemory,
+    OneMemory,
+    divergence,
+)
+from smoothsp.linear.solvers.accelerated.simple_terms import (
+    CappedSimplex,
+    ElasticNet,
+    ElasticNetBall,
+)
+
+
+class LeastSquares:
+    """``|Ax - b|^2 / (2n) + bend / 2 |x|^2``."""
+
+    def __init__(self, rng, n, size, bend=0.0):
+        self.A, self.b = rng.normal(size=(n, size)), rng.normal(size=n) * 3
+        self.n, self.bend = n, bend
+        self.hessian = self.A.T @ self.A / n + bend * np.eye(size)
+        self.L = float(np.linalg.eigvalsh(self.hessian)[-1])
+
+    def value(self, x):
+        return float(np.sum((self.A @ x - self.b) ** 2)) / (
+            2 * self.n
+        ) + self.bend / 2 * float(x @ x)
+
+    def slope(self, x):
+        value = self.value(x)
+        slope = self.A.T @ (self.A @ x - self.b) / self.n + self.bend * x
+        return value, slope, value - float(slope @ x)
+
+
+class Linear:
+    """A drawn matrix game smoothed by entropy: ``mu log mean exp(<u_i, x> / mu)``."""
+
+    def __init__(self, rng, rows, size, mu):
+        self.U, self.mu, self.rows = rng.uniform(-1, 1, (rows, size)), mu, rows
+        # of the divergence, the relative entropy
+        self.L = float(np.abs(self.U).max() ** 2) / mu
+
+    def value(self, x):
+        return self.slope(x)[0]
+
+    def slope(self, x):
+        z = self.U @ x / self.mu
+        top = z.max()
+        mass = np.exp(z - top)
+        value = self.mu * (top + math.log(mass.mean()))
+        slope = self.U.T @ (mass / mass.sum())
+        return value, slope, value - float(slope @ x)
+
+
+def minimum(f, simple, start, steps=1500):
+    method = OneMemory(f, simple, simple.at(start), f.L, True, getattr(f, "bend", 0.0))
+    for _ in range(steps):
+        method.step()
+        if method.stuck:
+            break
+    return method.x, f.value(method.x) + simple.at(method.x).psi
+
+
+# l1 of f and l2 of the simple term, each 0 or not
+BENDS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.2, 0.1)]
+
+
+def euclidean(l1, l2, adaptive, method, sparse=0.1):
+    rng = np.random.default_rng(3)
+    f, simple = LeastSquares(rng, 30, 12, l1), ElasticNet(sparse, l2)
+    start = simple.at(rng.normal(size=12))
+    best, value = minimum(f, simple, start.x)
+    first = f.L / 10 if adaptive else f.L
+    return (
+        f,
+        simple,
+        start,
+        simple.at(best),
+        value,
+        method(f, simple, start, first, adaptive, l1),
+    )
+
+
+@pytest.mark.parametrize(("l1", "l2"), BENDS)
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_infinite_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
+    f, simple, start, best, value, method = euclidean(l1, l2, adaptive, InfiniteMemory)
+    lam, far, tried = l1 + l2, divergence(best, start), []
+    for k in range(1, 150):
+        if lam / f.L * k > 80 or method.stuck:
+            break
+        method.step()
+        tried.append(method.L)
+        now = f.value(method.x) + simple.at(method.x).psi
+        # (15): the objective is at most the minimum of the model
+        assert now <= method.estimate + 1e-9 * (1 + abs(now))
+        A = 1 / method.inverse
+        if adaptive:
+            # Lemma 8, with the 4 that the print omits
+            product = math.prod((1 + math.sqrt(lam / (4 * L))) ** 2 for L in tried[1:])
+            sums = math.sqrt(4 / tried[0]) + sum(L**-0.5 for L in tried[1:])
+            least = max(product / (tried[0] - l1), sums * sums / 4)
+            assert max(tried) < UP * f.L
+        else:
+            # Lemma 5
+            rate = (1 + math.sqrt(lam / (4 * f.L))) ** (2 * k - 2)
+            least = max((k + 1) ** 2 / (4 * f.L), rate / (f.L - l1))
+        assert least * (1 - 1e-9) <= A
+        # Theorem 6, and a certificate that is one
+        assert now - value <= far / least + 1e-9 * (1 + abs(value))
+        assert method.lower_bound() <= value + 1e-9 * (1 + abs(value))
+    assert now - value <= 0.05 * (1 + abs(value))
+
+
+@pytest.mark.parametrize(("l1", "l2"), BENDS)
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
+    f, simple, start, best, value, method = euclidean(l1, l2, adaptive, OneMemory)
+    lam, far, tried, product, sums = l1 + l2, divergence(best, start), [], 1.0, 0.0
+    for _ in range(150):
+        if product < 1e-13 or method.stuck:
+            break
+        method.step()
+        now = f.value(method.x) + simple.at(method.x).psi
+        # (27)
+        assert now <= method.estimate + 1e-9 * (1 + abs(now))
+        tried.append(method.L + l2)
+        first = tried[0]
+        if len(tried) > 1:
+            product *= 1 - math.sqrt(lam / tried[-1])
+            sums += tried[-1] ** -0.5
+        # Lemma 13, or 16 if adaptive: the same where L does not change
+        share = min(product, 4 / first / (2 / math.sqrt(first) + sums) ** 2)
+        assert method.first_share <= share * (1 + 1e-9)
+        # Theorem 14
+        assert now - value <= (first - lam) * far * share + 1e-9 * (1 + abs(value))
+        assert method.lower_bound() <= value + 1e-9 * (1 + abs(value))
+        assert max(tried) - l2 < UP * f.L
+    assert now - value <= 0.05 * (1 + abs(value))
+
+
+@pytest.mark.parametrize("cap", [math.inf, 0.3])
+@pytest.mark.parametrize("lam", [0.0, 0.05])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
+    rng = np.random.default_rng(4)
+    f, simple = Linear(rng, 15, 8, 0.05), CappedSimplex(8, lam, cap)
+    start = simple.at(np.full(8, 1 / 8))
+    # no point of the simplex is farther from its middle in relative entropy
+    most = math.log(8) if math.isinf(cap) else -math.log(cap) + math.log(8)
+    best, value = minimum(f, simple, start.x, 800)
+    far = divergence(simple.at(best), start)
+    for method in (InfiniteMemory, OneMemory):
+        run = method(f, simple, start, f.L / 8 if adaptive else f.L, adaptive)
+        previous = math.inf
+        for k in range(1, 100):
+            run.step()
+            if run.stuck:
+                break
+            now = f.value(run.x) + simple.at(run.x).psi
+            gap = now - run.lower_bound()
+            assert now - value >= -1e-10
+            assert gap >= -1e-10
+            if method is InfiniteMemory:
+                # Theorems 6 and 10
+                assert now - value <= far * run.inverse + 1e-10
+                assert gap <= most * run.inverse + 1e-10
+                rate = 4 * f.L / (k + 1) ** 2
+            else:
+                # Theorems 14 and 18
+                first = f.L if not adaptive else previous if k > 1 else run.L
+                previous = first
+                assert gap <= first * run.first_share * most + 1e-10
+                rate = 4 * (f.L + lam) / (1 + k) ** 2
+            if not adaptive:
+                assert now - value <= rate * far + 1e-10
+        assert gap <= 0.01
+        assert run.x.sum() == pytest.approx(1.0) and run.x.max() <= cap + 1e-12
+
+
+def test_steps_solve_the_equations_of_the_paper():
+    rng = np.random.default_rng(5)
+    for l1, l2 in BENDS:
+        f, simple = LeastSquares(rng, 9, 4, l1), ElasticNet(0.0, l2)
+        lam, start = l1 + l2, simple.at(np.zeros(4))
+        one, all_ = (
+            m(f, simple, start, f.L, False, l1) for m in (OneMemory, InfiniteMemory)
+        )
+        A = 0.0
+        for k in range(12):
+            c, share = one.c, one.first_share
+            one.step()
+            all_.step()
+            if k:
+                a = 1 - one.first_share / share
+                left = (1 - a) * (c + l2 * a) + l1 * a
+                assert left == pytest.approx(f.L * a * a, rel=1e-9)
+                assert one.c == pytest.approx((f.L + l2) * a * a, rel=1e-9)
+            a = 1 / all_.inverse - A
+            left = (a + A) * (l1 * a + lam * A + 1) + a * l2 * A
+            assert left == pytest.approx(f.L * a * a, rel=1e-9)
+            A = 1 / all_.inverse
+
+
+class SecondDifferences:
+    """``x' T x / 2 - x_1`` with T of second differences: hard for any such method."""
+
+    L = 4.0
+
+    def __init__(self, size):
+        self.T = 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)
+
+    def value(self, x):
+        return float(x @ self.T @ x) / 2 - float(x[0])
+
+    def slope(self, x):
+        value, slope = self.value(x), self.T @ x
+        slope[0] -= 1
+        return value, slope, value - float(slope @ x)
+
+
+@pytest.mark.parametrize("method", [InfiniteMemory, OneMemory])
+def test_rates_are_slopes(method):
+    f = SecondDifferences(400)
+    for l2 in (0.0, 0.02):
+        simple = ElasticNet(0.0, l2)
+        exact = np.linalg.solve(f.T + l2 * np.eye(400), np.eye(400)[0])
+        value = f.value(exact) + simple.at(exact).psi
+        run = method(f, simple, simple.at(np.zeros(400)), f.L, False)
+        errors = []
+        for _ in range(100):
+            run.step()
+            errors.append(f.value(run.x) + simple.at(run.x).psi - value)
+        if l2:
+            # linear: a line in k, at least as steep as the bound's
+            slope = np.log(errors[80] / errors[20]) / 60
+            assert slope < -math.sqrt(l2 / f.L)
+        else:
+            # 1 / k^2, less what a distance that grows with k takes
+            slope = np.log(errors[90] / errors[10]) / np.log(91 / 11)
+            assert slope < -0.9
+            assert all(
+                e <= 4 * f.L / (k + 1) ** 2 * float(exact @ exact) / 2
+                for k, e in enumerate(errors, 1)
+            )
+
+
+def test_a_thousand_digits_of_the_model_do_not_overflow():
+    rng = np.random.default_rng(7)
+    f, simple = LeastSquares(rng, 9, 4), ElasticNet(0.0, 5.0)
+    run = InfiniteMemory(f, simple, simple.at(np.ones(4)), f.L, False)
+    for _ in range(3000):
+        run.step()
+    exact = np.linalg.solve(f.hessian + 5 * np.eye(4), f.A.T @ f.b / f.n)
+    assert run.inverse == 0 and np.abs(run.x - exact).max() < 1e-12
+    gap = f.value(run.x) + simple.at(run.x).psi - run.lower_bound()
+    assert abs(gap) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "simple",
+    [
+        ElasticNet(0.4, 0.7),
+        ElasticNetBall(0.4, 1.0, 1.5),
+        ElasticNetBall(0.4, 0.0, 1.5),
+        ElasticNetBall(0.0, 1.0, 1.5),
+        CappedSimplex(5),
+        CappedSimplex(5, 0.3),
+        CappedSimplex(5, 0.0, 0.3),
+        CappedSimplex(5, 0.3, 0.3),
+    ],
+)
+def test_conjugates_and_minima_are_the_best_of_many_points(simple):
+    rng = np.random.default_rng(8)
+    for _ in range(5):
+        v, p = rng.normal(size=5), rng.normal(size=5)
+        # any point is the solution of some problem
+        points = [
+            simple.solve(rng.normal(size=5) * 10.0**e, 1.0) for e in (-2, 0, 1, 2)
+        ]
+        points += [simple.solve(v * 10.0**e, 1.0, 1e-9) for e in range(-2, 6)]
+        if simple.strong:
+            points.append(simple.solve(v, 1e-9))
+        most = max(float(v @ q.x) - q.psi for q in points)
+        known = simple.conjugate(v)
+        assert most <= known + 1e-9
+        assert most >= known - 2e-3 * (1 + abs(known))
+        for step in (1e-3, 1.0, 50.0):
+            found = simple.solve(p, 1.0, step)
+
+            def total(q, p=p, step=step):
+                return q.d - float(p @ q.x) + step * q.psi
+
+            near = [simple.at(0.99 * found.x + 0.01 * q.x) for q in points]
+            assert all(total(found) <= total(q) + 1e-10 for q in [*points, *near])
+    assert ElasticNet(1.0).conjugate(np.array([2.0])) == math.inf
+    assert ElasticNet(1.0).conjugate(np.array([0.5])) == 0
+
+
+def test_a_state_goes_on_bit_for_bit():
+    rng = np.random.default_rng(9)
+    f, simple = LeastSquares(rng, 9, 4, 0.1), ElasticNet(0.1, 0.1)
+    for method in (InfiniteMemory, OneMemory):
+        runs = [method(f, simple, simple.at(np.ones(4)), 1.0, True, 0.1) for _ in "ab"]
+        for _ in range(7):
+            runs[0].step()
+        runs[1].load(runs[0].state())
+        for _ in range(7):
+            for run in runs:
+                run.step()
+        assert (runs[0].x == runs[1].x).all() and runs[0].L == runs[1].L
+        assert runs[0].lower_bound() == runs[1].lower_bound()
+
+
+def test_trials_go_down_as_well():
+    # a quartic: steep at the start, flat at the end
+    class Quartic:
+        def value(self, x):
+            return float(np.sum(x**4))
+
+        def slope(self, x):
+            return self.value(x), 4 * x**3, -3 * self.value(x)
+
+    simple = ElasticNet()
+    for method in (InfiniteMemory, OneMemory):
+        run = method(Quartic(), simple, simple.at(np.full(3, 10.0)), 1e4)
+        largest = 0.0
+        for _ in range(120):
+            run.step()
+            largest = max(largest, run.L)
+        assert largest / DOWN**5 > run.L and Quartic().value(run.x) < 1.0
