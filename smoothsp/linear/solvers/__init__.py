@@ -7,6 +7,7 @@ from smoothsp.linear.solvers.accelerated.minimise import (
     Prox,
     minimise_composite,
 )
+from smoothsp.linear.solvers.accelerated.pragam import Pragam
 from smoothsp.linear.solvers.accelerated.simple_terms import (
     CappedSimplex,
     ElasticNet,
@@ -25,7 +26,6 @@ from smoothsp.linear.solvers.path.solution import (
     PathPoint,
     PathSolution,
 )
-from smoothsp.linear.solvers.pragam import Pragam
 from smoothsp.linear.solvers.sgd import SGD
 from smoothsp.linear.solvers.svrg import SVRG
 

@@ -23,8 +23,10 @@ from smoothsp.linear.solvers import (
     CappedSimplex,
     ElasticNet,
     ElasticNetBall,
+    Pragam,
     minimise_composite,
 )
+from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
 
 SCHEMES = ("primal-smoothing", "dual-smoothing", "dual")
 MEMORIES = ("infinite", "one")
@@ -346,6 +348,64 @@ def test_a_run_goes_on_bit_for_bit(settings):
         assert rest.oracle_calls == whole.oracle_calls
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_bounds_by_power_iteration_are_bounds(scheme):
+    for prox in ("uniform", "data"):
+        problem = binary(True)
+        _, high = best_of(problem, 0.1)
+        solver = AGM(lam=0.1, scheme=scheme, prox=prox, adaptive=False, tol=1e-3)
+        found = solver.solve(problem)
+        assert found.converged and found.primal <= high + 1e-3
+    with pytest.raises(ValueError, match="lipschitz: expected a bound"):
+        AGM(lam=0.1, scheme=scheme, adaptive=False).solve(chains())
+
+
+def test_scales_of_samples_never_make_it_harder():
+    rng = np.random.default_rng(4)
+    better = 0
+    for seed in range(10):
+        X = rng.normal(size=(30, 6)) * 10 ** rng.normal(0, 0.7, (30, 1))
+        y = np.where(X[:, 0] + rng.normal(size=30) > 0, 1, -1)
+        problem = BinaryProblem(X, y, bias=bool(seed % 2))
+        scaled = ScaledHinge(problem)
+        uniform, lengths, _ = scaled.constants
+        exact = np.linalg.norm(X / np.sqrt(30 * scaled.scales)[:, None], 2) ** 2
+        assert min(scaled.constants) == pytest.approx(exact, rel=0.05)
+        assert exact <= 1.05 * np.linalg.norm(X, 2) ** 2 / 30
+        better += lengths < 0.8 * uniform
+        assert scaled.scales.mean() == pytest.approx(1)
+        w, mu, D = rng.normal(size=6) / 10, 0.1, scaled.diameter()
+        risk, (value, slope, offset) = (
+            problem.risk(w)[0],
+            scaled.smoothed_tangent(w, mu),
+        )
+        assert risk - mu * D <= value + 1e-12 <= risk + 2e-12
+        for v in rng.normal(size=(5, 6)):
+            assert v @ slope + offset <= problem.risk(v)[0] + 1e-12
+            step = 1e-6
+            ahead, _ = scaled.smoothed_risk_of_scores(X @ (w + step * v), mu)
+            behind, _ = scaled.smoothed_risk_of_scores(X @ (w - step * v), mu)
+            assert (ahead - behind) / (2 * step) == pytest.approx(v @ slope, abs=1e-5)
+    assert better >= 8
+
+
+def test_decreasing_smoothing_is_that_of_excessive_gaps():
+    problem = binary(True)
+    settings = {"lam": 0.1, "tol": 1e-4, "certify_every": 5}
+    found = AGM(scheme="decreasing", adaptive=False, **settings).solve(problem)
+    other = Pragam(**settings).solve(problem)
+    assert found.converged and (found.w == other.w).all()
+    part = AGM(scheme="decreasing", adaptive=False, max_passes=20, **settings)
+    rest = AGM(scheme="decreasing", adaptive=False, **settings)
+    resumed = rest.solve(problem, resume=part.solve(problem).state)
+    assert (resumed.w == found.w).all()
+    assert AGM(scheme="decreasing", **settings).solve(problem).converged
+    with pytest.raises(TypeError, match="expected a BinaryProblem"):
+        AGM(scheme="decreasing", **settings).solve(chains())
+    with pytest.raises(TypeError, match="prox: expected 'uniform'"):
+        AGM(prox="data", **settings).solve(chains())
+
+
 def test_a_start_is_where_it_starts():
     problem = binary(False)
     first = AGM(lam=0.1, tol=1e-4).solve(problem)
@@ -378,7 +438,8 @@ def test_problems_without_tangents_are_told_so():
         ({"lam": 1.0, "l1": 1.0, "domain": "simplex"}, "l1: expected 0"),
         ({"lam": 1.0, "cap": 0.5}, "cap: expected inf"),
         ({"lam": 1.0, "tol": 0.0}, "mu: expected a number where tol is 0"),
-        ({"lam": 1.0, "adaptive": False}, "lipschitz: expected a bound"),
+        ({"lam": 1.0, "prox": "data", "smoothing": "entropy"}, "prox: expected"),
+        ({"lam": 1.0, "l1": 1.0, "scheme": "decreasing"}, "scheme: expected another"),
         ({"lam": 1.0, "scheme": "dual", "loss": "likelihood"}, "scheme: expected"),
         ({"lam": 1.0, "scheme": "dual", "anneal": True}, "anneal: expected False"),
     ],

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem
 from smoothsp.linear.solvers import BMRM, Pragam
-from smoothsp.linear.solvers.pragam import spectral_square
+from smoothsp.linear.solvers.accelerated.pragam import spectral_square
 
 MODES = ["fixed", "adaptive"]
 

@@ -11,13 +11,18 @@ from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
-from smoothsp.linear.solvers.accelerated.lipschitz import curvature
+from smoothsp.linear.solvers.accelerated.lipschitz import (
+    curvature,
+    largest_eigenvalue,
+)
+from smoothsp.linear.solvers.accelerated.pragam import Pragam
 from smoothsp.linear.solvers.accelerated.risks import (
     DualSet,
     Likelihood,
     NegativeDual,
     SmoothedRisk,
 )
+from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
 from smoothsp.linear.solvers.accelerated.simple_terms import (
     CappedSimplex,
     ElasticNet,
@@ -38,9 +43,10 @@ _SAID = (
     "mu",
     "smoothing",
     "anneal",
+    "prox",
     "adaptive",
 )
-SCHEMES = ("primal-smoothing", "dual-smoothing", "dual")
+SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
 # Of annealed smoothing: by what mu falls, and how many times its error the gap is then.
 FALL, READY = 4.0, 2.0
 
@@ -64,7 +70,9 @@ class AGM:
         ``"primal-smoothing"``: the smoothed risk is minimised in w.
         ``"dual"``: the dual is maximised as it is.
         ``"dual-smoothing"``: ``mu d`` is taken from the dual, which makes it strongly
-        concave. The last two need a ``lam`` and a problem with ``smoothed_tangent``.
+        concave. ``"decreasing"``: :class:`Pragam`, whose smoothing falls from step to
+        step; for two classes. The last three need a ``lam``, and those of the dual a
+        problem with ``smoothed_tangent``.
     memory
         ``"infinite"`` adds up all gradients, ``"one"`` keeps a single divergence.
     loss
@@ -77,14 +85,18 @@ class AGM:
         gap may be is left.
     anneal
         Of ``"primal-smoothing"``: begin with a large mu and lower it as the gap falls.
+    prox
+        ``"uniform"``, or ``"data"``: for two classes, ``"l2"`` smooths each sample by
+        as much as the length of its features, or their part along the first
+        eigenvector, asks for, where that lowers the Lipschitz constant.
     domain
         ``"space"``, or ``"simplex"``: weights of at least 0 that sum to 1, geometry and
         regulariser the relative entropy to equal weights, lambda times it.
     cap
         Of the simplex: what no weight exceeds.
     lipschitz
-        L: a bound if not ``adaptive``, otherwise where trials begin, by default at a
-        guess.
+        L: a bound if not ``adaptive``, by default from the spectral norm of the
+        features of two classes; otherwise where trials begin, by default at a guess.
     adaptive
         Whether to try L at each iteration, down as well as up.
     tol
@@ -126,13 +138,14 @@ class AGM:
         lam: float,
         l1: float = 0.0,
         scheme: Literal[
-            "primal-smoothing", "dual-smoothing", "dual"
+            "primal-smoothing", "dual-smoothing", "decreasing", "dual"
         ] = "primal-smoothing",
         memory: Literal["infinite", "one"] = "infinite",
         loss: Literal["hinge", "likelihood"] = "hinge",
         smoothing: Literal["entropy", "l2"] | None = None,
         mu: float | None = None,
         anneal: bool = False,
+        prox: Literal["uniform", "data"] = "uniform",
         domain: Literal["space", "simplex"] = "space",
         cap: float = math.inf,
         lipschitz: float | None = None,
@@ -148,6 +161,7 @@ class AGM:
         checks.choice("memory", memory, tuple(MEMORIES))
         checks.choice("loss", loss, ("hinge", "likelihood"))
         checks.choice("domain", domain, ("space", "simplex"))
+        checks.choice("prox", prox, ("uniform", "data"))
         if smoothing is not None:
             checks.choice("smoothing", smoothing, ("entropy", "l2"))
         self.lam = checks.at_least_zero("lam", lam)
@@ -164,17 +178,20 @@ class AGM:
                 "scheme: expected 'primal-smoothing' for a likelihood, which is smooth"
             )
         self.mu = None if mu is None else checks.positive("mu", mu)
-        if self.mu is None and loss == "hinge" and scheme != "dual" and not tol > 0:
+        smooths = loss == "hinge" and scheme in SCHEMES[:2]
+        if self.mu is None and smooths and not tol > 0:
             raise ValueError("mu: expected a number where tol is 0, got None")
         self.lipschitz = (
             None if lipschitz is None else checks.positive("lipschitz", lipschitz)
         )
         self.adaptive = checks.flag("adaptive", adaptive)
-        if not self.adaptive and self.lipschitz is None:
-            raise ValueError("lipschitz: expected a bound where adaptive is False")
         self.scheme, self.memory, self.loss = scheme, memory, loss
         self.smoothing, self.domain, self.cap = smoothing, domain, cap
-        self.anneal = checks.flag("anneal", anneal)
+        if scheme == "decreasing" and (self.l1 or domain == "simplex"):
+            raise ValueError("scheme: expected another one with l1 or on the simplex")
+        self.prox, self.anneal = prox, checks.flag("anneal", anneal)
+        if prox == "data" and (scheme == "decreasing" or smoothing == "entropy"):
+            raise ValueError("prox: expected 'uniform' here, got 'data'")
         if self.anneal and (scheme != "primal-smoothing" or loss != "hinge"):
             raise ValueError("anneal: expected False but for smoothing in the primal")
         self.certify_every = checks.count("certify_every", certify_every)
@@ -204,6 +221,10 @@ class AGM:
             The best weights that were met. Ctrl-C does not raise: it gives what is
             reached.
         """
+        if self.scheme == "decreasing":
+            return self._excessive_gaps(problem, start, resume)
+        if self.prox == "data":
+            problem = ScaledHinge(problem)
         penalty: SimpleTerm = ElasticNet(self.l1, self.lam)
         if self.domain == "simplex":
             penalty = CappedSimplex(problem.num_weights, self.lam, self.cap)
@@ -224,6 +245,21 @@ class AGM:
         ]
         said = " ".join(f"{name}={getattr(self, name)!r}" for name in words)
         return run(solver, Budget(self._limits, problem), f"AGM {said}", start, resume)
+
+    def _excessive_gaps(self, problem: Any, start: Any, resume: Any) -> Solution:
+        if start is not None:
+            raise ValueError("start: expected None for a scheme that starts at 0")
+        known = self._limits
+        return Pragam(
+            lam=self.lam,
+            lipschitz="adaptive" if self.adaptive else self.lipschitz or "fixed",
+            tol=known.tol,
+            certify_every=self.certify_every,
+            max_passes=known.max_passes,
+            max_seconds=None if math.isinf(known.max_seconds) else known.max_seconds,
+            callback=known.callback,
+            progress=known.progress,
+        ).solve(problem, resume)
 
 
 class _Run(Solver):
@@ -247,6 +283,23 @@ class _Run(Solver):
 
     def _begun(self, w: Floats) -> Iteration:
         raise NotImplementedError
+
+    def _spectral(self) -> float | None:
+        """The curvature of the risk times mu: features of two classes are a matrix."""
+        if self.settings.adaptive:
+            return None
+        p = getattr(self.problem, "problem", self.problem)
+        if not hasattr(p, "combine"):
+            raise ValueError(
+                "lipschitz: expected a bound where adaptive is False, got None"
+            )
+        if isinstance(self.problem, ScaledHinge):
+            return 1.05 * min(self.problem.constants)
+
+        def apply(v: Floats) -> Floats:
+            return np.asarray(p.combine(p.bounds * p.y * p.scores(v)))
+
+        return 1.05 * largest_eigenvalue(apply, self.size)
 
     def _method(self, *arguments: Any) -> Iteration:
         return MEMORIES[self.settings.memory](*arguments)
@@ -321,7 +374,11 @@ class _Primal(_Run):
                 self.mu = max(largest if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
         at = self.penalty.at(w)
-        L = settings.lipschitz or curvature(self.f, w)
+        L = settings.lipschitz
+        if L is None and (known := self._spectral()) and self.mu:
+            # the second derivative of either smoothing is at most that of the other
+            L = known / self.mu
+        L = L or curvature(self.f, w)
         return self._method(self.f, self.penalty, at, L, settings.adaptive)
 
     def begin(self, start: Any) -> None:
@@ -397,12 +454,11 @@ class _Dual(_Run):
         far = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
         at = points.solve(np.append(np.zeros(self.size), 1 / far), 1.0, 0.0)
         guess = float(at.x[:-1] @ at.x[:-1]) / max(settings.lam, 1e-300)
-        L = settings.lipschitz or max(guess, 1e-6 * self.lam_scale())
+        L = settings.lipschitz
+        if L is None and (known := self._spectral()):
+            L = known / settings.lam
+        L = L or max(guess, 1e-6 / settings.lam)
         return self._method(self.f, points, at, L, settings.adaptive)
-
-    def lam_scale(self) -> float:
-        """A first guess of L where the first point says nothing."""
-        return 1 / self.settings.lam
 
     def _look(self) -> None:
         x, model = self.iteration.x, self.iteration.model
