@@ -27,12 +27,10 @@ FILE is 5,050 words of GloVe 6B in 50 dimensions. ``README.md`` has all five los
 """
 
 import dataclasses
-import math
 import time
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,60 +39,16 @@ from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
 from ner import report, word_vectors
+from ner.settings import MU, TOP_K, Config, check
 from ner.training import Run, seed_all, tag
 from runs import checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 from smoothsp.models import Tagger, load
+from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary, normalise
 from smoothsp.models.network import Sizes, TaggerNetwork
-
-Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron"]
-Show = Literal["columns", "json", "colour"]
-MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
-TOP_K = 5
-WORD_SIZE = 100
-
-
-@dataclass(frozen=True)
-class Config:
-    """Train a named-entity tagger, or tag text with a trained one."""
-
-    data: str | None = None
-    """Folder of CoNLL files, or wnut17 to download it; default: an invented corpus."""
-    embeddings: str | None = None
-    """Text file of word vectors, as GloVe publishes them, to start from."""
-    loss: Loss = "hinge-l2"
-    """What is minimised; l2 and entropy say how the hinge is smoothed."""
-    mu: float | None = None
-    """Strength of the smoothing; 1 if not given. Only with hinge-l2, hinge-entropy."""
-    top_k: int | None = None
-    """Outputs that l2 smoothing spreads over; 5 if not given. Only with hinge-l2."""
-    epochs: int = 8
-    """Passes over the training sentences."""
-    seed: int = 1
-    """Of the initial weights, the order of sentences and the dropout."""
-    out: Path = Path("runs/conll_ner")
-    """Folder of the checkpoint, the metrics and the figure."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    predict: str | None = None
-    """Tag the text in this file (- for standard input) with the model in --out."""
-    nbest: int = 1
-    """With --predict: how many of the best taggings of each sentence to print."""
-    show: Show = "columns"
-    """With --predict: columns of words and tags, lines of JSON, or coloured text."""
-    confidence: bool = False
-    """With --predict and json or colour: how probable taggings and spans are."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -102,37 +56,10 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config)
+    if config.evaluate is not None:
+        return evaluate(config)
     with run_folder.held(config.out):
         return train(config)
-
-
-def check(config: Config) -> None:
-    if config.loss not in get_args(Loss):
-        raise ValueError(
-            f"loss: expected one of {', '.join(get_args(Loss))}, got {config.loss!r}"
-        )
-    if config.mu is not None and config.loss not in MU:
-        raise ValueError(
-            f"mu: expected none with --loss {config.loss}, which is not smoothed, got"
-            f" {config.mu}. Choose --loss {' or '.join(MU)}"
-        )
-    if config.mu is not None and not 0 < config.mu < math.inf:
-        raise ValueError(f"mu: expected a positive number, got {config.mu}")
-    if config.top_k is not None and config.loss != "hinge-l2":
-        raise ValueError(
-            f"top_k: expected none with --loss {config.loss}, got {config.top_k}."
-            " Choose --loss hinge-l2"
-        )
-    for name, least in (("top_k", 1), ("epochs", 1), ("seed", 0), ("nbest", 1)):
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if config.nbest > 1 and config.predict is None:
-        raise ValueError(
-            f"nbest: expected 1 in training, got {config.nbest}. Add --predict FILE"
-        )
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
 
 
 def criterion_of(config: Config) -> nn.Module:
@@ -143,11 +70,14 @@ def criterion_of(config: Config) -> nn.Module:
         return losses.StructuralHinge(losses.L2(mu, config.top_k or TOP_K))
     if config.loss == "hinge-entropy":
         return losses.StructuralHinge(losses.Entropy(mu))
-    return losses.CRFLoss() if config.loss == "crf" else losses.StructuredPerceptron()
+    if config.loss == "perceptron":
+        return losses.StructuredPerceptron()
+    # With a chain that scores no neighbours it is the softmax, position by position.
+    return losses.CRFLoss()
 
 
 def train(config: Config) -> dict[str, float]:
-    splits = load_corpus(config.data)
+    splits = load_corpus(config)
     parts = {"train": splits.train, "dev": splits.dev, "test": splits.test or []}
     words = {name: [s.words for s in part] for name, part in parts.items()}
     wanted = {normalise(w) for part in words.values() for s in part for w in s}
@@ -168,23 +98,27 @@ def train(config: Config) -> dict[str, float]:
             " O. Is the tag the last column of the file?"
         )
     vocabulary = Vocabulary.of(words["train"], sorted(vectors))
-    size = len(next(iter(vectors.values()))) if vectors else WORD_SIZE
-    model = TaggerNetwork(vocabulary, labels, Sizes(size)).to(device())
+    sizes = config.sizes(len(next(iter(vectors.values()))) if vectors else None)
+    encoder = Encoder.pretrained(config.encoder) if config.encoder else None
+    model = TaggerNetwork(vocabulary, labels, sizes, encoder).to(device())
     model.emissions.set_vectors(vocabulary, vectors)
-    run = Run(model)
+    run = Run(model, config)
     if saved:
         checkpoint.use(path, lambda: run.load(saved))
     print(
         f"{len(splits.train)} sentences to train on, {len(labels)} labels,"
         f" {sum(p.numel() for p in model.parameters()):,} weights on {model.device}"
     )
-    about = {"settings": settings, "size": size, "labels": labels}
+    about = {"settings": settings, "size": sizes.word, "labels": labels}
+    about["sizes"] = dataclasses.asdict(sizes)
     about["vocabulary"] = dataclasses.asdict(vocabulary)
     run_epochs(config, run, splits, vocabulary, about)
     run.average.module.load_state_dict(run.best)
     save_model(config, run, vocabulary, about)
     taggings = {
-        name: tag(run.average.module, Corpus(vocabulary, words[name]), labels)
+        name: tag(
+            run.average.module, Corpus(vocabulary, words[name], None, encoder), labels
+        )
         for name in ("dev", "test")
         if parts[name]
     }
@@ -201,14 +135,19 @@ def run_epochs(
     labels = splits.labels
     number = {label: n for n, label in enumerate(labels)}
     tags = [[number[t] for t in s.tags] for s in splits.train]
-    corpus = Corpus(vocabulary, [s.words for s in splits.train], tags)
-    dev = Corpus(vocabulary, [s.words for s in splits.dev])
+    encoder = run.model.encoder
+    corpus = Corpus(vocabulary, [s.words for s in splits.train], tags, encoder)
+    dev = Corpus(vocabulary, [s.words for s in splits.dev], None, encoder)
     gold = [s.tags for s in splits.dev]
     criterion = criterion_of(config)
-    for epoch in range(len(run.history) + 1, config.epochs + 1):
+    rounds, steps = config.rounds(-(-len(corpus) // config.batch))
+    for epoch in range(len(run.history) + 1, rounds + 1):
+        if run.tired():
+            print(f"stopped early: {config.patience} rounds without a better dev F1")
+            break
         try:
             start = time.perf_counter()
-            row = run.epoch(criterion, corpus, config.seed, config.epochs)
+            row = run.epoch(criterion, corpus, rounds, steps)
             row["dev_f1"] = span_f1(gold, tag(run.average.module, dev, labels))[2]
             row["seconds"] = time.perf_counter() - start
             best = run.keep_if_best(row)
@@ -221,7 +160,7 @@ def run_epochs(
             raise
         exact = "" if row["exact"] is None else f"  exact {100 * row['exact']:5.1f} %"
         print(
-            f"epoch {epoch:>2}/{config.epochs}  loss {row['loss']:8.4f}{exact}"
+            f"epoch {epoch:>2}/{rounds}  loss {row['loss']:8.4f}{exact}"
             f"  dev F1 {100 * row['dev_f1']:.2f}  {row['seconds']:.1f} s",
             flush=True,
         )
@@ -238,7 +177,7 @@ def save_model(
 def predict(config: Config) -> dict[str, float]:
     """Print each tagging, as ``--show`` says."""
     tagger = trained(config)
-    sentences = conll.read_words(config.predict)
+    sentences = conll.read_words(config.predict, config.layout)
     wanted = config.confidence and config.show != "columns"
     for tagged in tagger.tag(sentences, config.nbest, wanted):
         if config.show == "json":
@@ -251,6 +190,20 @@ def predict(config: Config) -> dict[str, float]:
             print(f"# {rank} of {config.nbest}, score {one.score:.4f}")
             print(one.columns(), end="")
     return {"sentences": float(len(sentences))}
+
+
+def evaluate(config: Config) -> dict[str, float]:
+    """Print the scores of the model on a file, by type."""
+    tagger = trained(config)
+    part = conll.read_as(Path(config.evaluate), "BIOES", config.layout)
+    gold = [s.tags for s in part]
+    unseen_labels.warn(config.evaluate, (t for row in gold for t in row), tagger.labels)
+    found = tagger.tag([s.words for s in part])
+    scores = report.by_type(
+        gold, [conll.convert(t.tags, "BIOES", "BIO") for t in found]
+    )
+    print(report.table(Path(config.evaluate).name, scores))
+    return {key: scores["all"][key] for key in ("precision", "recall", "f1")}
 
 
 def trained(config: Config) -> Tagger:
@@ -270,15 +223,22 @@ def trained(config: Config) -> Tagger:
 def restore(saved: dict[str, Any]) -> Tagger:
     """The best model of a run, ready to tag."""
     vocabulary, labels = Vocabulary(**saved["vocabulary"]), saved["labels"]
-    network = TaggerNetwork(vocabulary, labels, Sizes(saved["size"]))
+    sizes = Sizes(**saved.get("sizes", {"word": saved["size"]}))
+    network = TaggerNetwork(vocabulary, labels, sizes)
     network.load_state_dict(saved["best"])
     return Tagger(network.to(device()), vocabulary, labels)
 
 
-def load_corpus(data: str | None) -> conll.Splits:
-    if data is None:
+def load_corpus(config: Config) -> conll.Splits:
+    if config.train is not None and config.dev is not None:
+        test = Path(config.test) if config.test else None
+        files = conll.SplitFiles(Path(config.train), Path(config.dev), test)
+        splits = conll.load_files(files, layout=config.layout)
+    elif config.data is None:
         return toy_corpus.make()
-    splits = conll.load(wnut17.fetch() if data == "wnut17" else data)
+    else:
+        folder = wnut17.fetch() if config.data == "wnut17" else config.data
+        splits = conll.load(folder, layout=config.layout)
     held_out = {"dev": splits.dev, "test": splits.test or []}
     for name, part in held_out.items():
         unseen_labels.warn(name, (tag for s in part for tag in s.tags), splits.labels)
@@ -293,6 +253,7 @@ def settings_of(
     config: Config, splits: conll.Splits, vectors: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """What decides the numbers; two runs that agree in it are the same run."""
+    rounds, steps = config.rounds(-(-len(splits.train) // config.batch))
     sentences = [(s.words, s.tags) for s in (*splits.train, *splits.dev)]
     corpus = zlib.crc32(repr(sentences).encode())
     table = zlib.crc32(b"".join(w.encode() + v.tobytes() for w, v in vectors.items()))
@@ -302,8 +263,16 @@ def settings_of(
         "loss": config.loss,
         "mu": config.mu or MU.get(config.loss),
         "top_k": (config.top_k or TOP_K) if config.loss == "hinge-l2" else None,
-        "epochs": config.epochs,
+        "epochs": rounds,
+        "steps": steps,
         "seed": config.seed,
+        "rate": config.rate,
+        "batch": config.batch,
+        "hidden": config.hidden,
+        "dropout": config.dropout,
+        "word_size": config.word_size,
+        "encoder": config.encoder,
+        "encoder_rate": config.encoder_rate if config.encoder else None,
     }
 
 

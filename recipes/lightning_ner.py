@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from conll_ner import load_corpus
+from ner.settings import Config
 from runs import checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
@@ -72,7 +73,7 @@ def train(
     if resume:
         checkpoint.refuse_nan(last, checkpoint.read(last), "the checkpoint")
     pl.seed_everything(1)
-    splits = load_corpus(data)
+    splits = load_corpus(Config(data))
     known = Vocabulary.of([s.words for s in splits.train], [])
     model = Tagger(UNKNOWN + 1 + len(known.words), splits.labels, optimizer)
     number, loaders = {t: n for n, t in enumerate(splits.labels)}, []

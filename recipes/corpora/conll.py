@@ -1,17 +1,30 @@
-"""CoNLL column files: reading them, their tagging schemes, and words to be tagged.
+"""Corpora of tagged words: their files, their tagging schemes, and words to be tagged.
 
-A file has one word a line, in 2 or 4 columns parted by tabs or spaces: the word comes
-first and its tag last. A blank line ends a sentence. Three schemes are understood, all
-read as conlleval reads them:
+``tagged_files`` says what a file may look like. Three schemes are understood, all read
+as conlleval reads them:
 
 - ``IOB1``: ``I-`` throughout; ``B-`` only where a span touches another of its type;
 - ``BIO`` (IOB2): ``B-`` on the first word of every span, ``I-`` on the others;
 - ``BIOES``: as BIO, with ``E-`` on the last word and ``S-`` on a span of one word.
 """
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from corpora.tagged_files import (
+    AS_USUAL,
+    WORDS,
+    Layout,
+    Sentence,
+    fields_of,
+    is_tag,
+    kind_of,
+    lines_of,
+    of_names,
+    read,
+)
 
 PREFIXES = {"IOB1": "BI", "BIO": "BI", "BIOES": "BIES"}
 ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
@@ -24,12 +37,6 @@ FAMILIES = [
         for dev in ("dev", "valid")
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    words: list[str]
-    tags: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,60 +63,14 @@ class Splits:
         return ["O", *(f"{p}-{kind}" for kind in sorted(types) for p in prefixes)]
 
 
-def read(path: str | Path) -> list[Sentence]:
-    """Sentences of one file, tags as they stand there.
-
-    ``-DOCSTART-`` lines are dropped. A byte order mark and CRLF line ends are ignored.
-    """
-    path = Path(path)
-    sentences, words, tags = [], [], []
-    columns, first = 0, 0
-    for number, line in enumerate(_lines(path.read_bytes(), path), start=1):
-        fields = _fields(line)
-        if not fields or fields[0] == "-DOCSTART-":
-            if words:
-                sentences.append(Sentence(words, tags))
-                words, tags = [], []
-            continue
-        if not columns:
-            columns, first = len(fields), number
-            _check_columns(columns, path, number, line)
-        if len(fields) != columns:
-            raise ValueError(
-                f"{path}, line {number}: expected {columns} columns as on line {first},"
-                f" got {len(fields)} ({line.strip()!r}). Part the columns by one tab or"
-                " by spaces, word first and tag last, with no space inside a word"
-            )
-        if not fields[0]:
-            raise ValueError(
-                f"{path}, line {number}: expected a word in the first column, got an"
-                " empty one. Write the word, or leave the whole line blank to end the"
-                " sentence"
-            )
-        if not _is_tag(fields[-1]):
-            raise ValueError(
-                f"{path}, line {number}: expected the tag in the last column to be O or"
-                f" B-, I-, E- or S- followed by a type, got {fields[-1]!r}. Convert the"
-                " file to IOB1, BIO or BIOES (from BILOU: L- is E-, U- is S-)"
-            )
-        words.append(fields[0])
-        tags.append(fields[-1])
-    if words:
-        sentences.append(Sentence(words, tags))
-    if not sentences:
-        raise ValueError(
-            f"{path}: expected at least one sentence, got none. Is this the right file,"
-            " and was it copied whole?"
-        )
-    return sentences
-
-
-def read_words(source: str | Path) -> list[list[str]]:
+def read_words(source: str | Path, layout: Layout = AS_USUAL) -> list[list[str]]:
     """Sentences to be tagged, from a file or from standard input (``-``).
 
-    The layout is told from all non-blank lines together, by the first rule that fits:
+    JSON lines and CoNLL-U are known by their names, and other columns than two or four
+    by ``layout.column``; tags are ignored. Otherwise the layout is told from all
+    non-blank lines together, by the first rule that fits:
 
-    1. each has 2 or 4 columns and ends in a tag: a CoNLL file, whose tags are ignored;
+    1. each has 2 or 4 columns and ends in a tag: a CoNLL file;
     2. each is a single word: one word a line, with blank lines between sentences;
     3. otherwise: one sentence a line, its words parted by spaces or tabs.
     """
@@ -124,7 +85,15 @@ def read_words(source: str | Path) -> list[list[str]]:
                 " a file, or - for standard input"
             )
         content = Path(source).read_bytes()
-    rows = [_fields(line) for line in _lines(content, name)]
+    lines = lines_of(content, name, layout.encoding)
+    kind = kind_of(name, lines)
+    if kind == "json":
+        return _words_of_json(name, lines)
+    if kind == "conllu":
+        lines = [line for line in lines if not line.startswith("#")]
+    rows = [fields_of(line) for line in lines]
+    if kind == "conllu":
+        return _paragraphs([r[1:2] for r in rows if not r or r[0].isdigit()])
     rows = [[] if row[:1] == ["-DOCSTART-"] else row for row in rows]
     filled = [row for row in rows if row]
     if not filled:
@@ -133,7 +102,8 @@ def read_words(source: str | Path) -> list[list[str]]:
             " word a line with a blank line after each sentence"
         )
     in_columns = {len(row) for row in filled} in ({2}, {4})
-    if in_columns and all(_is_tag(row[-1]) and row[0] for row in filled):
+    tagged = in_columns and all(is_tag(row[-1]) and row[0] for row in filled)
+    if tagged or layout.column is not None:
         return _paragraphs([row[:1] for row in rows])
     rows = [[word for field in row for word in field.split()] for row in rows]
     if all(len(row) <= 1 for row in rows):
@@ -171,7 +141,7 @@ def convert(tags: list[str], to: str, scheme: str) -> list[str]:
         if value not in PREFIXES:
             raise ValueError(f"{name}: expected IOB1, BIO or BIOES, got {value!r}")
     for position, tag in enumerate(tags):
-        if tag != "O" and not (_is_tag(tag) and tag[0] in PREFIXES[scheme]):
+        if tag != "O" and not (is_tag(tag) and tag[0] in PREFIXES[scheme]):
             raise ValueError(
                 f"tags: expected O or one of {', '.join(PREFIXES[scheme])} with a type"
                 f" (scheme {scheme}), got {tag!r} at position {position}. Find the"
@@ -218,56 +188,30 @@ def find_splits(folder: str | Path) -> SplitFiles:
     )
 
 
-def load(folder: str | Path, scheme: str = "BIOES") -> Splits:
+def load(
+    folder: str | Path, scheme: str = "BIOES", layout: Layout = AS_USUAL
+) -> Splits:
     """The corpus in ``folder``, all tags converted to ``scheme``."""
-    files = find_splits(folder)
+    return load_files(find_splits(folder), scheme, layout)
+
+
+def load_files(
+    files: SplitFiles, scheme: str = "BIOES", layout: Layout = AS_USUAL
+) -> Splits:
+    """The corpus in these files, all tags converted to ``scheme``."""
     return Splits(
-        _read_as(files.train, scheme),
-        _read_as(files.dev, scheme),
-        _read_as(files.test, scheme) if files.test else None,
+        read_as(files.train, scheme, layout),
+        read_as(files.dev, scheme, layout),
+        read_as(files.test, scheme, layout) if files.test else None,
         scheme,
     )
 
 
-def _read_as(path: Path, scheme: str) -> list[Sentence]:
-    sentences = read(path)
+def read_as(path: Path, scheme: str, layout: Layout = AS_USUAL) -> list[Sentence]:
+    """The sentences of a file, their tags converted to ``scheme``."""
+    sentences = read(path, layout)
     found = detect_scheme(sentences)
     return [Sentence(s.words, convert(s.tags, scheme, found)) for s in sentences]
-
-
-def _lines(content: bytes, name: str | Path) -> list[str]:
-    # Not str.splitlines: words may hold U+2028 and its like.
-    lines = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        try:
-            lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}, line {number}: expected UTF-8, got the byte"
-                f" 0x{line[error.start]:02x}. Save the file as UTF-8"
-            ) from error
-    return lines
-
-
-def _fields(line: str) -> list[str]:
-    # Only tabs and spaces part columns: words may be other white space, U+00A0 say.
-    line = line.rstrip(" \t\r")
-    if "\t" in line:
-        return [field.strip(" ") for field in line.split("\t")]
-    return [field for field in line.split(" ") if field]
-
-
-def _check_columns(columns: int, path: Path, number: int, line: str) -> None:
-    if columns not in (2, 4):
-        raise ValueError(
-            f"{path}, line {number}: expected 2 columns (word, tag) or 4 (word, part of"
-            f" speech, chunk, tag), got {columns} ({line.strip()!r}). Keep only the"
-            " column of the words and the column of the tags"
-        )
-
-
-def _is_tag(field: str) -> bool:
-    return field == "O" or (len(field) > 2 and field[0] in "BIES" and field[1] == "-")
 
 
 def _type(tag: str) -> str:
@@ -296,3 +240,21 @@ def _paragraphs(rows: list[list[str]]) -> list[list[str]]:
         elif sentences[-1]:
             sentences.append([])
     return [sentence for sentence in sentences if sentence]
+
+
+def _words_of_json(name: str, lines: list[str]) -> list[list[str]]:
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            words = of_names(json.loads(line), WORDS)
+        except ValueError:
+            words = None
+        if not isinstance(words, list) or not all(isinstance(w, str) for w in words):
+            raise ValueError(
+                f"{name}, line {number}: expected an object with {' or '.join(WORDS)},"
+                f" a list of strings, got {line.strip()[:60]!r}"
+            )
+        found.append(words)
+    return found

@@ -71,16 +71,17 @@ def by_type(
 def table(
     title: str,
     scores: dict[str, dict[str, float]],
-    look_up: dict[str, dict[str, float]],
+    look_up: dict[str, dict[str, float]] | None = None,
 ) -> str:
-    heads = ("precision", "recall", "F1", "spans", "look-up F1")
+    heads = ["precision", "recall", "F1", "spans"]
+    heads += [] if look_up is None else ["look-up F1"]
     width = 2 + max(map(len, [title, *scores]))
     lines = [f"{title:<{width}}" + "".join(f"{head:>12}" for head in heads)]
     for name, row in scores.items():
-        other = look_up.get(name, {"f1": 0.0})["f1"]
-        shares = [row["precision"], row["recall"], row["f1"], other]
-        cells = [f"{100 * share:.2f}" for share in shares]
-        cells.insert(3, str(row["spans"]))
+        cells = [f"{100 * row[key]:.2f}" for key in ("precision", "recall", "f1")]
+        cells.append(str(row["spans"]))
+        if look_up is not None:
+            cells.append(f"{100 * look_up.get(name, {'f1': 0.0})['f1']:.2f}")
         lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)
 

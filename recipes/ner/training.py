@@ -8,11 +8,13 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
+from ner.settings import Config
 from smoothsp.models.features import Corpus
 from smoothsp.models.network import TaggerNetwork
 
-BATCH = 32
-RATE, WINDOW_RATE = 2e-3, 2e-2
+WINDOW_RATE = 2e-2
+# Of the steps of an encoder, how many its rate rises.
+WARM_UP = 0.1
 LONGEST_GRADIENT = 5.0
 AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 
@@ -20,19 +22,19 @@ AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 class Run:
     """A model, and all that training changes."""
 
-    def __init__(self, model: TaggerNetwork) -> None:
-        self.model = model
+    def __init__(self, model: TaggerNetwork, config: Config) -> None:
+        self.model, self.config = model, config
         # What is evaluated and saved is a running average of the weights: steadier
         # than the weights themselves, and what makes the perceptron usable.
         self.average = AveragedModel(model, multi_avg_fn=_average)
         # A move, even to where it is, lays the copied LSTM out in one piece for cuDNN.
         self.average.module.emissions.to(model.device)
+        groups = [{"params": model.dense_parameters(), "lr": config.rate}]
+        if encoder := model.encoder_parameters():
+            groups.append({"params": encoder, "lr": config.encoder_rate})
+        self.highest = [group["lr"] for group in groups]
         self.dense = torch.optim.AdamW(
-            model.dense_parameters(),
-            RATE,
-            betas=(0.9, 0.99),
-            weight_decay=0,
-            fused=True,
+            groups, betas=(0.9, 0.99), weight_decay=0, fused=True
         )
         self.window = torch.optim.Adagrad(
             [model.emissions.window.weight],
@@ -58,30 +60,43 @@ class Run:
         self.history, self.best = state["history"], state["best"]
 
     def epoch(
-        self, criterion: nn.Module, corpus: Corpus, seed: int, epochs: int
+        self, criterion: nn.Module, corpus: Corpus, rounds: int, steps: int
     ) -> dict[str, Any]:
-        """One pass over the corpus: its mean loss, and how often top-k was exact."""
+        """One round of so many steps: its mean loss, how often top-k was exact."""
         epoch = len(self.history) + 1
         # Chance depends on seed and epoch only, so that a resumed run, which begins
         # with a whole epoch, needs no saved generator.
-        seed_all(seed, epoch)
+        seed_all(self.config.seed, epoch)
         self.model.train()
-        batches = corpus.shuffled(BATCH)
-        step, steps = (epoch - 1) * len(batches), epochs * len(batches)
-        total, exact = 0.0, []
-        bar = tqdm(batches, f"epoch {epoch}/{epochs}", leave=False, disable=None)
+        batches: list[Tensor] = []
+        while len(batches) < steps:
+            batches += corpus.shuffled(self.config.batch)
+        batches = batches[:steps]
+        step, whole = (epoch - 1) * steps, rounds * steps
+        warm = steps if self.model.encoder is None else max(1, int(WARM_UP * whole))
+        total, count, exact = 0.0, 0, []
+        bar = tqdm(batches, f"epoch {epoch}/{rounds}", leave=False, disable=None)
         for sentences in bar:
-            # One epoch of warm-up; linearly down to zero.
-            self._set_rate(min(1, (step + 1) / len(batches)) * (1 - step / steps))
+            # Up at first; linearly down to zero.
+            self._set_rate(min(1, (step + 1) / warm) * (1 - step / whole))
             loss = self._step(criterion, corpus, sentences)
             step += 1
-            if step % AVERAGE_EVERY == 0 or step == steps:
+            if step % AVERAGE_EVERY == 0 or step == whole:
                 self.average.update_parameters(self.model)
             total += loss * len(sentences)
+            count += len(sentences)
             if getattr(criterion, "exact", None) is not None:
                 exact.append(criterion.exact)
         fraction = float(torch.cat(exact).double().mean()) if exact else None
-        return {"epoch": epoch, "loss": total / len(corpus), "exact": fraction}
+        return {"epoch": epoch, "loss": total / count, "exact": fraction}
+
+    def tired(self) -> bool:
+        """Were the last rounds, so many as patience says, no better than before?"""
+        scores = [row["dev_f1"] for row in self.history]
+        patience = self.config.patience
+        if patience is None or len(scores) <= patience:
+            return False
+        return max(scores[-patience:]) <= max(scores[:-patience])
 
     def keep_if_best(self, row: dict[str, Any]) -> bool:
         """Append a row of the history; remember the weights if its F1 is a record."""
@@ -100,7 +115,8 @@ class Run:
         self.dense.zero_grad()
         self.window.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.dense_parameters(), LONGEST_GRADIENT)
+        for group in self.dense.param_groups:
+            nn.utils.clip_grad_norm_(group["params"], LONGEST_GRADIENT)
         self.dense.step()
         # Said aloud, or PyTorch warns that it does not check its own optimizer.
         with torch.sparse.check_sparse_tensor_invariants(False):
@@ -108,7 +124,8 @@ class Run:
         return loss.item()
 
     def _set_rate(self, factor: float) -> None:
-        self.dense.param_groups[0]["lr"] = RATE * factor
+        for group, highest in zip(self.dense.param_groups, self.highest, strict=True):
+            group["lr"] = highest * factor
         self.window.param_groups[0]["lr"] = WINDOW_RATE * factor
 
 

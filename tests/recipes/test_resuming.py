@@ -9,7 +9,6 @@ import torch
 
 import conll_ner
 from conll_ner import Config, main
-from ner import training
 from runs import checkpoint
 from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, killed, numbers
@@ -20,7 +19,7 @@ def test_a_run_killed_twice_ends_with_the_same_numbers(trained, data, tmp_path):
     config, result = trained
     again = dataclasses.replace(config, out=tmp_path)
     resumed = dataclasses.replace(again, resume=True)
-    batches = -(-TRAIN // training.BATCH)
+    batches = -(-TRAIN // conll_ner.Config.batch)
     # in the middle of the second epoch, and while the third one is written
     killed(conll_ner.Run, "_step", batches * 3 // 2, lambda: main(again))
     assert len(checkpoint.load(again.checkpoint)["history"]) == 1

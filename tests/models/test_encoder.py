@@ -1,0 +1,157 @@
+"""An encoder under a tagger: its windows, its vectors, its folder and its training."""
+
+import json
+
+import pytest
+import torch
+
+import conll_ner
+from runs import checkpoint
+from smoothsp.models import Tagger, load
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.network import Sizes, TaggerNetwork
+from tests.recipes.runs import write_corpus
+
+pytest.importorskip("transformers")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LABELS = ["O", "B-X", "I-X", "E-X", "S-X"]
+LONG = [[word for n in range(9) for word in ("ada", "met", f"{LETTERS[n]}o", "of")]]
+SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny encoder with random weights, as transformers saves one."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "met", "of", *LETTERS]
+    pieces += [f"##{letter}" for letter in LETTERS]
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    raw = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+    raw.normalizer = normalizers.BertNormalizer()
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    special |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    made = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=20, **special)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    place = tmp_path_factory.mktemp("encoder")
+    BertModel(config).save_pretrained(place)
+    made.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("tiny"), (12, 4, 1))
+
+
+@pytest.fixture
+def encoder(folder):
+    return Encoder.pretrained(folder).eval()
+
+
+def test_every_word_is_read_at_its_first_sub_word(encoder):
+    first = {word: encoder.tokenizer.token_to_id(word[0]) for word in ("ada", "bo")}
+    first |= {word: encoder.tokenizer.token_to_id(word) for word in ("met", "of")}
+    first |= {f"{x}o": encoder.tokenizer.token_to_id(x) for x in LETTERS}
+    for words in (*LONG, *SHORT[:2]):
+        [cut] = encoder.cut([words])
+        assert all(len(window) <= 20 for window in cut.windows)
+        found = [cut.windows[window][column] for window, column in cut.places]
+        assert found == [first[word] for word in words]
+    # in a window that is not the last of several, a word is not near its end
+    [cut] = encoder.cut(LONG)
+    assert len(cut.windows) > 3
+    for window, column in cut.places:
+        inner = 0 < window < len(cut.windows) - 1
+        assert not inner or 4 <= column < 16
+
+
+def test_a_word_of_no_sub_word_has_the_first_place(encoder):
+    [cut] = encoder.cut([SHORT[2]])
+    assert cut.places == [(0, 0), (0, 1)]
+
+
+def test_vectors_are_those_of_the_transformer(encoder, folder):
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        found = encoder(encoder.join(encoder.cut(SHORT[:2])))
+        expected = []
+        for words in SHORT[:2]:
+            batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+            hidden = model(**batch).last_hidden_state[0]
+            ids = batch.word_ids()
+            expected += [hidden[ids.index(n)] for n in range(len(words))]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_a_tagger_with_an_encoder_is_a_folder(encoder, tmp_path):
+    sentences = [*SHORT, *LONG]
+    vocabulary = Vocabulary.of(sentences, [])
+    torch.manual_seed(1)
+    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), encoder)
+    tagger = Tagger(network, vocabulary, LABELS)
+    tagger.save(tmp_path)
+    again = load(tmp_path, "cpu")
+    options = {"nbest": 2, "confidence": True}
+    assert again.tag(sentences, **options) == tagger.tag(sentences, **options)
+    assert (tmp_path / "tokenizer.json").is_file()
+    # the encoder matters
+    before = network(Corpus(vocabulary, SHORT, None, encoder).batch(torch.arange(3)))
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight.normal_()
+    after = network(Corpus(vocabulary, SHORT, None, encoder).batch(torch.arange(3)))
+    assert not torch.allclose(before, after)
+
+
+def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):
+    config = conll_ner.Config(tiny, encoder=str(folder), steps=8, out=tmp_path)
+    conll_ner.main(config)
+    state = json.loads((tmp_path / "metrics.json").read_text())
+    assert state["settings"]["encoder"] == str(folder)
+    assert load(tmp_path / "model", "cpu").network.encoder is not None
+    weights = checkpoint.load(tmp_path / "checkpoint.pt")["model"]
+    fresh = Encoder.pretrained(folder).state_dict()
+    moved = [not torch.equal(weights[f"encoder.{n}"], x) for n, x in fresh.items()]
+    assert sum(moved) > len(moved) / 2
+
+
+def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
+    rates = []
+    step = conll_ner.Run._step
+
+    def watched(run, *arguments):
+        rates.append([group["lr"] for group in run.dense.param_groups])
+        return step(run, *arguments)
+
+    monkeypatch.setattr(conll_ner.Run, "_step", watched)
+    options = {"steps": 40, "encoder_rate": 1e-4, "rate": 1e-3}
+    conll_ner.main(conll_ner.Config(tiny, encoder=str(folder), out=tmp_path, **options))
+    new, old = zip(*rates, strict=True)
+    assert all(abs(a - 10 * b) < 1e-9 for a, b in zip(new, old, strict=True))
+    peak = max(range(40), key=new.__getitem__)
+    assert peak == 3
+    assert list(new[:4]) == sorted(new[:4])
+    assert list(new[3:]) == sorted(new[3:], reverse=True)
+
+
+def test_an_encoder_that_is_none_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="encoder: expected a folder or a name that"):
+        Encoder.pretrained(tmp_path)

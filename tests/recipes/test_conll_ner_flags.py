@@ -1,0 +1,124 @@
+"""Files, layouts, schedules and baselines that the command line asks for."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from conll_ner import Config, main
+from corpora import conll
+from ner.settings import check
+from smoothsp.models import load
+from tests.recipes.runs import numbers
+
+
+@pytest.fixture(scope="module")
+def layouts(data, tmp_path_factory):
+    """The corpus once more, as three columns in the middle one, and as JSON lines."""
+    folder = tmp_path_factory.mktemp("layouts")
+    for name in ("train", "dev"):
+        sentences = conll.read(Path(data) / f"{name}.txt")
+        columns = [
+            "".join(f"{w} {t} x\n" for w, t in zip(s.words, s.tags, strict=True))
+            for s in sentences
+        ]
+        (folder / f"{name}.col").write_text("\n".join(columns))
+        lines = [json.dumps({"tokens": s.words, "ner_tags": s.tags}) for s in sentences]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def test_files_in_any_layout_train_the_same_model(layouts, data, tmp_path):
+    whole = main(Config(data, epochs=1, out=tmp_path / "folder"))
+    for ending, column in (("col", "2"), ("jsonl", None)):
+        train, dev = (str(layouts / f"{name}.{ending}") for name in ("train", "dev"))
+        config = Config(
+            train=train, dev=dev, column=column, epochs=1, out=tmp_path / ending
+        )
+        found = main(config)
+        assert found.items() <= whole.items()
+        assert found["dev_f1"] == whole["dev_f1"]
+        again = main(dataclasses.replace(config, train=None, dev=None, evaluate=dev))
+        assert again["f1"] == pytest.approx(found["dev_f1"], abs=1e-12)
+
+
+def test_labels_that_training_never_saw_are_told(trained, tmp_path, capsys):
+    path = tmp_path / "new.txt"
+    path.write_text("Orla B-GOD\nleft O\n")
+    assert main(dataclasses.replace(trained[0], evaluate=str(path)))["recall"] == 0
+    told = capsys.readouterr()
+    assert "labels that training lacks, S-GOD (1)" in told.err
+    assert "GOD" in told.out
+
+
+def test_a_softmax_learns_without_a_chain(data, tmp_path):
+    result = main(Config(data, loss="softmax", epochs=8, out=tmp_path))
+    history = numbers(tmp_path)["history"]
+    assert 0 < history[1]["loss"] < 0.7 * history[0]["loss"]
+    assert result["dev_f1"] > 0.2
+    head = load(tmp_path / "model").network.head
+    assert all(torch.equal(p, torch.zeros_like(p)) for p in head.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "batches", "found"),
+    [
+        ({"epochs": 3}, 7, (3, 7)),
+        ({"steps": 20}, 7, (8, 3)),
+        ({"steps": 2}, 7, (2, 1)),
+        ({}, 7, (8, 150)),
+        ({}, 439, (8, 439)),
+    ],
+)
+def test_a_run_has_so_many_rounds_and_steps(options, batches, found):
+    assert Config(**options).rounds(batches) == found
+
+
+def test_steps_count_whatever_the_number_of_sentences(tiny, tmp_path, monkeypatch):
+    config = Config(tiny, steps=9, batch=5, out=tmp_path)
+    assert main(config)["best_epoch"] <= 8
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    state = saved["dense"]["state"]
+    # eight rounds of two steps, each of at most 5 of 12 sentences
+    assert {int(values["step"]) for values in state.values()} == {16}
+    assert saved["settings"]["steps"] == 2
+
+
+def test_a_run_stops_when_it_no_longer_gets_better(tiny, tmp_path, capsys):
+    config = Config(tiny, epochs=40, rate=1e-9, patience=2, out=tmp_path)
+    main(config)
+    scores = [row["dev_f1"] for row in numbers(tmp_path)["history"]]
+    assert len(scores) < 40
+    assert max(scores[-2:]) <= max(scores[:-2])
+    assert "stopped early: 2 rounds" in capsys.readouterr().out
+
+
+def test_sizes_are_those_asked_for(tiny, tmp_path):
+    config = Config(tiny, epochs=1, hidden=7, word_size=6, dropout=0.1, out=tmp_path)
+    main(config)
+    sizes = load(tmp_path / "model").network.sizes
+    assert (sizes.word, sizes.hidden, sizes.dropout) == (6, 7, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps: expected at least 1, got 0"),
+        ({"steps": 5, "epochs": 1}, "steps: expected --steps or --epochs, got both"),
+        ({"train": "a"}, "dev: expected a file beside --train, got none"),
+        ({"dev": "a"}, "train: expected a file beside --dev, got none"),
+        ({"test": "a"}, "test: expected --train and --dev .* give --evaluate FILE"),
+        ({"train": "a", "dev": "b", "data": "c"}, "train: expected --train or --data"),
+        ({"evaluate": "a", "predict": "b"}, "evaluate: expected --evaluate or --pred"),
+        ({"dropout": 1.0}, "dropout: expected at least 0, below 1, got 1.0"),
+        ({"rate": 0.0}, "rate: expected a positive number, got 0.0"),
+        ({"word_size": 3, "embeddings": "a"}, "word_size: expected none with --embed"),
+        ({"column": "1"}, "column: expected the number of a column from 2"),
+        ({"encoding": "x"}, "encoding: expected a name that Python knows"),
+    ],
+)
+def test_wrong_settings_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        check(Config(**change))
