@@ -36,7 +36,7 @@ from runs import folder as run_folder
 from runs import terminal
 from smoothsp.linear.solvers import SGD
 
-Features = Literal["hashed", "hashed-with-label"]
+Features = Literal["hashed", "hashed-with-label", "joint-with-label"]
 Study = Literal["solvers", "rates", "mu", "k", "warm-start", "smoothing", "tagger"]
 # Passes, c and rate of the fast tagger, chosen on the last 15 % of eng.train.
 TAGGER = {"passes": 30, "c": 3.0, "rate": 0.1}
@@ -59,7 +59,7 @@ class Config:
     bound_passes: int = 80
     """Of the BCFW run, for each c, whose dual is the lower bound."""
     features: Features = "hashed"
-    """Whether features are hashed alone, or together with the tag, as in the paper."""
+    """Hashed alone, or with the tag as in the paper; five words as five or as one."""
     hashing: int = 2**16 - 1
     """Columns that features are hashed to; with the tag: weights."""
     out: Path = Path("runs/conll_linear")
@@ -89,7 +89,9 @@ def compare(config: Config) -> dict[str, float]:
     if config.features == "hashed":
         names, hashing = linear_tagging_data.PAPER, "hashing"
     else:
-        names, hashing = linear_tagging_data.WINDOW, "hash_with_label"
+        joint = config.features == "joint-with-label"
+        names = linear_tagging_data.JOINT if joint else linear_tagging_data.WINDOW
+        hashing = "hash_with_label"
     task = linear_tagging_data.task_of(names, train, dev, **{hashing: config.hashing})
     store = curves.Store(config.out / "curves", task)
     todo = [(study, method) for study in config.study for method in STUDIES[study]]

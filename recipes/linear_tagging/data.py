@@ -14,6 +14,8 @@ COLUMNS = ("word", "pos", "chunk")
 # a window of words, and what files of four columns tell besides
 WINDOW = ("word[-2..2]", "pos", "chunk")
 PAPER = (*WINDOW, "bias")
+# the five words as one feature: what the formula of the paper says, read literally
+JOINT = ("word[-2] & word[-1] & word & word[1] & word[2]", "pos", "chunk")
 RICH = (
     *(f"{source}[-2..2]" for source in ("word", "lower(word)", "shape(word)")),
     *(f"{source}[-2..2]" for source in ("pos", "chunk")),

@@ -23,7 +23,7 @@ COLOURS = {
     "Casimir-SVRG-adapt": "#222222",
 }
 GREY = "#777777"
-DASHES = ("-", "--", "-.", ":")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 AXES = {"calls": "oracle calls a sentence", "seconds": "seconds, without evaluations"}
 # what is off the scale is no part of the comparison
 LARGEST = 3.0

@@ -102,10 +102,13 @@ STUDIES = {
         adapt(),
     ],
     "rates": [
-        *(sgd(f"rate {rate:g}", rate=rate) for rate in (0.01, 0.02, 0.04, 0.08)),
-        *(svrg(f"rate {rate:g}", rate=rate) for rate in (0.005, 0.01, 0.02, 0.04)),
-        *(const(f"L = {L:g}", smoothness=L) for L in (16.0, 32.0, 64.0, 128.0)),
-        *(adapt(f"rate {rate:g}", rate=rate) for rate in (0.005, 0.01, 0.02, 0.04)),
+        *(sgd(f"rate {rate:g}", rate=rate) for rate in (0.02, 0.04, 0.08, 0.16, 0.32)),
+        *(svrg(f"rate {rate:g}", rate=rate) for rate in (0.02, 0.04, 0.08, 0.16, 0.32)),
+        *(const(f"L = {L:g}", smoothness=L) for L in (32.0, 16.0, 8.0, 4.0, 2.0)),
+        *(
+            adapt(f"rate {rate:g}", rate=rate)
+            for rate in (0.01, 0.02, 0.04, 0.08, 0.16)
+        ),
     ],
     "mu": [
         make(f"mu = {mu:g}", mu=mu)
