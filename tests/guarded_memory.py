@@ -24,8 +24,11 @@ from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPer
 from smoothsp.oracles import (
     CTC,
     Alignment,
+    BinaryGraph,
+    BoxSearch,
     Chain,
     Grammar,
+    Matching,
     Multiclass,
     ProjectiveDependencies,
     SemiMarkov,
@@ -288,6 +291,16 @@ def searches(dtype: torch.dtype) -> Iterator[SearchStructure]:
         for single in (False, True):
             arcs = drawn(B, n + 1, n + 1)
             yield SpanningTree(arcs, lengths=lengths, single_root=single)
+            yield Matching(drawn(B, n, 3 + single), partial=single)
+            yield Matching(drawn(B, 3, n + single), partial=single)
+        shared = torch.stack([torch.arange(n), (torch.arange(n) + 1) % max(n, 1)], 1)
+        for index in (shared[: n if n > 1 else 0], shared[:0]):
+            for each in (index, index.expand(B, -1, 2)):
+                edges = drawn(B, len(index)).abs()
+                yield BinaryGraph(drawn(B, n, 2), edges, each)
+        if n:
+            yield BoxSearch(drawn(B, n, 1))
+            yield BoxSearch(drawn(B, 2, n))
 
 
 def ask_searches(dtype: torch.dtype) -> None:
@@ -307,8 +320,11 @@ def ask_searches(dtype: torch.dtype) -> None:
                 found += [structure.log_prob(structure.sample(3))[:, 1]]
                 leaf = structure._main
                 again = torch.autograd.grad(log_z.sum(), leaf, create_graph=True)
-                torch.autograd.grad(again[0].square().sum(), leaf)
+                curve = again[0].square().sum()
+                torch.autograd.grad(curve, leaf, retain_graph=True)
             assert all(bool(torch.isfinite(x).all()) for x in found)
+            if isinstance(structure, Matching | BinaryGraph):
+                found += [structure.max_marginals().flatten(1).sum(1)]
             sum(x.sum() for x in found).backward()
 
 

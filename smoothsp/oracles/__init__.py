@@ -2,10 +2,13 @@
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment
+from smoothsp.oracles.binary_graph import BinaryGraph
+from smoothsp.oracles.box_search import BoxSearch
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
+from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
 from smoothsp.oracles.protocols import (
@@ -24,11 +27,14 @@ from smoothsp.oracles.warping import Warping
 __all__ = [
     "CTC",
     "Alignment",
+    "BinaryGraph",
+    "BoxSearch",
     "Chain",
     "Circuit",
     "CircuitStructure",
     "Formula",
     "Grammar",
+    "Matching",
     "Models",
     "Multiclass",
     "PartialStructure",

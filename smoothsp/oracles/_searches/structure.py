@@ -196,9 +196,16 @@ class SearchStructure:
             )
         return used, several
 
+    def _value(self, y: Tensor) -> Tensor:
+        """Scores ``(batch, k)`` in float64 of what are outputs."""
+        return self._sum(self._used(y)[0])
+
     def _sum(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
-        flat = self._joined().gather(1, used.clamp(min=0).flatten(1))
+        joined = self._joined()
+        if not joined.shape[1]:
+            used = used[..., :0]
+        flat = joined.gather(1, used.clamp(min=0).flatten(1))
         return flat.reshape(used.shape).masked_fill(used < 0, 0).sum(2)
 
     def _held(self, value: Tensor, what: str) -> Tensor:
@@ -328,7 +335,7 @@ class SearchStructure:
         """
         found, _ = self._best()
         y = torch.from_numpy(found).to(self._main.device)
-        value = self._sum(self._used(y[:, None])[0]).squeeze(1)
+        value = self._value(y[:, None]).squeeze(1)
         return self._held(value, "the highest score"), y
 
     def decode_topk(
@@ -353,7 +360,7 @@ class SearchStructure:
         valid = torch.from_numpy(exist).to(self._main.device)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])
-        values = self._sum(self._used(ys)[0])
+        values = self._value(ys)
         # the search may add up in another order: sorted to the last bit all the same
         least = values.detach().cummin(1).values
         values = values - (values.detach() - least)

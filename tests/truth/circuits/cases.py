@@ -43,6 +43,8 @@ class Case:
         Names of the potentials without an axis for rows.
     wrong
         How many labels of an output are not those of another: the Hamming cost.
+    repair
+        Makes sound potentials of drawn ones.
     """
 
     build: Callable[..., object]
@@ -52,6 +54,7 @@ class Case:
     options: dict[str, object] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     wrong: Callable[[Tensor, Tensor], Tensor] = entries_wrong
+    repair: Callable[[Potentials], Potentials] = dict
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -143,6 +146,7 @@ def draw(kind: str, seed: int, forbid: bool | None = None) -> Case:
         return drawn if spread == "normal" else 300 * drawn
 
     case = case.map(values)
+    case = replace(case, potentials=case.repair(case.potentials))
     if seed % 2 if forbid is None else forbid:
         case = _forbid_some(case, generator)
     return case

@@ -1,0 +1,221 @@
+"""Best assignments of rows to columns, by shortest augmenting paths.
+
+``tables`` are ``[B, N, N]`` of float64 scores, -inf to forbid. Inside they are costs;
+``u`` and ``v`` are the prices that prove a maximum: ``u[i] + v[j] >= score[i, j]``,
+equal where i has j.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation.kernel import kernel
+
+
+@kernel
+def best(first, last, tables, columns, u, v, found):
+    """Fill columns[B, N] of each row's column, prices u and v ``[B, N]``, found[B].
+
+    Columns take their cheapest row, rows that are left bid for columns, and the rest go
+    by shortest augmenting paths. O(N^3).
+
+    Source: Jonker and Volgenant, "A Shortest Augmenting Path Algorithm for Dense and
+    Sparse Linear Assignment Problems" (1987).
+    """
+    N = tables.shape[1]
+    cost = np.empty((N, N))
+    rows = np.empty(N, np.int64)
+    ints, floats = np.empty((3, N), np.int64), np.empty((2, N))
+    for b in range(first, last):
+        for i in range(N):
+            for j in range(N):
+                cost[i, j] = -tables[b, i, j]
+        found[b] = _assign(cost, columns[b], rows, u[b], v[b], ints, floats)
+        for i in range(N):
+            u[b, i], v[b, i] = -u[b, i], -v[b, i]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _assign(cost, columns, rows, u, v, ints, floats):
+    """Match all rows; False where that cannot be."""
+    N = len(cost)
+    free, prev = ints[0], ints[1]
+    columns[:] = -1
+    rows[:] = -1
+    u[:] = 0.0
+    v[:] = np.inf
+    for i in range(N):
+        for j in range(N):
+            if cost[i, j] < v[j]:
+                v[j] = cost[i, j]
+                prev[j] = i
+    for j in range(N - 1, -1, -1):
+        if v[j] == np.inf:
+            return False
+        if columns[prev[j]] < 0:
+            columns[prev[j]] = j
+            rows[j] = prev[j]
+    count = 0
+    for i in range(N):
+        if columns[i] < 0:
+            free[count] = i
+            count += 1
+    for _ in range(2):
+        count = _bid(cost, columns, rows, v, free, count)
+    for i in range(N):
+        if columns[i] >= 0:
+            u[i] = cost[i, columns[i]] - v[columns[i]]
+    reach, opened = floats
+    for i in free[:count]:
+        opened[:] = v
+        sink, total, steps = shortest(
+            cost, rows, u, opened, i, reach, prev, ints[2], np.inf
+        )
+        if sink < 0:
+            return False
+        reprice(rows, u, v, i, reach, ints[2], steps, total)
+        augment(columns, rows, prev, i, sink)
+    return True
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _bid(cost, columns, rows, v, free, count):
+    """Give free rows the column that is cheapest for them, and lower its price.
+
+    To where the second cheapest is as good; who had it before is free. The number of
+    rows still free.
+    """
+    N = len(cost)
+    at = left = 0
+    patience = 4 * N
+    while at < count:
+        i = free[at]
+        at += 1
+        low, second, j = np.inf, np.inf, -1
+        other = -1
+        for c in range(N):
+            h = cost[i, c] - v[c]
+            if h < second:
+                if h < low:
+                    second, other = low, j
+                    low, j = h, c
+                else:
+                    second, other = h, c
+        if j < 0:
+            free[left] = i
+            left += 1
+            continue
+        patience -= 1
+        gap = second - low
+        if not (gap > 0 and gap < np.inf) and rows[j] >= 0:
+            # nothing to outbid with: the other may be free
+            if gap == 0 and rows[other] < 0:
+                j = other
+            else:
+                free[left] = i
+                left += 1
+                continue
+        elif gap < np.inf:
+            v[j] -= gap
+        before = rows[j]
+        columns[i], rows[j] = j, i
+        if before >= 0:
+            columns[before] = -1
+            if patience > 0:
+                at -= 1
+                free[at] = before
+            else:
+                free[left] = before
+                left += 1
+    return left
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def shortest(cost, rows, u, opened, start, reach, prev, order, bound):
+    """The nearest free column from a row: it, its distance, and how many were passed.
+
+    ``opened`` are prices of the columns, -inf for those that are closed; it is used up.
+    ``reach`` are distances, ``order`` the columns passed, ``prev`` the row before each.
+    -1 for the column where none is nearer than ``bound``.
+    """
+    N = len(cost)
+    reach[:] = np.inf
+    i, total, steps = start, 0.0, 0
+    while True:
+        base = total - u[i]
+        low, found = np.inf, -1
+        for j in range(N):
+            if opened[j] > -np.inf:
+                h = base + cost[i, j] - opened[j]
+                if h < reach[j]:
+                    reach[j] = h
+                    prev[j] = i
+                if reach[j] < low:
+                    low, found = reach[j], j
+        if not low < bound:
+            return -1, low, steps
+        total = max(low, total) if steps > 0 else low
+        if rows[found] < 0:
+            return found, total, steps
+        order[steps] = found
+        steps += 1
+        opened[found] = -np.inf
+        i = rows[found]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def reprice(rows, u, v, start, reach, order, steps, total):
+    """Prices after a shortest path of length ``total``."""
+    u[start] += total
+    for k in range(steps):
+        j = order[k]
+        gain = total - reach[j]
+        u[rows[j]] += gain
+        v[j] -= gain
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def augment(columns, rows, prev, start, sink):
+    """Move each row of the path to the next column."""
+    j = sink
+    while True:
+        i = prev[j]
+        rows[j] = i
+        columns[i], j = j, columns[i]
+        if i == start:
+            return
+
+
+@kernel
+def detours(first, last, tables, columns, u, v, lost):
+    """Fill lost[B, N, N]: how much a row must lose that has a column, of the maximum.
+
+    By all shortest ways between rows, along which each takes the column of the next:
+    who forces i onto j sends j's row on a way that ends at i's column. inf if there is
+    none. O(N^3).
+
+    Source: Duchi et al., "Using Combinatorial Optimization within Max-Product Belief
+    Propagation" (2006), with weights that are reduced costs.
+    """
+    N = tables.shape[1]
+    ways = np.empty((N, N))
+    rows = np.empty(N, np.int64)
+    for b in range(first, last):
+        for i in range(N):
+            rows[columns[b, i]] = i
+        for i in range(N):
+            for k in range(N):
+                j = columns[b, k]
+                # rounding leaves them a little below 0
+                reduced = u[b, i] + v[b, j] - tables[b, i, j]
+                ways[i, k] = max(reduced, 0.0) if i != k else 0.0
+        for k in range(N):
+            for i in range(N):
+                half = ways[i, k]
+                if half < np.inf and i != k:
+                    for j in range(N):
+                        ways[i, j] = min(ways[i, j], half + ways[k, j])
+        for i in range(N):
+            for j in range(N):
+                reduced = u[b, i] + v[b, j] - tables[b, i, j]
+                back = ways[rows[j], i]
+                lost[b, i, j] = max(reduced, 0.0) + back if rows[j] != i else 0.0

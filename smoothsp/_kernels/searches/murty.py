@@ -1,0 +1,138 @@
+"""The k best assignments, each new one a single shortest path from an old one.
+
+Those that differ from an assignment first in row p keep the columns of the rows before:
+p, without its column, finds the shortest way to one, and nobody else is moved that does
+not lie on it. Only the k best candidates are kept, and a path that gets longer than the
+last of them is given up.
+
+Source: Murty (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment
+Method" (1997).
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.searches.assignment import augment, reprice, shortest
+
+
+@kernel
+def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
+    """Fill outputs[B, k, real] and exist[B, k], from what ``assignment.best`` filled.
+
+    The first ``real`` rows tell assignments apart; the others are padding.
+    """
+    N, k = tables.shape[1], outputs.shape[1]
+    cost = np.empty((N, N))
+    # candidates: values, prices, columns, first differing rows, what these may not take
+    value, prices = np.empty(k), np.empty((k, 2, N))
+    have, (since, age) = np.empty((k, N), np.int64), np.empty((2, k), np.int64)
+    barred = np.empty((k, N), np.bool_)
+    listed_prices, listed = np.empty((2, N)), np.empty(N, np.int64)
+    listed_barred = np.empty(N, np.bool_)
+    new_prices, new = np.empty((2, N)), np.empty(N, np.int64)
+    rows, prev, order = np.empty((3, N), np.int64)
+    reach, opened, row = np.empty((3, N))
+    for b in range(first, last):
+        for t in range(k):
+            exist[b, t] = False
+            value[t] = np.inf
+            for i in range(real):
+                outputs[b, t, i] = -1
+        if not found[b]:
+            continue
+        for i in range(N):
+            for j in range(N):
+                cost[i, j] = -tables[b, i, j]
+        value[0] = _total(cost, columns[b], real)
+        have[0] = columns[b]
+        prices[0, 0] = -u[b]
+        prices[0, 1] = -v[b]
+        since[0] = age[0] = 0
+        barred[0] = False
+        for t in range(k):
+            # of those that tie the eldest, so that fewer are a prefix of more
+            c = 0
+            for i in range(1, k):
+                if value[i] < value[c] or (value[i] == value[c] and age[i] < age[c]):
+                    c = i
+            if value[c] == np.inf:
+                break
+            exist[b, t] = True
+            for i in range(real):
+                outputs[b, t, i] = have[c, i]
+            if t == k - 1:
+                break
+            listed[:] = have[c]
+            listed_prices[:] = prices[c]
+            listed_barred[:] = barred[c]
+            begin, least = since[c], value[c]
+            value[c] = np.inf
+            for p in range(begin, real):
+                # room for the k - t - 1 best only
+                worst = _place(value, age, k - t - 1)
+                bound = value[worst] - least
+                # rounding decides below, where scores are compared
+                bound += 1e-9 * (1 + abs(value[worst]) + abs(least))
+                new[:] = listed
+                new_prices[:] = listed_prices
+                for j in range(N):
+                    opened[j] = new_prices[1, j]
+                    rows[j] = -1
+                for i in range(p + 1, N):
+                    rows[new[i]] = i
+                for i in range(p):
+                    opened[new[i]] = -np.inf
+                # what p may not take costs it too much
+                row[:] = cost[p]
+                for j in range(N):
+                    if p == begin and listed_barred[j]:
+                        cost[p, j] = np.inf
+                cost[p, new[p]] = np.inf
+                sink, total, steps = shortest(
+                    cost, rows, new_prices[0], opened, p, reach, prev, order, bound
+                )
+                cost[p] = row
+                if sink < 0:
+                    continue
+                reprice(
+                    rows, new_prices[0], new_prices[1], p, reach, order, steps, total
+                )
+                augment(new, rows, prev, p, sink)
+                candidate = _total(cost, new, real)
+                if not candidate < value[worst]:
+                    continue
+                value[worst] = candidate
+                have[worst] = new
+                prices[worst] = new_prices
+                since[worst], age[worst] = p, 1 + t * real + p
+                for j in range(N):
+                    barred[worst, j] = j == listed[p] or (
+                        p == begin and listed_barred[j]
+                    )
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _place(value, age, most):
+    """Where the next candidate goes.
+
+    To a free place, or to that of the worst if there are ``most`` already.
+    """
+    count, free, worst = 0, -1, -1
+    for i in range(len(value)):
+        if value[i] == np.inf:
+            free = i
+        else:
+            count += 1
+            later = worst >= 0 and value[i] == value[worst] and age[i] > age[worst]
+            if worst < 0 or value[i] > value[worst] or later:
+                worst = i
+    return free if count < most and free >= 0 else worst
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _total(cost, columns, real):
+    total = 0.0
+    for i in range(len(columns)):
+        total += cost[i, columns[i]]
+    return total

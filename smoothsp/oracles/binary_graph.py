@@ -1,0 +1,303 @@
+"""Binary labels of the nodes of any graph, whose neighbours like to agree."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.searches import binary_cut, max_flow
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._partition import bmmf
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._searches.structure import SearchStructure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Graph = tuple[NDArray[np.int64], ...]
+
+
+class BinaryGraph(SearchStructure):
+    r"""A batch of graphs whose nodes have label 0 or 1, with scores of neighbours.
+
+    .. math:: s(y) = \sum_v \mathrm{nodes}[v, y_v]
+        + \sum_{e = (i, j)} \mathrm{edges}[e, y_i, y_j]
+
+    Each edge has to be submodular, that is, on the whole neighbours agree rather than
+    not: ``edges[e, 0, 0] + edges[e, 1, 1] >= edges[e, 0, 1] + edges[e, 1, 0]``. Then
+    the best of all labellings is a minimum cut, and exact; otherwise it is NP-hard.
+
+    Parameters
+    ----------
+    nodes
+        ``(batch, V, 2)``, float32 or float64; halves are computed in float32. A score
+        of ``-inf`` forbids a label.
+    edges
+        ``(batch, E, 2, 2)``: ``[e, label of the first node, label of the second]``, of
+        the dtype of ``nodes``; ``-inf`` may forbid that they differ. Or ``(batch, E)``:
+        at least 0, what it scores to agree (Potts).
+    index
+        ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge, of all rows; or
+        ``(batch, E, 2)``. Several edges may have the same nodes; none begins where it
+        ends. What a row does not need is an edge with scores 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf, an edge that is not submodular, which is named,
+        or a row whose labellings are all forbidden.
+
+    Notes
+    -----
+    An output is ``(batch, V)``, or ``(batch, H, W)`` of a ``grid``. One maximum flow in
+    float64, whatever the scores; ``bound()`` is its value, which proves the maximum.
+    The k best are found by best max-marginal first: 2k - 1 sets of max-marginals.
+
+    There is no ``log_partition``: it is #P-hard. For edges without cycles ``Tree`` has
+    one, and takes edges that are not submodular. For more than two labels there is no
+    exact answer on graphs with cycles.
+
+    On the CPU; tensors on a device are brought there and back.
+
+    Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph
+    Cuts?" (2004); Boykov and Kolmogorov (2004) for the flow; Yanover and Weiss (2004)
+    for the k best.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import BinaryGraph
+    >>> nodes = torch.tensor([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]])
+    >>> graph = BinaryGraph(nodes, torch.ones(1, 2), torch.tensor([[0, 1], [1, 2]]))
+    >>> value, labels = graph.decode()
+    >>> value.tolist(), labels.tolist()
+    ([5.0], [[1, 1, 1]])
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    index: Tensor
+    _num_labels = 2
+    _output_words = "labels 0 or 1"
+
+    def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
+        nodes = checks.potentials("nodes", nodes)
+        if nodes.dim() != 3 or nodes.shape[2] != 2:
+            raise ValueError(f"nodes: expected (batch, V, 2), got {tuple(nodes.shape)}")
+        self._build(nodes, edges, index)
+
+    def _build(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
+        edges = checks.potentials("edges", edges)
+        checks.like("edges", edges, "nodes", nodes)
+        index = checks.integers("index", index, nodes.device)
+        B, V = len(nodes), nodes.shape[1:-1].numel()
+        several = index.dim() == 3
+        E = index.shape[-2] if index.dim() in (2, 3) else -1
+        if E < 0 or tuple(index.shape) != ((B, E, 2) if several else (E, 2)):
+            raise ValueError(
+                f"index: expected (E, 2) or (batch, E, 2) with batch = {B}, got "
+                f"{tuple(index.shape)}"
+            )
+        if edges.dim() == 2:
+            checks.shape("edges", edges, (B, E), "(batch, E)")
+            same = torch.eye(2, dtype=torch.bool, device=edges.device)
+            edges = torch.where(same, edges[..., None, None], 0.0)
+        checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
+        if bool(((index < 0) | (index >= V)).any()):
+            wrong = int(index[(index < 0) | (index >= V)][0])
+            raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {wrong}")
+        loops = index[..., 0] == index[..., 1]
+        if bool(loops.any()):
+            at = int(loops.nonzero()[0, -1])
+            raise ValueError(
+                f"index: expected two nodes, got one twice at edge {at}; add its "
+                "scores to those of the node"
+            )
+        self.index = index.clone(memory_format=torch.contiguous_format)
+        each = self.index.reshape(B if several else 1, E, 2)
+        self._graph = _lay_out(each.cpu().numpy(), V)
+        for name, x in (("nodes", nodes), ("edges", edges)):
+            self._own = {name: x}
+            self._check(name, name)
+        _require_submodular(edges.detach())
+        self._start({"nodes": nodes, "edges": edges}, tuple(nodes.shape[1:-1]))
+
+    @classmethod
+    def grid(cls, nodes: Tensor, down: Tensor, right: Tensor) -> "BinaryGraph":
+        """The graph of an image, where each pixel has four neighbours.
+
+        Parameters
+        ----------
+        nodes
+            ``(batch, H, W, 2)``.
+        down
+            ``(batch, H - 1, W, 2, 2)``, or ``(batch, H - 1, W)`` of at least 0: of each
+            pixel but the last row with the one below.
+        right
+            ``(batch, H, W - 1, 2, 2)`` or ``(batch, H, W - 1)``: with the one to the
+            right.
+        """
+        nodes = checks.potentials("nodes", nodes)
+        if nodes.dim() != 4 or nodes.shape[3] != 2:
+            raise ValueError(
+                f"nodes: expected (batch, H, W, 2), got {tuple(nodes.shape)}"
+            )
+        B, H, W, _ = nodes.shape
+        sizes = {"down": (max(H - 1, 0), W), "right": (H, max(W - 1, 0))}
+        flat = []
+        for (name, size), x in zip(sizes.items(), (down, right), strict=True):
+            given = checks.potentials(name, x)
+            rest = tuple(given.shape[3:])
+            full = (B, *size, *rest)
+            if tuple(given.shape) != full or rest not in ((), (2, 2)):
+                words = f"{(B, *size)} or {(B, *size, 2, 2)}"
+                raise ValueError(f"{name}: expected {words}, got {tuple(given.shape)}")
+            if not rest:
+                same = torch.eye(2, dtype=torch.bool, device=given.device)
+                given = torch.where(same, given[..., None, None], 0.0)
+            flat.append(given.reshape(B, size[0] * size[1], 2, 2))
+        at = torch.arange(H * W, device=nodes.device).reshape(H, W)
+        pairs = ((at[:-1], at[1:]), (at[:, :-1], at[:, 1:]))
+        index = torch.cat([torch.stack(x, -1).reshape(-1, 2) for x in pairs])
+        found = object.__new__(cls)
+        found._build(nodes, torch.cat(flat, 1), index)
+        return found
+
+    @property
+    def _size(self) -> int:
+        return self.nodes.shape[1:-1].numel()
+
+    def select(self, rows: Tensor) -> "BinaryGraph":
+        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        other = super().select(rows)
+        if self.index.dim() == 3:
+            other.index = self.index[rows]
+            other._graph = tuple(x[rows.cpu().numpy()] for x in self._graph)
+        return other
+
+    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        y = y.flatten(2)
+        inside = (y >= 0) & (y < 2)
+        labels = y.clamp(0, 1)
+        V, E = self._size, self.edges.shape[1]
+        at = torch.arange(V, device=y.device)
+        index = self.index.expand(len(y), E, 2)
+        first, second = (
+            labels.gather(2, index[:, None, :, i].expand(-1, labels.shape[1], -1))
+            for i in range(2)
+        )
+        edge = 2 * V + 4 * torch.arange(E, device=y.device) + 2 * first + second
+        return torch.cat([2 * at + labels, edge], 2), inside.all(2)
+
+    def _graph_of(self, rows: Ints) -> Graph:
+        if self.index.dim() == 2:
+            return self._graph
+        return tuple(x[rows] for x in self._graph)
+
+    def _arrays(self) -> tuple[Floats, Floats]:
+        nodes = self._array("nodes").reshape(len(self.nodes), self._size, 2)
+        return np.ascontiguousarray(nodes), np.ascontiguousarray(self._array("edges"))
+
+    def _cut(self, nodes: Floats, rows: Ints) -> tuple[Ints, Floats, Bools]:
+        """Labels ``[M, V]``, bounds and which exist, of nodes' scores ``[M, V, 2]``."""
+        M, V = nodes.shape[:2]
+        edges = np.ascontiguousarray(self._array("edges")[rows])
+        labels, bound, found = (
+            np.empty((M, V), np.int64),
+            np.empty(M),
+            np.empty(M, np.bool_),
+        )
+        work = 100 * M * (V + edges.shape[1])
+        arrays = nodes, edges, self._graph_of(rows), labels, bound, found
+        run_rows(binary_cut.cut, M, work, *arrays)
+        return labels, bound, found
+
+    def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
+        labels, _, found = self._cut(nodes, rows)
+        return labels, found
+
+    def _best(self) -> tuple[Ints, Bools]:
+        nodes, _ = self._arrays()
+        labels, found = self._solve(nodes, np.arange(len(nodes)))
+        return labels.reshape(len(nodes), *self.shape), found
+
+    def _k_best(self, k: int) -> tuple[Ints, Bools]:
+        nodes, _ = self._arrays()
+        if self._size == 0:
+            exist = np.zeros((len(nodes), k), np.bool_)
+            exist[:, 0] = True
+            return np.empty((len(nodes), k, *self.shape), np.int64), exist
+        outputs, exist = bmmf.k_best(nodes, k, self._solve, self._max_marginals)
+        return outputs.reshape(len(nodes), k, *self.shape), exist
+
+    def bound(self) -> Float[Tensor, " batch"]:
+        """A score that no labelling exceeds: the value of the maximum flow.
+
+        ``decode()`` attains it, but for rounding; so each proves the other.
+        """
+        nodes, _ = self._arrays()
+        found = self._cut(nodes, np.arange(len(nodes)))[1] / self._factor
+        return self._held(torch.from_numpy(found).to(self.nodes.device), "the bound")
+
+    def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
+        """Of each label of each node the highest score of a labelling that has it.
+
+        Of the shape of the nodes' scores, -inf where there is none; without gradients.
+        One maximum flow, and for each node what its other label changes.
+        """
+        nodes, _ = self._arrays()
+        found = self._max_marginals(nodes, np.arange(len(nodes))) / self._factor
+        return torch.from_numpy(found).to(self.nodes).reshape(self.nodes.shape)
+
+    def _max_marginals(self, nodes: Floats, rows: Ints) -> Floats:
+        M, V = nodes.shape[:2]
+        edges = np.ascontiguousarray(self._array("edges")[rows])
+        labels, lost = np.empty((M, V), np.int64), np.empty((M, V))
+        found = np.empty(M, np.bool_)
+        graph = self._graph_of(rows)
+        work = 2000 * M * (V + edges.shape[1])
+        run_rows(binary_cut.detours, M, work, nodes, edges, graph, labels, lost, found)
+        picked = np.take_along_axis(nodes, labels[..., None], 2).sum((1, 2))
+        index = np.broadcast_to(graph[0], (M, *graph[0].shape[1:]))
+        first, second = (np.take_along_axis(labels, index[..., i], 1) for i in range(2))
+        at = np.arange(edges.shape[1])
+        picked = picked + edges[np.arange(M)[:, None], at, first, second].sum(1)
+        best = np.where(found, picked, -np.inf)[:, None, None]
+        other = np.arange(2) != labels[..., None]
+        return np.where(other, best - lost[..., None], best)
+
+
+def _lay_out(index: Ints, nodes: int) -> Graph:
+    """The graphs of the edges ``[L, E, 2]``, for kernels."""
+    L, E, _ = index.shape
+    starts = np.empty((L, nodes + 1), np.int64)
+    heads, back = np.empty((2, L, 2 * E), np.int64)
+    places = np.empty((L, E), np.int64)
+    for one in range(L):
+        arrays = starts[one], heads[one], back[one], places[one]
+        max_flow.lay_out(index[one], *arrays)
+    return index, starts, heads, back, places
+
+
+def _require_submodular(edges: Tensor) -> None:
+    """No edge of which the labels rather differ."""
+    wide = edges.double()
+    agree = wide[..., 0, 0] + wide[..., 1, 1]
+    differ = wide[..., 0, 1] + wide[..., 1, 0]
+    # float64 rounds these sums
+    slack = (
+        4 * torch.finfo(torch.float64).eps * wide.abs().nan_to_num(0, 0, 0).sum((2, 3))
+    )
+    wrong = ~(agree - differ >= -slack) | (agree == -torch.inf)
+    wrong = wrong & ~((differ == -torch.inf) & (agree > -torch.inf))
+    if bool(wrong.any()):
+        row, edge = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            "edges: expected [0, 0] + [1, 1] to be at least [0, 1] + [1, 0], "
+            f"got {agree[row, edge].item():.6g} and {differ[row, edge].item():.6g} at "
+            f"row {row}, edge {edge}; others are NP-hard: use Tree where edges form no "
+            "cycle; to forbid a label use nodes"
+        )

@@ -1,0 +1,211 @@
+"""The best boxes of an image."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.searches import box_search
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._searches.structure import SearchStructure
+
+
+class BoxSearch(SearchStructure):
+    r"""A batch of images of scored cells, of which one box each is chosen.
+
+    The score of a box is the sum of its cells, of any sign: sums of the weights of the
+    visual words that fall into a cell, or a map of scores less a threshold. A score of
+    ``-inf`` forbids every box that holds the cell. The best box of all is found, among
+    O(H^2 W^2), without most of them being looked at.
+
+    Parameters
+    ----------
+    cells
+        ``(batch, H, W)``, float32 or float64; halves are computed in float32.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, no cells, NaN or +inf, or an image whose cells are all
+        forbidden.
+
+    Notes
+    -----
+    An output is ``(batch, 4)``: first row, first column, last row, last column, all of
+    them inside the box.
+
+    The cost of a box is ``1 - IoU`` to the true one, no sum over cells. ``hamming(y)``
+    says it as cells, 1 inside the true box and 0 outside; ``augment`` takes such cells,
+    times any number of at least 0, and adds the number times ``1 - IoU`` to each box.
+    Losses do both.
+
+    There is no ``log_partition``: it takes all boxes. Score those of a list and use
+    ``Multiclass`` for it.
+
+    Best-first branch and bound: sets of boxes, the most promising is halved first; in
+    the worst case all boxes are visited. Integral images are in float64: boxes that
+    differ by less than a rounding of the sum of all cells count as equal. On the CPU;
+    tensors on a device are brought there and back.
+
+    Source: Lampert, Blaschko and Hofmann, "Beyond Sliding Windows" (2008); the bound of
+    the cost by intersection of the smallest box and union with the largest.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import BoxSearch
+    >>> cells = torch.tensor([[[-1.0, 2.0, -3.0], [1.0, 2.0, -1.0]]])
+    >>> value, box = BoxSearch(cells).decode()
+    >>> value.tolist(), box.tolist()
+    ([4.0], [[0, 0, 1, 1]])
+    """
+
+    cells: Tensor
+    _gold: Tensor
+    _weight: Tensor
+    _by_row = ("_gold", "_weight")
+    _output_words = "first row, first column, last row, last column inside the image"
+
+    def __init__(self, cells: Tensor) -> None:
+        cells = checks.potentials("cells", cells)
+        if cells.dim() != 3 or 0 in cells.shape[1:]:
+            raise ValueError(
+                "cells: expected (batch, H, W) with at least one cell, got "
+                f"{tuple(cells.shape)}"
+            )
+        B, device = len(cells), cells.device
+        self._gold = torch.zeros((B, 4), dtype=torch.int64, device=device)
+        self._weight = torch.zeros(B, dtype=torch.float64, device=device)
+        self._start({"cells": cells}, (4,))
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """One for each image: a box is one label."""
+        return torch.ones_like(self._gold[:, 0])
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch 1"]:
+        """One box for each image: there is one kind of them."""
+        self._several(y)
+        return self.cells.new_ones((len(self.cells), 1))
+
+    def _check_boxes(self, boxes: Tensor) -> Tensor:
+        H, W = self.cells.shape[1:]
+        top, left, bottom, right = boxes.unbind(-1)
+        rows = (top >= 0) & (top <= bottom) & (bottom < H)
+        return rows & (left >= 0) & (left <= right) & (right < W)
+
+    def _score(self, y: Tensor) -> Tensor:
+        many, several = self._several(y)
+        real = self._check_boxes(many)
+        if checks.values_are_there() and not bool(real.all()):
+            b, k = (~real).nonzero()[0].tolist()
+            raise ValueError(
+                f"y: expected {self._output_words}, got {many[b, k].tolist()} at row "
+                f"{b}"
+            )
+        value = self._value(many)
+        return value if several else value.squeeze(1)
+
+    def _value(self, boxes: Tensor) -> Tensor:
+        """Scores of boxes ``(batch, k, 4)`` in float64."""
+        rows, columns = self._masks(boxes)
+        cells = self.cells.double()
+        barred = cells.detach() == -torch.inf
+        total = ((rows @ cells.masked_fill(barred, 0)) * columns).sum(2)
+        if bool(barred.any()):
+            lost = ((rows @ barred.double()) * columns).sum(2) > 0
+            total = total.masked_fill(lost, -torch.inf)
+        return total + self._weight[:, None] * (1 - self._overlap(boxes))
+
+    def _masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows ``(batch, k, H)`` and columns ``(batch, k, W)`` boxes hold."""
+        H, W = self.cells.shape[1:]
+        top, left, bottom, right = boxes[..., None].unbind(2)
+        row = torch.arange(H, device=boxes.device)
+        column = torch.arange(W, device=boxes.device)
+        rows, columns = (
+            (row >= top) & (row <= bottom),
+            (column >= left) & (column <= right),
+        )
+        return rows.double(), columns.double()
+
+    def _overlap(self, boxes: Tensor) -> Tensor:
+        """Intersection over union with the true boxes, ``(batch, k)``."""
+        gold = self._gold[:, None]
+        low = torch.maximum(boxes[..., :2], gold[..., :2])
+        high = torch.minimum(boxes[..., 2:], gold[..., 2:])
+        both = (high - low + 1).clamp(min=0).prod(2)
+        areas = [(x[..., 2:] - x[..., :2] + 1).prod(2) for x in (boxes, gold)]
+        return both.double() / (areas[0] + areas[1] - both)
+
+    def hamming(self, y: Tensor) -> Float[Tensor, "batch H W"]:
+        """1 in the cells of the box y, else 0: what ``augment`` takes for 1 - IoU."""
+        many, several = self._several(y)
+        self._score(y)
+        if several:
+            raise ValueError(f"y: expected one box a row, got {tuple(y.shape)}")
+        rows, columns = self._masks(many)
+        return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
+
+    def augment(self, cost: Tensor) -> "BoxSearch":
+        """The structure with ``c (1 - IoU)`` added to each box.
+
+        ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
+        as ``hamming`` gives it.
+        """
+        cost = checks.potentials("cost", cost).detach()
+        checks.same_device("cost", cost, self.cells.device)
+        checks.shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
+        if bool((self._weight > 0).any()):
+            raise ValueError("cost: expected none, got a second one")
+        c = cost.flatten(1).amax(1)
+        inside = cost != 0
+        rows, columns = inside.any(2).long(), inside.any(1).long()
+        first = [rows.argmax(1), columns.argmax(1)]
+        last = [x.shape[1] - 1 - x.flip(1).argmax(1) for x in (rows, columns)]
+        other = self._like(self._own)
+        other._gold = torch.stack([*first, *last], 1)
+        other._weight = c.double()
+        filled = self._masks(other._gold[:, None])
+        box = filled[0].transpose(1, 2) * filled[1]
+        fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
+        wrong = ~(fits & (c >= 0) & (c < torch.inf))
+        if bool(wrong.any()):
+            raise ValueError(
+                "cost: expected one number of at least 0 in the cells of a box and 0 "
+                f"outside, got something else at row {int(wrong.int().argmax())}; use "
+                "hamming(y), times a number"
+            )
+        return other
+
+    def scale(self, factor: float) -> "BoxSearch":
+        """The structure with every score multiplied by ``factor > 0``."""
+        other = super().scale(factor)
+        other._weight = self._weight * factor
+        return other
+
+    def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
+        B, H, W = self.cells.shape
+        cells = np.ascontiguousarray(self._array("cells"))
+        weight = self._weight.cpu().numpy() * self._factor
+        given = cells, self._gold.cpu().numpy(), weight
+        boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
+        visited = np.empty(B, np.int64)
+        work = B * H * W * (100 + 10 * k)
+        run_rows(box_search.best, B, work, *given, boxes, exist, visited)
+        return boxes, exist, torch.from_numpy(visited)
+
+    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        boxes, exist, _ = self._search(1)
+        return boxes[:, 0], exist[:, 0]
+
+    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        return self._search(k)[:2]
+
+    def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
+        """How many sets of boxes the search for the k best looks at."""
+        return self._search(checks.positive_int("k", k))[2].to(self.cells.device)

@@ -1,0 +1,215 @@
+"""Who goes with whom: matchings of rows to columns."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.searches import assignment, murty
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._searches.structure import SearchStructure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Solved = tuple[Ints, Floats, Floats, Bools]
+
+
+class Matching(SearchStructure):
+    r"""A batch of bipartite graphs, of which rows are matched to columns.
+
+    No two rows have the same column. The score of a matching is the sum of the scores
+    of its pairs. A score of ``-inf`` forbids a pair. Everything is exact.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, P, Q)``, or ``(batch, P, Q + 1)`` if ``partial``; float32 or float64,
+        halves are computed in float32.
+    partial
+        Who has to be matched. False: as many pairs as can be, ``min(P, Q)``: all rows
+        if there are no more of them than columns, otherwise all columns. True: nobody,
+        and the last column of ``scores`` is what it scores to leave a row unmatched.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf, or a row of the batch without such a matching.
+
+    Notes
+    -----
+    An output is ``(batch, P)``: the column of each row, -1 for unmatched. O(N^3) a row
+    of the batch, with N = max(P, Q), or P + Q if ``partial``; each further one of the
+    k best is at most P shortest paths, O(P N^2), and few of them to their end.
+    ``hamming`` counts the rows with a wrong column.
+
+    There is no ``log_partition``: to sum over matchings is #P-hard (a permanent). Use
+    ``StructuralHinge`` or ``StructuralHinge(L2(mu, k))``.
+
+    In float64, on the CPU; tensors on a device are brought there and back.
+
+    Source: Jonker and Volgenant (1987) for the best, Murty (1968) for the k best, Duchi
+    et al., "Using Combinatorial Optimization within Max-Product Belief Propagation"
+    (2006) for max-marginals.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Matching
+    >>> scores = torch.tensor([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]])
+    >>> value, columns = Matching(scores).decode()
+    >>> value.tolist(), columns.tolist()
+    ([11.0], [[0, 2, 1]])
+    """
+
+    scores: Tensor
+    _output_words = "columns of rows, none of them twice, -1 for unmatched"
+
+    def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
+        scores = checks.potentials("scores", scores)
+        if scores.dim() != 3 or (partial and scores.shape[2] == 0):
+            expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
+            raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
+        self._partial = bool(partial)
+        self._start({"scores": scores}, (scores.shape[1],))
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """How many rows and columns there are to match."""
+        _, P, C = self.scores.shape
+        return P, C - 1 if self._partial else C
+
+    @property
+    def _turned(self) -> bool:
+        """Whether columns look for rows: all of them find one."""
+        P, Q = self._sizes
+        return P > Q and not self._partial
+
+    @property
+    def _num_labels(self) -> int:
+        return self.scores.shape[2]
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return torch.where(y < 0, self._sizes[1], y) if self._partial else y
+
+    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        (P, Q), C = self._sizes, self.scores.shape[2]
+        inside = (y >= -1) & (y < Q)
+        column = torch.where(inside & (y >= 0), y, Q)
+        taken = y.new_zeros(*y.shape[:2], Q + 1)
+        taken = taken.scatter_add(2, column, torch.ones_like(y))
+        fine = inside.all(2) & (taken[..., :Q] <= 1).all(2)
+        if not self._partial:
+            fine = fine & (taken[..., Q] == max(P - Q, 0))
+        entry = torch.arange(P, device=y.device) * C + column
+        return torch.where(column < C, entry, -1), fine
+
+    def hamming(self, y: Tensor) -> Float[Tensor, "batch row column"]:
+        """Cost of each pair: those of a matching sum to the rows with a wrong column.
+
+        1 for each pair but that of y. Where some rows have to be unmatched, a pair of
+        a row that y does not match costs 2: another row loses its own for it.
+        """
+        cost = super().hamming(y)
+        if not self._turned:
+            return cost
+        return cost + (y < 0)[..., None].to(cost.dtype)
+
+    def _squares(self, scores: Floats) -> Floats:
+        """Scores ``[M, N, N]`` of as many rows as columns: who is left meets padding.
+
+        Those whom the first rows stand for are all matched, or with ``partial`` have a
+        column of padding each.
+        """
+        P, Q = self._sizes
+        if self._partial:
+            squares = np.zeros((len(scores), P + Q, P + Q))
+            squares[:, :P, :Q] = scores[:, :, :Q]
+            squares[:, :P, Q:] = -np.inf
+            at = np.arange(P)
+            squares[:, at, Q + at] = scores[:, :, Q]
+            return squares
+        if self._turned:
+            scores = scores.transpose(0, 2, 1)
+        if P == Q:
+            return np.ascontiguousarray(scores)
+        squares = np.zeros((len(scores), max(P, Q), max(P, Q)))
+        squares[:, : min(P, Q)] = scores
+        return squares
+
+    @property
+    def _real(self) -> int:
+        """How many rows of a square tell matchings apart."""
+        P, Q = self._sizes
+        return P if self._partial else min(P, Q)
+
+    def _outputs(self, columns: Ints) -> Ints:
+        """Outputs ``[..., P]`` of the columns ``[..., N]`` of a square's rows."""
+        P, Q = self._sizes
+        real = columns[..., : self._real]
+        if not self._turned:
+            return np.where(real < Q, real, -1)
+        found = np.full((*columns.shape[:-1], P), -1, np.int64)
+        at = np.broadcast_to(np.arange(Q), real.shape)
+        np.put_along_axis(found, np.maximum(real, 0), at, -1)
+        return found
+
+    def _assigned(self, squares: Floats) -> Solved:
+        """Columns and prices ``[M, N]`` of a square's rows and columns, which exist."""
+        M, N = squares.shape[:2]
+        columns, found = np.empty((M, N), np.int64), np.empty(M, np.bool_)
+        u, v = np.empty((M, N)), np.empty((M, N))
+        work = M * N**2 * (10 + N // 4)
+        run_rows(assignment.best, M, work, squares, columns, u, v, found)
+        return columns, u, v, found
+
+    def _best(self) -> tuple[Ints, Bools]:
+        columns, _, _, found = self._assigned(self._squares(self._array("scores")))
+        return self._outputs(columns), found
+
+    def _k_best(self, k: int) -> tuple[Ints, Bools]:
+        squares = self._squares(self._array("scores"))
+        solved = self._assigned(squares)
+        if self._real == 0:
+            # one output, which matches nobody
+            exist = np.zeros((len(squares), k), np.bool_)
+            exist[:, 0] = True
+            return np.full((len(squares), k, *self.shape), -1, np.int64), exist
+        M, N = squares.shape[:2]
+        columns = np.empty((M, k, self._real), np.int64)
+        exist = np.empty((M, k), np.bool_)
+        work = M * N**2 * (10 + N // 4 + k * self._real // 4)
+        arrays = squares, self._real, *solved, columns, exist
+        run_rows(murty.k_best, M, work, *arrays)
+        return self._outputs(columns), exist
+
+    def max_marginals(self) -> Float[Tensor, "batch row column"]:
+        """Of each pair the highest score of a matching that has it, -inf if none has.
+
+        Of the shape of the scores; without gradients. One maximum, and the shortest
+        ways between all rows: O(N^3).
+        """
+        array = self._array("scores")
+        found = self._max_marginals(array) / self._factor
+        return torch.from_numpy(found).to(self.scores)
+
+    def _max_marginals(self, scores: Floats) -> Floats:
+        squares = self._squares(scores)
+        M, N = squares.shape[:2]
+        columns, u, v, exist = self._assigned(squares)
+        lost = np.empty_like(squares)
+        run_rows(assignment.detours, M, M * N**3, squares, columns, u, v, lost)
+        picked = np.take_along_axis(squares, columns[..., None], 2)
+        value = np.where(exist, picked.sum((1, 2)), -np.inf)
+        P, Q = self._sizes
+        padded = value[:, None, None] - lost
+        if self._partial:
+            at = np.arange(P)
+            alone = padded[:, at, Q + at][..., None]
+            return np.concatenate([padded[:, :P, :Q], alone], 2)
+        kept = padded[:, : self._real]
+        return kept.transpose(0, 2, 1) if self._turned else kept
