@@ -26,7 +26,7 @@ class Run:
         self.model, self.config = model, config
         # What is evaluated and saved is a running average of the weights: steadier
         # than the weights themselves, and what makes the perceptron usable.
-        self.average = AveragedModel(model, multi_avg_fn=_average)
+        self.average = AveragedModel(model, multi_avg_fn=running_average)
         # A move, even to where it is, lays the copied LSTM out in one piece for cuDNN.
         self.average.module.emissions.to(model.device)
         groups = [{"params": model.dense_parameters(), "lr": config.rate}]
@@ -129,7 +129,7 @@ class Run:
         self.window.param_groups[0]["lr"] = WINDOW_RATE * factor
 
 
-def _average(averages: Any, weights: Any, count: Tensor) -> None:
+def running_average(averages: Any, weights: Any, count: Tensor) -> None:
     # Short at first, so that the initial weights are soon forgotten.
     decay = min(AVERAGE_DECAY, (1 + int(count)) / (10 + int(count)))
     get_ema_multi_avg_fn(decay)(averages, weights, count)

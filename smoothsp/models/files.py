@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+__all__ = ["CONFIG", "NEW", "as_json", "json_bytes", "read", "write"]
+
 CONFIG, NEW = "config.json", ".new"
 
 

@@ -1,0 +1,62 @@
+"""A trained parser as a folder: ``model.safetensors``, ``config.json`` and words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as as_bytes
+
+from parsing.biaffine import Biaffine
+from parsing.words import Sizes
+from smoothsp.models.features import Vocabulary
+from smoothsp.models.files import as_json, json_bytes, read, write
+
+FORMAT = "dependency parser, version 1"
+WEIGHTS, VOCABULARY = "model.safetensors", "vocabulary.json"
+
+
+def save(
+    folder: Path,
+    model: Biaffine,
+    vocabulary: Vocabulary,
+    labels: Sequence[str],
+    sizes: Sizes,
+    about: Mapping[str, Any],
+) -> None:
+    """Replace the model in a folder in one step, or make one."""
+    config = {"format": FORMAT, "labels": list(labels), "sizes": asdict(sizes)}
+    weights = {
+        name: value.detach().cpu().contiguous()
+        for name, value in model.state_dict().items()
+    }
+    content = {WEIGHTS: as_bytes(weights), VOCABULARY: json_bytes(asdict(vocabulary))}
+    write(folder, config | {"about": dict(about)}, content)
+
+
+def load(folder: Path) -> tuple[Biaffine, Vocabulary, list[str], dict[str, Any]]:
+    """What was saved. Runs no code that is in the folder."""
+    try:
+        config, content = read(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"out: expected a trained model, found none at {folder}. Train one first,"
+            " with the same --out and without --predict"
+        ) from error
+    if config.get("format") != FORMAT:
+        raise ValueError(f"{folder}: expected a {FORMAT}, got {config.get('format')!r}")
+    try:
+        vocabulary = Vocabulary(**as_json(folder / VOCABULARY, content[VOCABULARY]))
+        model = Biaffine(vocabulary, config["labels"], Sizes(**config["sizes"]))
+        model.load_state_dict(from_bytes(content[WEIGHTS]))
+    except (LookupError, RuntimeError, SafetensorError, TypeError) as error:
+        raise ValueError(
+            f"{folder}: expected the model of this recipe, got one that was edited or"
+            f" is of another version ({type(error).__name__}:"
+            f" {' '.join(str(error).split())[:200]})"
+        ) from error
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device), vocabulary, config["labels"], config["about"]

@@ -1,0 +1,119 @@
+"""Training of a parser: one epoch after another, each kept for ``--resume``."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from ner.training import running_average, seed_all
+from runs import checkpoint
+
+RATE, LONGEST_GRADIENT = 2e-3, 5.0
+AVERAGE_EVERY = 8
+
+
+class Run:
+    """A model, and all that training changes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        # What is evaluated and saved is a running average of the weights.
+        self.average = AveragedModel(model, multi_avg_fn=running_average)
+        self.optimizer = torch.optim.Adam(
+            model.parameters(), RATE, betas=(0.9, 0.95), fused=True
+        )
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": self.history,
+            "best": self.best,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name in ("model", "average", "optimizer"):
+            getattr(self, name).load_state_dict(state[name])
+        self.history, self.best = state["history"], state["best"]
+
+    def epoch(
+        self, loss_of: Callable[[Tensor], Tensor], batches: list[Tensor], epochs: int
+    ) -> float:
+        """One pass over the batches of sentence numbers: the mean loss."""
+        self.model.train()
+        step, steps = len(self.history) * len(batches), epochs * len(batches)
+        warm = min(len(batches), 100)
+        total = 0.0
+        for numbers in batches:
+            rate = RATE * min(1, (step + 1) / warm) * (1 - step / steps)
+            self.optimizer.param_groups[0]["lr"] = rate
+            loss = loss_of(numbers)
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)
+            self.optimizer.step()
+            step += 1
+            if step % AVERAGE_EVERY == 0 or step == steps:
+                self.average.update_parameters(self.model)
+            total += loss.item() * len(numbers)
+        return total / sum(map(len, batches))
+
+    def keep_if_best(self, row: dict[str, Any], by: str) -> bool:
+        """Append a row of the history; remember the weights if it is a record."""
+        best = row[by] > max((r[by] for r in self.history), default=-1.0)
+        if best:
+            weights = self.average.module.state_dict()
+            self.best = {name: value.clone() for name, value in weights.items()}
+        self.history.append(row)
+        return best
+
+
+def run_epochs(
+    run: Run,
+    *,
+    path: Path,
+    about: dict[str, Any],
+    seed: int,
+    epochs: int,
+    shuffled: Callable[[], list[Tensor]],
+    loss_of: Callable[[Tensor], Tensor],
+    evaluate: Callable[[nn.Module], dict[str, float]],
+    by: str,
+    save: Callable[[], None],
+) -> None:
+    """Train to the last epoch, with a checkpoint after each."""
+    for epoch in range(len(run.history) + 1, epochs + 1):
+        try:
+            start, cpu = time.perf_counter(), time.process_time()
+            # Chance depends on seed and epoch only, so that a resumed run, which
+            # begins with a whole epoch, needs no saved generator.
+            seed_all(seed, epoch)
+            loss = run.epoch(loss_of, shuffled(), epochs)
+            row = {"epoch": epoch, "loss": loss} | evaluate(run.average.module)
+            row["seconds"] = time.perf_counter() - start
+            row["cpu_seconds"] = time.process_time() - cpu
+            best = run.keep_if_best(row, by)
+            checkpoint.save(path, about | run.state())
+            if best:
+                save()
+        except KeyboardInterrupt:
+            keep = f"add --resume to continue after epoch {epoch - 1}"
+            print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
+            raise
+        scores = "".join(
+            f"  {name.upper()} {100 * row[name]:.2f}"
+            for name in row
+            if name not in ("epoch", "loss", "seconds", "cpu_seconds")
+        )
+        print(
+            f"epoch {epoch:>2}/{epochs}  loss {loss:8.4f}{scores}"
+            f"  {row['cpu_seconds']:.1f} s of CPU",
+            flush=True,
+        )

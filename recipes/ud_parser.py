@@ -1,0 +1,226 @@
+"""Dependency parser: a biaffine network under trees, on Universal Dependencies.
+
+Embeddings of words, characters, shapes and affixes, bidirectional LSTMs, a score of
+each arc and of each label; ``smoothsp.oracles.SpanningTree``, whose arcs may cross, or
+``ProjectiveDependencies``, whose arcs may not, on top. Each sentence has one root.
+
+    python recipes/ud_parser.py                                  # drawn sentences
+    python recipes/ud_parser.py --data DIR --structure projective --loss hinge-l2
+    python recipes/ud_parser.py --predict FILE                   # prints CoNLL-U
+
+DIR holds one treebank: a file ``*train.conllu`` and a file ``*dev.conllu``. The loss is
+that of trees of arcs, plus the cross-entropy of the labels of the true arcs. Training
+for projective trees lifts the crossing arcs of the training sentences, never those that
+are scored.
+
+``model`` is a folder that is loaded without running code, written after every epoch
+that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``,
+``parses.png`` and ``dev.conllu``, the parsed development file, stand there at the end.
+"""
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+import tyro
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ner.training import seed_all
+from parsing import conllu, grammar, model_folder, report, trees
+from parsing.biaffine import STRUCTURES, Biaffine, parse
+from parsing.training import Run, run_epochs
+from parsing.words import Sizes
+from runs import checkpoint, terminal
+from runs import folder as run_folder
+from smoothsp import losses
+from smoothsp.models.features import Corpus, Vocabulary
+
+Structure = Literal["spanning-tree", "projective"]
+Loss = Literal["crf", "hinge", "hinge-l2"]
+MU, TOP_K, LONGEST = 1.0, 5, 100
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train a dependency parser, or parse text with a trained one."""
+
+    data: str | None = None
+    """Folder of CoNLL-U files; default: sentences drawn from a small grammar."""
+    structure: Structure = "spanning-tree"
+    """Whether arcs may cross."""
+    loss: Loss = "crf"
+    """What is minimised; l2 says how the hinge is smoothed."""
+    epochs: int = 8
+    """Passes over the training sentences."""
+    seed: int = 1
+    """Of the initial weights, the order of sentences and the dropout."""
+    hidden: int = 200
+    """Units of each of the two LSTMs, each way."""
+    out: Path = Path("runs/ud_parser")
+    """Folder of the checkpoint, the model, the metrics and the figure."""
+    resume: bool = False
+    """Continue the run in --out from its last whole epoch."""
+    predict: str | None = None
+    """Parse this file (- for standard input) with the model in --out."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model"
+
+
+def main(config: Config) -> dict[str, float]:
+    """Train, or parse; the numbers that come back are those of the best model."""
+    check(config)
+    if config.predict is not None:
+        return predict(config)
+    with run_folder.held(config.out):
+        return train(config)
+
+
+def check(config: Config) -> None:
+    for name, kind in (("structure", Structure), ("loss", Loss)):
+        value = getattr(config, name)
+        if value not in get_args(kind):
+            expected = ", ".join(get_args(kind))
+            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
+    for name, least in (("epochs", 1), ("seed", 0), ("hidden", 1)):
+        if getattr(config, name) < least:
+            value = getattr(config, name)
+            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    if config.resume and config.predict is not None:
+        raise ValueError("resume: expected --resume or --predict, got both")
+
+
+def criterion_of(loss: Loss) -> nn.Module:
+    if loss == "crf":
+        return losses.CRFLoss()
+    return losses.StructuralHinge(losses.L2(MU, TOP_K) if loss == "hinge-l2" else None)
+
+
+def train(config: Config) -> dict[str, float]:
+    bank = conllu.load(config.data) if config.data else grammar.make()
+    settings = settings_of(config, bank)
+    path = config.checkpoint
+    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
+    if saved:
+        print(f"resuming {path} after epoch {len(saved['history'])}")
+    elif path.exists():
+        print(f"starting over: {path} will be replaced (--resume continues it)")
+
+    seed_all(config.seed, 0)
+    sentences = [s for s in bank.train if len(s.words) <= LONGEST]
+    vocabulary = Vocabulary.of([s.words for s in sentences], [])
+    labels = sorted({label for s in sentences for label in s.labels})
+    sizes = Sizes(hidden=config.hidden)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    run = Run(Biaffine(vocabulary, labels, sizes).to(device))
+    if saved:
+        checkpoint.use(path, lambda: run.load(saved))
+    print(
+        f"{len(sentences)} sentences to train on,"
+        f" {sum(map(len, (s.words for s in sentences)))} words, {len(labels)} labels,"
+        f" {sum(p.numel() for p in run.model.parameters()):,} weights on {device}"
+    )
+
+    def parsed(model: nn.Module, structure: str) -> list[conllu.Sentence]:
+        return parse(model, vocabulary, labels, structure, bank.dev)
+
+    def save() -> None:
+        about = {"settings": settings, "history": run.history}
+        model_folder.save(
+            config.model, run.average.module, vocabulary, labels, sizes, about
+        )
+
+    corpus = Corpus(vocabulary, [s.words for s in sentences])
+    run_epochs(
+        run,
+        path=path,
+        about={"settings": settings},
+        seed=config.seed,
+        epochs=config.epochs,
+        # few sentences are cut into small batches, for more steps
+        shuffled=lambda: corpus.shuffled(32 if config.data else 8),
+        loss_of=loss_of(config, run.model, corpus, sentences, labels),
+        evaluate=lambda model: trees.attachment(
+            bank.dev, parsed(model, config.structure)
+        ),
+        by="las",
+        save=save,
+    )
+    run.average.module.load_state_dict(run.best)
+    save()
+    found = {name: parsed(run.average.module, name) for name in STRUCTURES}
+    return report.write(
+        config.out, settings, bank, run.history, found, config.structure
+    )
+
+
+def loss_of(
+    config: Config,
+    model: Biaffine,
+    corpus: Corpus,
+    sentences: list[conllu.Sentence],
+    labels: list[str],
+) -> Any:
+    """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
+    number = {label: n for n, label in enumerate(labels)}
+    names = [torch.tensor([number[x] for x in s.labels]) for s in sentences]
+    lift = trees.projective if config.structure == "projective" else list
+    heads = [torch.tensor(lift(s.heads)) for s in sentences]
+    lifted = sum(h.tolist() != s.heads for h, s in zip(heads, sentences, strict=True))
+    if lifted:
+        print(f"{lifted} trees with crossing arcs, which are lifted for training")
+    criterion = criterion_of(config.loss)
+    structure = STRUCTURES[config.structure]
+
+    def loss(numbers: Tensor) -> Tensor:
+        batch = corpus.batch(numbers)
+        chosen = [heads[n] for n in numbers.tolist()]
+        gold = nn.utils.rnn.pad_sequence(chosen, True, -1).to(model.device)
+        true = torch.cat([names[n] for n in numbers.tolist()]).to(model.device)
+        arcs, vectors = model(batch)
+        lengths = batch.mask.sum(1).to(model.device)
+        found = structure(arcs, lengths=lengths, single_root=True)
+        scores = model.labels(vectors, gold)
+        of_labels = F.cross_entropy(scores, true, reduction="sum")
+        return criterion(found, gold) + of_labels / len(numbers)
+
+    return loss
+
+
+def predict(config: Config) -> dict[str, float]:
+    """Print the sentences of a file with their trees, as CoNLL-U."""
+    model, vocabulary, labels, about = model_folder.load(config.model)
+    sentences = conllu.read_words(config.predict)
+    structure = about["settings"]["structure"]
+    print(conllu.text(parse(model, vocabulary, labels, structure, sentences)), end="")
+    return {"sentences": float(len(sentences))}
+
+
+def settings_of(config: Config, bank: conllu.Treebank) -> dict[str, Any]:
+    """What decides the numbers; two runs that agree in it are the same run."""
+    every = [(s.words, s.heads, s.labels) for s in (*bank.train, *bank.dev)]
+    return {
+        "data": f"{len(every)} sentences with checksum"
+        f" {zlib.crc32(repr(every).encode()):08x}",
+        "structure": config.structure,
+        "loss": config.loss,
+        "hidden": config.hidden,
+        "epochs": config.epochs,
+        "seed": config.seed,
+    }
+
+
+def command_line() -> None:
+    terminal.run(lambda: main(tyro.cli(Config)))
+
+
+if __name__ == "__main__":
+    command_line()

@@ -1,0 +1,139 @@
+"""Training a dependency parser, and parsing with it."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import ud_parser
+from parsing import conllu, grammar, model_folder, trees
+from tests.recipes.runs import killed
+from ud_parser import Config, main
+
+SMALL = {"hidden": 80, "epochs": 5}
+
+
+@pytest.fixture(scope="session")
+def bank(tmp_path_factory):
+    """A folder with drawn sentences."""
+    folder = tmp_path_factory.mktemp("bank")
+    parts = grammar.make(train=150, dev=40)
+    for name in ("train", "dev"):
+        text = conllu.text(getattr(parts, name))
+        (folder / f"drawn-{name}.conllu").write_text(text)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A whole run on the embedded sentences."""
+    config = Config(out=tmp_path_factory.mktemp("parser"), **SMALL)
+    return config, main(config)
+
+
+def numbers(out):
+    content = json.loads((out / "metrics.json").read_text())
+    for row in content["history"]:
+        del row["seconds"], row["cpu_seconds"]
+    return content
+
+
+def test_training_beats_attaching_to_neighbours(trained):
+    config, result = trained
+    assert result["uas"] > 0.8 > 0.5 > result["next_uas"] > result["previous_uas"]
+    assert result["uas"] >= result["las"] > 0.75
+    history = numbers(config.out)["history"]
+    assert result["las"] == max(row["las"] for row in history)
+    assert (config.out / "parses.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
+    config, result = trained
+    gold = grammar.make().dev
+    path = tmp_path / "dev.conllu"
+    path.write_text(conllu.text(gold))
+    capsys.readouterr()
+    main(dataclasses.replace(config, predict=str(path)))
+    printed = capsys.readouterr().out
+    assert printed == (config.out / "dev.conllu").read_text()
+    found = conllu.parse(printed.encode(), "printed")
+    assert trees.attachment(gold, found)["las"] == pytest.approx(result["las"])
+
+
+def test_plain_text_is_parsed(trained, tmp_path, capsys):
+    (tmp_path / "text").write_text("A dog slept .\nNaïve 日本 ²\nwhat\n")
+    capsys.readouterr()
+    found = main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
+    assert found == {"sentences": 3.0}
+    parsed = conllu.parse(capsys.readouterr().out.encode(), "printed")
+    assert [len(s.words) for s in parsed] == [4, 3, 1]
+    assert parsed[2].labels == ["root"]
+
+
+@pytest.mark.parametrize("structure", ["projective", "spanning-tree"])
+@pytest.mark.parametrize("loss", ["crf", "hinge", "hinge-l2"])
+def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
+    config = Config(bank, structure, loss, out=tmp_path, epochs=2, hidden=30)
+    main(config)
+    rows = numbers(tmp_path)["history"]
+    assert 0 < rows[1]["loss"] < rows[0]["loss"]
+    if structure == "projective":
+        found = conllu.read(tmp_path / "dev.conllu")
+        assert not any(trees.crossing(s.heads) for s in found)
+
+
+def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(bank, tmp_path):
+    whole = Config(bank, out=tmp_path / "whole", epochs=2, hidden=30)
+    main(whole)
+    cut = dataclasses.replace(whole, out=tmp_path / "cut")
+    killed(ud_parser.Run, "epoch", 1, lambda: main(cut))
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(whole.out)
+    for other in ({"loss": "hinge"}, {"hidden": 31}, {"seed": 2}):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(other))}: expected .* resume"
+        ):
+            main(dataclasses.replace(cut, resume=True, **other))
+
+
+def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
+    model, vocabulary, *_ = model_folder.load(trained[0].model)
+    sentences = grammar.make(seed=9).dev[:9]
+    corpus = ud_parser.Corpus(vocabulary, [s.words for s in sentences])
+    model.eval()
+    with torch.no_grad():
+        together, _ = model(corpus.batch(torch.arange(9)))
+        for number, sentence in enumerate(sentences):
+            alone, _ = model(corpus.batch(torch.tensor([number])))
+            size = len(sentence.words) + 1
+            torch.testing.assert_close(together[number, :size, :size], alone[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"structure": "tree"}, "structure: expected one of spanning-tree, projective"),
+        ({"loss": "mse"}, "loss: expected one of crf, hinge, hinge-l2.*, got 'mse'"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"hidden": 0}, "hidden: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
+        ({"resume": True}, "resume: expected a run to continue"),
+        ({"predict": "x"}, "out: expected a trained model, found none"),
+        ({"data": "nowhere"}, "nowhere: expected a folder"),
+    ],
+)
+def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        main(Config(**({"out": tmp_path / "none"} | wrong)))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_model_is_refused(trained, tmp_path):
+    for name in ("config.json", "vocabulary.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
+        model_folder.load(tmp_path)
