@@ -10,6 +10,7 @@ try:
     from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
     from smoothsp.linear.estimators.hinge_svc import HingeSVC
     from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
+    from smoothsp.linear.estimators.set_svc import F1SVC, ROCSVC
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] not in ("scipy", "sklearn", "tqdm"):
@@ -21,6 +22,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "F1SVC",
+    "ROCSVC",
     "Certificate",
     "ChainCRF",
     "ChainSVM",

@@ -1,6 +1,7 @@
 """The binary SVM."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +12,15 @@ from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import classifier
+from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems import binary as whole
+from smoothsp.linear.solvers import BMRM, Pragam
+
+SOLVERS: dict[str, Callable[..., Any]] = {
+    "bmrm": BMRM,
+    "pragam": partial(Pragam, lipschitz="adaptive"),
+}
 
 
 class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -20,14 +28,21 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     .. math:: \min_w \tfrac12 \|w\|^2 + C \sum_i \max(0, 1 - s_i w^\top x_i)
 
-    with :math:`s_i` 1 for the second class and -1 for the first. Coordinate descent in
-    the dual. With 2 C it gives the weights of ``WestonWatkinsSVC`` and
-    ``CrammerSingerSVC`` with C, second class minus first.
+    with :math:`s_i` 1 for the second class and -1 for the first. With 2 C it gives the
+    weights of ``WestonWatkinsSVC`` and ``CrammerSingerSVC`` with C, second class minus
+    first.
+
 
     Parameters
     ----------
     C
         What the losses are multiplied by, > 0.
+    solver
+        ``"dual"``: coordinate descent in the dual. Or a solver that takes the whole
+        set at a time: ``"bmrm"``, cutting planes with a quadratic programme, or
+        ``"pragam"``, excessive gaps with an adaptive constant. Of these an epoch is a
+        pass, they compute in float64, and ``shuffle``, ``shrinking``, ``random_state``
+        and ``verbose`` have no part.
     tol
         Where to stop, >= 0; see ``stopping``.
     stopping
@@ -110,6 +125,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         C: float = 1.0,
         *,
+        solver: Literal["dual", "bmrm", "pragam"] = "dual",
         tol: float = 1e-3,
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         class_weight: Any = None,
@@ -126,6 +142,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: bool | None = None,
     ) -> None:
         self.C = C
+        self.solver = solver
         self.tol = tol
         self.stopping = stopping
         self.class_weight = class_weight
@@ -177,11 +194,15 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
+        checks.choice("solver", self.solver, ("dual", *SOLVERS))
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
         samples = classifier.read_samples(self, X, y, sample_weight)
         checks.only_two_classes(samples.classes)
+        if self.solver != "dual":
+            self._fit_whole(samples, constant, resume)
+            return
         rows = sparse_rows(samples.X, constant)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
@@ -200,6 +221,34 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.keep_dual(self, (signs * problem.coefficients)[:, None])
         classifier.keep_outcome(self, samples, status, history)
         classifier.keep_for_later(self, samples, problem.coefficients[:, None])
+
+    def _fit_whole(self, samples: Any, constant: float, resume: Any) -> None:
+        for name in ("store_dual", "warm_start"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: expected False, or solver='dual'")
+        rows = whole_set.with_constant(samples.X, constant)
+        y = whole_set.signs(samples.labels)
+        problem = whole.BinaryProblem(rows, y, weights=samples.bounds)
+        with np.errstate(over="ignore"):
+            classifier.squares_in_range(problem.squares, np.float64, constant)
+        auto = {"bmrm": 1, "pragam": 10}[self.solver]
+        every = auto if self.certify_every == "auto" else self.certify_every
+        history: list[Certificate] = []
+
+        def solve(look: Callable[[Certificate], Any]) -> Any:
+            solver = SOLVERS[self.solver](
+                lam=1 / len(y),
+                tol=0,
+                certify_every=every,
+                max_passes=self.max_epochs,
+                callback=look,
+            )
+            return solver.solve(problem, resume=whole_set.resumed(resume))
+
+        w, status = whole_set.fit(self, solve, len(y), history)
+        weights = w.astype(samples.X.dtype)[:, None]
+        classifier.keep_weights(self, weights, constant)
+        classifier.keep_outcome(self, samples, status, history)
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """``X @ coef_[0] + intercept_``: above 0 for the second class."""

@@ -1,0 +1,92 @@
+"""Fits by solvers that take the whole set at a time, as estimators tell of them."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from smoothsp.linear.descent.certificates import STOPPING, goal
+from smoothsp.linear.descent.coordinate_descent import Status
+from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.inputs import checks
+
+# ``solve(problem, callback, tol, resume)``
+Solve = Callable[..., Solution]
+
+
+def fit(
+    estimator: Any,
+    solve: Callable[[Callable[[Certificate], Any]], Solution],
+    scale: float,
+    history: list[Certificate],
+) -> tuple[NDArray[np.float64], Status]:
+    """Run a solver whose objective, times ``scale``, is that of the estimator.
+
+    Fills ``history``, and asks the callback of the estimator after each certificate.
+    Stops at its ``tol``, by its ``stopping``.
+    """
+    stopping = getattr(estimator, "stopping", "objective")
+    checks.choice("stopping", stopping, STOPPING)
+    tol = checks.at_least_zero("tol", estimator.tol)
+    callback = estimator.callback
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: expected a callable or None, got {callback!r}")
+    ended: list[Status] = []
+
+    def look(found: Certificate) -> bool:
+        history[:] = [*history, scaled(found, scale)]
+        last, wanted = history[-1], False
+        if callback is not None:
+            with last.with_state(lambda: found.state):
+                wanted = bool(callback(last))
+        if last.gap <= goal(stopping, tol, history[0], last):
+            ended.append(Status.CONVERGED)
+        elif wanted:
+            ended.append(Status.STOPPED)
+        return bool(ended)
+
+    solution = solve(look)
+    history[:] = [scaled(found, scale) for found in solution.history]
+    if ended:
+        return solution.w, ended[0]
+    if solution.interrupted:
+        return solution.w, Status.INTERRUPTED
+    short = solution.passes >= estimator.max_epochs
+    return solution.w, Status.OUT_OF_EPOCHS if short else Status.ROUNDED
+
+
+def scaled(found: Certificate, scale: float) -> Certificate:
+    """A certificate of an objective that is ``scale`` times as large."""
+    values = (scale * x for x in (found.primal, found.dual, found.gap))
+    return Certificate(found.passes, found.oracle_calls, found.seconds, *values)
+
+
+def with_constant(X: Any, constant: float) -> Any:
+    """X with one more feature, if it is not 0."""
+    if not constant:
+        return X
+    column = np.full((X.shape[0], 1), constant)
+    if sparse.issparse(X):
+        return sparse.hstack([X, column], format="csr")
+    return np.hstack([X, column])
+
+
+def signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
+    """1 for the second class and -1 for the first."""
+    return np.where(labels == 1, 1.0, -1.0)
+
+
+def resumed(state: Mapping[str, Any] | None) -> dict[str, NDArray[Any]] | None:
+    """A state as arrays, whatever mapping it comes in."""
+    return None if state is None else {name: np.asarray(state[name]) for name in state}
+
+
+def lambda_of(C: float, samples: int) -> float:
+    """1 over C times samples, if that is a number."""
+    lam = 1 / (C * samples)
+    if not 0 < lam < math.inf:
+        raise ValueError(f"C: expected one for which 1 / (C n) is a number, got {C}")
+    return lam

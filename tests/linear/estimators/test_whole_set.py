@@ -1,0 +1,176 @@
+"""Estimators whose solvers take the whole set at a time."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from smoothsp.linear import F1SVC, ROCSVC, HingeSVC
+from tests.linear.problems.test_set_losses import labellings
+from tests.truth.svm_objectives import data_for, optimum, primal
+
+WHOLE = ["bmrm", "pragam"]
+TIGHT = {"stopping": "gap", "tol": 1e-6, "max_epochs": 20_000}
+
+
+def skewed(seed, n=400, d=8, noise=1.5, share=1.8):
+    rng = np.random.default_rng(seed)
+    direction = np.random.default_rng(0).normal(size=d)
+    X = rng.normal(size=(n, d))
+    scores = X @ direction / np.linalg.norm(direction) + noise * rng.normal(size=n)
+    return X, (scores > share * np.sqrt(1 + noise**2)).astype(int)
+
+
+@pytest.mark.parametrize("solver", WHOLE)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_hinge_has_one_optimum_whatever_the_solver(solver, weighted, fit_intercept):
+    X, y = data_for(HingeSVC)
+    weight = np.random.default_rng(0).integers(0, 4, len(y)) if weighted else None
+    fitted = HingeSVC(
+        C=0.4, solver=solver, fit_intercept=fit_intercept, intercept_scaling=2, **TIGHT
+    ).fit(sparse.csr_array(X), y, sample_weight=weight)
+    wide = np.hstack([X, np.full((len(y), 1), 2.0)]) if fit_intercept else X
+    C = 0.4 * (np.ones(len(y)) if weight is None else weight)
+    assert fitted.history_[-1].primal == pytest.approx(
+        optimum(HingeSVC, wide, y, C), rel=1e-5
+    )
+    w = np.hstack([fitted.coef_, fitted.intercept_[None] / 2])
+    found = primal(HingeSVC, w if fit_intercept else fitted.coef_, wide, y, C)
+    assert fitted.history_[-1].primal == pytest.approx(found, rel=1e-9)
+    assert fitted.gap_ <= 1e-6 and fitted.n_iter_ == fitted.history_[-1].epoch
+
+
+@pytest.mark.parametrize("solver", WHOLE)
+def test_rules_of_stopping_are_those_of_the_dual_solver(solver):
+    X, y = data_for(HingeSVC)
+    last = HingeSVC(solver=solver, tol=1e-2).fit(X, y).history_[-1]
+    assert last.gap <= 1e-2 * last.dual
+    fitted = HingeSVC(solver=solver, stopping="relative_gap", tol=1e-1).fit(X, y)
+    assert fitted.gap_ <= 1e-1 * fitted.history_[0].gap
+    with pytest.warns(ConvergenceWarning, match="max_epochs passed before the gap"):
+        HingeSVC(solver=solver, max_epochs=3, tol=1e-9).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
+        HingeSVC(solver=solver, tol=1e-9, callback=lambda at: True).fit(X, y)
+    with pytest.raises(ValueError, match="store_dual: expected False, or solver="):
+        HingeSVC(solver=solver, store_dual=True).fit(X, y)
+    single = HingeSVC(solver=solver).fit(X.astype(np.float32), y)
+    assert single.coef_.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        HingeSVC(solver="bmrm", tol=1e-6),
+        HingeSVC(solver="pragam", tol=1e-3),
+        F1SVC(tol=1e-5),
+        ROCSVC(tol=1e-5),
+    ],
+    ids=["bmrm", "pragam", "f1", "roc"],
+)
+def test_a_fit_goes_on_from_a_checkpoint(model):
+    X, y = skewed(1, n=120)
+    states = []
+    whole = model.set_params(callback=lambda at: states.append(at.state)).fit(X, y)
+    coefficients = whole.coef_.copy()
+    assert len(states) > 4
+    again = model.set_params(callback=None).fit(X, y, resume=states[2])
+    np.testing.assert_array_equal(again.coef_, coefficients)
+
+
+def test_f1_is_the_objective():
+    X, y = skewed(0, n=9, d=2, share=0.3)
+    model = F1SVC(C=3.0, tol=1e-8, fit_intercept=False).fit(X, y)
+    signs = np.where(y == 1, 1, -1)
+
+    def objective(w):
+        return w @ w / 2 + 3.0 * 9 * labellings(X, signs, w)[0].max()
+
+    best = objective(model.coef_[0])
+    assert model.history_[-1].primal == pytest.approx(best, rel=1e-9)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        w = model.coef_[0] + rng.normal(size=2) * 10.0 ** rng.integers(-4, 1)
+        assert objective(w) >= best * (1 - 1e-7)
+
+
+def test_f1_where_few_are_positive():
+    X, y = skewed(0, noise=0.6, share=1.3)
+    more, wanted = skewed(1, n=4000, noise=0.6, share=1.3)
+    ours = f1_score(wanted, F1SVC(C=0.1).fit(X, y).predict(more))
+    hinge = HingeSVC(C=0.1, fit_intercept=True).fit(X, y)
+    assert ours > f1_score(wanted, hinge.predict(more)) + 0.1
+
+
+def test_roc_area_is_the_objective():
+    X, y = skewed(0, n=60, share=1.0)
+    model = ROCSVC(C=1.0, tol=1e-8).fit(X, y)
+    pairs = (X[y == 1][:, None] - X[y == 0]).reshape(-1, X.shape[1])
+
+    def objective(w):
+        return w @ w / 2 + 60 * np.maximum(1 - pairs @ w, 0).mean()
+
+    best = objective(model.coef_[0])
+    assert model.history_[-1].primal == pytest.approx(best, rel=1e-9)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        w = model.coef_[0] + rng.normal(size=8) * 10.0 ** rng.integers(-4, 1)
+        assert objective(w) >= best * (1 - 1e-7)
+    area = roc_auc_score(y, model.decision_function(X))
+    assert 1 - area <= np.maximum(1 - pairs @ model.coef_[0], 0).mean()
+    # no other threshold has a smaller hinge
+    signs, scores = np.where(y == 1, 1, -1), X @ model.coef_[0]
+
+    def hinge(b):
+        return np.maximum(1 - signs * (scores + b), 0).sum()
+
+    least = min(hinge(b) for b in signs - scores)
+    assert hinge(model.intercept_[0]) == pytest.approx(least)
+
+
+ROUGH = "equal to the default tolerance, not to seven digits"
+NEVER = "without an intercept no weight of a class moves a hyperplane off the origin"
+HINGE = {
+    "check_class_weight_classifiers": NEVER,
+    "check_sample_weight_equivalence_on_dense_data": ROUGH,
+    "check_sample_weight_equivalence_on_sparse_data": ROUGH,
+}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "expected"),
+    [
+        (F1SVC(), {}),
+        (ROCSVC(), {}),
+        (HingeSVC(solver="bmrm"), HINGE),
+        (HingeSVC(solver="pragam"), HINGE),
+    ],
+    ids=["f1", "roc", "bmrm", "pragam"],
+)
+def test_scikit_learn_accepts_them(estimator, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
+
+
+def test_wrong_parameters_are_named():
+    X, y = skewed(0, n=50, share=1.0)
+    for model in (F1SVC, ROCSVC):
+        with pytest.raises(ValueError, match="C: expected a positive number"):
+            model(C=0).fit(X, y)
+        with pytest.raises(TypeError, match="max_epochs: expected an int"):
+            model(max_epochs=1.5).fit(X, y)
+        with pytest.raises(ValueError, match="tol: expected a number of at least 0"):
+            model(tol=-1).fit(X, y)
+        with pytest.raises(TypeError, match="callback: expected a callable"):
+            model(callback=3).fit(X, y)
+        with pytest.raises(ValueError, match="Only binary classification"):
+            model().fit(X, np.arange(50) % 3)
+        with pytest.raises(ValueError, match="C: expected one for which 1 /"):
+            model(C=1e-320).fit(X, y)
+    with pytest.raises(ValueError, match="solver: expected one of"):
+        HingeSVC(solver="newton").fit(X, y)
