@@ -128,6 +128,8 @@ PUBLIC = {
         "CrammerSingerSVC",
         "F1SVC",
         "HingeSVC",
+        "L1SVC",
+        "LPBoostClassifier",
         "MulticlassSVM",
         "ROCSVC",
         "WestonWatkinsSVC",

@@ -9,6 +9,8 @@ try:
     from smoothsp.linear.estimators.chain_svm import ChainSVM
     from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
     from smoothsp.linear.estimators.hinge_svc import HingeSVC
+    from smoothsp.linear.estimators.l1_svc import L1SVC
+    from smoothsp.linear.estimators.lp_boost import LPBoostClassifier
     from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
     from smoothsp.linear.estimators.set_svc import F1SVC, ROCSVC
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
@@ -23,12 +25,14 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "F1SVC",
+    "L1SVC",
     "ROCSVC",
     "Certificate",
     "ChainCRF",
     "ChainSVM",
     "CrammerSingerSVC",
     "HingeSVC",
+    "LPBoostClassifier",
     "MulticlassSVM",
     "WestonWatkinsSVC",
 ]

@@ -1,0 +1,293 @@
+"""Boosting as a game of samples against hypotheses, with a certificate."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from smoothsp.linear.estimators import classifier
+from smoothsp.linear.inputs import checks
+
+Floats = NDArray[np.float64]
+
+# Of tol: how exactly the weights of the hypotheses so far are found.
+_INNER = 0.25
+_MOST_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What was known after a round.
+
+    Parameters
+    ----------
+    primal, dual, gap
+        The optimum over all hypotheses of the base estimator lies between the first
+        two, where it finds the best of them.
+    """
+
+    primal: float
+    dual: float
+    gap: float
+
+
+class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Entropy-regularised LPBoost of binary classifiers, to a certified optimum.
+
+    .. math:: \min_d \lambda \, \mathrm{KL}(d \,\|\, 1/n)
+        + \max_j \sum_i d_i y_i h_j(x_i), \qquad
+        0 \le d_i \le \frac{1}{\nu n}, \; \sum_i d_i = 1
+
+    over weights of samples; the weights of the hypotheses are the dual variables. Each
+    round asks the base estimator for a hypothesis of large edge under d, and then
+    weighs all hypotheses anew.
+
+    Parameters
+    ----------
+    estimator
+        A classifier that takes ``sample_weight``; by default a decision stump.
+    n_estimators
+        Hypotheses, at most.
+    lam
+        lambda, > 0: the smaller, the closer to the largest soft margin.
+    nu
+        From 1 / n to 1: about the share of samples that may have less than the margin;
+        None for a hard margin.
+    tol
+        The gap at which to stop, > 0; margins are from -1 to 1.
+    random_state
+        Seed of the base estimators.
+
+    Attributes
+    ----------
+    classes_
+        The two labels, sorted.
+    estimators_, estimator_weights_
+        Hypotheses and their weights, which sum to 1.
+    sample_weights_
+        ``(samples,)``: d.
+    history_, gap_, n_iter_
+        Primal, dual and gap of each round, the last gap, and the rounds.
+
+    Notes
+    -----
+    Given its hypotheses, a round minimises with Nesterov's method in the entropic
+    geometry: O(sqrt(log(t) / (lam tol))) steps of O(n t) for t of them.
+
+    Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
+    Accelerated Gradient Methods", example 5; Warmuth, Glocer and Vishwanathan, "Entropy
+    Regularized LPBoost", algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from smoothsp.linear import LPBoostClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> LPBoostClassifier(n_estimators=30, tol=0.05).fit(X, y).score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_estimators: int = 200,
+        lam: float = 0.01,
+        nu: float | None = 0.1,
+        tol: float = 0.01,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_estimators = n_estimators
+        self.lam = lam
+        self.nu = nu
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "LPBoostClassifier":
+        """Add hypotheses until none has a larger edge.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or CSR, float32 or float64.
+        y
+            ``(samples,)``: labels of any kind that can be sorted, of two classes.
+
+        Returns
+        -------
+        self
+            With a warning if ``n_estimators`` were not enough. After an error the
+            estimator is what it was before.
+        """
+        with classifier.unchanged_by_errors(self):
+            converged = self._fit(X, y)
+        if not converged:
+            warnings.warn(
+                f"LPBoostClassifier: the gap is {self.gap_:.3g} after {self.n_iter_}"
+                " rounds. Raise n_estimators or tol.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _fit(self, X: Any, y: Any) -> bool:
+        lam, tol = checks.positive("lam", self.lam), checks.positive("tol", self.tol)
+        rounds = checks.count("n_estimators", self.n_estimators)
+        X, y = classifier.read_both(self, X, y)
+        classes, labels = np.unique(y, return_inverse=True)
+        checks.two_classes(classes)
+        checks.only_two_classes(classes)
+        n = len(labels)
+        cap = 1.0 if self.nu is None else 1 / (checks.positive("nu", self.nu) * n)
+        if cap < 1 / n:
+            raise ValueError(f"nu: expected at most 1, got {self.nu}")
+        signs = 2.0 * labels - 1
+        stream = check_random_state(self.random_state)
+        weights, votes = np.full(n, 1 / n), np.zeros((0, n))
+        alpha, dual, spread = np.zeros(0), -math.inf, 0.0
+        self.estimators_: list[Any] = []
+        self.history_: list[Edges] = []
+        for _ in range(rounds):
+            found = self._hypothesis(stream).fit(X, labels, sample_weight=n * weights)
+            vote = signs * (2.0 * found.predict(X) - 1)
+            largest = float((np.vstack([votes, vote]) @ weights).max())
+            primal = lam * spread + largest
+            self._tell(primal, dual)
+            if primal - dual <= tol:
+                break
+            self.estimators_.append(found)
+            votes = np.vstack([votes, vote])
+            start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
+            game = Game(votes, lam, cap)
+            alpha, weights, dual = game.solve(start, _INNER * tol)
+            spread = game.divergence(weights)
+        self.classes_ = classes
+        self.estimator_weights_, self.sample_weights_ = alpha, weights
+        self.gap_, self.n_iter_ = self.history_[-1].gap, len(self.history_)
+        return self.gap_ <= tol
+
+    def _tell(self, primal: float, dual: float) -> None:
+        self.history_.append(Edges(primal, dual, max(primal - dual, 0.0)))
+
+    def _hypothesis(self, stream: Any) -> Any:
+        if self.estimator is None:
+            found = DecisionTreeClassifier(max_depth=1)
+        else:
+            found = clone(self.estimator)
+        if "random_state" in found.get_params():
+            found.set_params(random_state=int(stream.randint(2**31 - 1)))
+        return found
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """From -1 to 1: votes for the second class less those for the first."""
+        check_is_fitted(self)
+        X = classifier.read_features(self, X)
+        score = np.zeros(X.shape[0])
+        for found, weight in zip(
+            self.estimators_, self.estimator_weights_, strict=True
+        ):
+            if weight > 0:
+                score += weight * (2.0 * found.predict(X) - 1)
+        return score
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with most votes, for each sample."""
+        return classifier.best_class(self, self.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class Game:
+    r""":math:`\min_d \lambda KL(d | 1/n) + \max_j \langle u_j, d \rangle`, d capped."""
+
+    def __init__(self, votes: Floats, lam: float, cap: float) -> None:
+        self.votes, self.lam, self.cap = votes, lam, cap
+
+    def answer(self, alpha: Floats) -> Floats:
+        """The weights of samples that are best against weights of hypotheses."""
+        return capped_softmax(-(alpha @ self.votes) / self.lam, self.cap)
+
+    def divergence(self, d: Floats) -> float:
+        """From the uniform distribution."""
+        used = d[d > 0]
+        return float(used @ np.log(used)) + math.log(len(d))
+
+    def dual(self, alpha: Floats) -> float:
+        """A lower bound of the minimum."""
+        d = self.answer(alpha)
+        return self.lam * self.divergence(d) + float(alpha @ (self.votes @ d))
+
+    def primal(self, d: Floats) -> float:
+        """The objective."""
+        return self.lam * self.divergence(d) + float((self.votes @ d).max())
+
+    def solve(self, start: Floats, tol: float) -> tuple[Floats, Floats, float]:
+        """Weights of hypotheses and of samples with a gap of ``tol``, and the bound.
+
+        Notes
+        -----
+        Entropy makes the dual smooth with a constant of ``max |u|^2 / lam``.
+        """
+        t = len(start)
+        L = float(np.abs(self.votes).max()) ** 2 / self.lam
+        alpha, logs = start, np.log(0.9 * start + 0.1 / t)
+        z, weights = np.exp(logs), np.zeros(self.votes.shape[1])
+        best, bound, kept, held = math.inf, -math.inf, weights, alpha
+        for k in range(_MOST_STEPS):
+            share = 2 / (k + 2)
+            d = self.answer((1 - share) * alpha + share * z)
+            weights = (1 - share) * weights + share * d
+            logs = logs + self.votes @ d / (share * L)
+            logs -= logs.max() + math.log(float(np.exp(logs - logs.max()).sum()))
+            z = np.exp(logs)
+            alpha = (1 - share) * alpha + share * z
+            if k & (k + 1) and k % 8:
+                continue
+            # rounding must not leave the simplex
+            alpha = alpha / alpha.sum()
+            for point in (weights, d):
+                reached = self.primal(point)
+                if reached < best:
+                    best, kept = reached, point
+            low = self.dual(alpha)
+            if low > bound:
+                bound, held = low, alpha
+            if best - bound <= tol:
+                break
+        return held, kept, bound
+
+
+def capped_softmax(z: Floats, cap: float) -> Floats:
+    r""":math:`\arg\min KL(d | e^z)` on the simplex, each d at most ``cap``.
+
+    The largest are at the cap, and the others share the rest in proportion to e^z.
+    """
+    order = np.argsort(-z, kind="stable")
+    s = z[order]
+    # logs of the sums from each on
+    rest = np.logaddexp.accumulate(s[::-1])[::-1]
+    at_cap = np.arange(len(s))
+    left = 1 - cap * at_cap
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.where(left > 0, np.log(np.maximum(left, 0.0)), -np.inf) + s - rest
+    good = first <= math.log(cap) + 1e-15
+    k = int(good.argmax()) if good.any() else len(s)
+    found = np.full(len(s), cap)
+    if k < len(s):
+        found[k:] = max(left[k], 0.0) * np.exp(s[k:] - rest[k])
+    out = np.empty(len(s))
+    out[order] = found
+    return np.asarray(out / out.sum())

@@ -1,0 +1,199 @@
+"""The l1 SVM against a linear programme, boosting against a cone programme."""
+
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linprog, minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator
+
+from smoothsp.linear import L1SVC, LPBoostClassifier
+from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
+from tests.truth.svm_objectives import blobs
+
+
+def least(X, y, C, bias):
+    """``min |w|_1 + sum C hinge`` as a linear programme."""
+    n, d = X.shape
+    s = np.where(y == 1, 1.0, -1.0)
+    signed = s[:, None] * np.hstack([X, -X, np.ones((n, 1)), -np.ones((n, 1))])
+    cost = np.concatenate([np.ones(2 * d), np.zeros(2), C])
+    ends = [(0, None)] * (2 * d) + [(0, None if bias else 0)] * 2 + [(0, None)] * n
+    found = linprog(
+        cost, A_ub=np.hstack([-signed, -np.eye(n)]), b_ub=-np.ones(n), bounds=ends
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize("C", [0.02, 0.3, 3.0])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_l1_svm_is_a_linear_programme(C, bias, weighted):
+    X, y = blobs(60, 5, 2, seed=1)
+    weight = np.random.default_rng(0).integers(0, 4, 60) if weighted else None
+    model = L1SVC(C=C, tol=1e-4, fit_intercept=bias)
+    model.fit(sparse.csr_array(X), y, sample_weight=weight)
+    costs = C * (np.ones(60) if weight is None else weight)
+    best, last = least(X, y, costs, bias), model.history_[-1]
+    assert last.dual <= best * (1 + 1e-9) and last.gap <= 1e-4 * last.dual
+    s = np.where(y == 1, 1, -1)
+    hinges = np.maximum(1 - s * model.decision_function(X), 0)
+    value = np.abs(model.coef_).sum() + costs @ hinges
+    assert value == pytest.approx(last.primal, rel=1e-9)
+    assert best * (1 - 1e-9) <= value <= best * (1 + 2e-4)
+
+
+def test_bounds_of_the_l1_svm_hold_on_the_way():
+    X, y = blobs(60, 5, 2, seed=2)
+    best = least(X, y, np.full(60, 0.3), True)
+    states = []
+    model = L1SVC(C=0.3, tol=1e-4, callback=lambda at: states.append(at.state))
+    model.fit(X, y)
+    for at in model.history_:
+        assert at.dual <= best * (1 + 1e-9) and at.primal >= best * (1 - 1e-9)
+    again = L1SVC(C=0.3, tol=1e-4).fit(X, y, resume=states[3])
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    with pytest.raises(ValueError, match=r"resume: expected w of \(3,\), got"):
+        L1SVC(C=0.3).fit(X[:, :3], y, resume=states[3])
+
+
+def test_an_l1_penalty_picks_features():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 30))
+    y = (X[:, 3] - X[:, 7] + 0.3 * rng.normal(size=200) > 0).astype(int)
+    model = L1SVC(C=0.05).fit(X, y)
+    used = np.flatnonzero(model.coef_[0])
+    assert {3, 7} <= set(used) and len(used) < 10
+    # so small a C leaves none
+    assert not L1SVC(C=1e-4).fit(X, y).coef_.any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_softmax_with_a_cap(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    z = rng.normal(size=n) * 10.0 ** rng.integers(-2, 4)
+    z = np.round(z) if seed % 3 == 0 else z
+    cap = 1 / n + rng.random() * (1.2 - 1 / n)
+    d = capped_softmax(z, cap)
+    assert d.sum() == pytest.approx(1) and (d <= cap + 1e-12).all()
+    # those below the cap are in proportion to e^z, and those at it would be more
+    free = d < cap - 1e-12
+    if free.any():
+        level = (np.log(np.maximum(d, 1e-300)) - z)[free & (d > 1e-290)]
+        assert np.ptp(level) <= 1e-9 * max(1, np.abs(z).max())
+        if (~free).any() and len(level):
+            assert (np.log(cap) - z[~free]).max() <= level.min() + 1e-9
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.2])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_game_against_a_cone_programme(seed, cap):
+    rng = np.random.default_rng(seed)
+    votes, lam = rng.uniform(-1, 1, (6, 12)), 0.1
+    d = cp.Variable(12)
+    divergence = cp.sum(cp.kl_div(d, np.full(12, 1 / 12)))
+    goal = cp.Minimize(lam * divergence + cp.max(votes @ d))
+    cp.Problem(goal, [cp.sum(d) == 1, d >= 0, d <= cap]).solve(solver=cp.CLARABEL)
+    game = Game(votes, lam, cap)
+    alpha, weights, bound = game.solve(np.full(6, 1 / 6), 1e-6)
+    assert game.primal(weights) - bound <= 1e-6
+    assert game.primal(weights) == pytest.approx(goal.value, abs=2e-6)
+    assert alpha.sum() == pytest.approx(1) and (alpha >= 0).all()
+    # the conjugate of the regulariser, as a minimum over the multipliers of the cap
+    v = -(alpha @ votes)
+
+    def conjugate(beta):
+        logs = (v - beta) / lam - np.log(12)
+        top = logs.max()
+        return lam * (top + np.log(np.exp(logs - top).sum())) + cap * beta.sum()
+
+    found = minimize(conjugate, np.zeros(12), bounds=[(0, None)] * 12, tol=1e-14)
+    assert game.dual(alpha) == pytest.approx(-found.fun, abs=1e-6)
+
+
+class Listed(DecisionTreeClassifier):
+    """The best of all stumps on a grid, by looking at each."""
+
+    def fit(self, X, y, sample_weight=None):
+        signs, best = 2 * y - 1, -np.inf
+        for j in range(X.shape[1]):
+            for at in (-1.0, -0.3, 0.0, 0.3, 1.0):
+                for side in (1, -1):
+                    edge = sample_weight @ (signs * np.where(X[:, j] > at, side, -side))
+                    if edge > best:
+                        best, self.rule_ = edge, (j, at, side)
+        return self
+
+    def predict(self, X):
+        j, at, side = self.rule_
+        return (np.where(X[:, j] > at, side, -side) + 1) // 2
+
+
+@pytest.mark.parametrize("nu", [None, 0.3])
+def test_boosting_reaches_the_optimum_over_all_hypotheses(nu):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    y = (X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=50) > 0).astype(int)
+    model = LPBoostClassifier(Listed(), lam=0.02, nu=nu, tol=1e-3).fit(X, y)
+    signs, cap = 2 * y - 1, 1.0 if nu is None else 1 / (nu * 50)
+    every = [
+        signs * np.where(X[:, j] > at, side, -side)
+        for j in range(3)
+        for at in (-1.0, -0.3, 0.0, 0.3, 1.0)
+        for side in (1, -1)
+    ]
+    game = Game(np.array(every, dtype=float), 0.02, cap)
+    _, weights, bound = game.solve(np.full(30, 1 / 30), 1e-4)
+    last = model.history_[-1]
+    assert last.gap <= 1e-3 and model.gap_ == last.gap
+    assert last.dual <= game.primal(weights) and last.primal >= bound
+    assert model.sample_weights_.max() <= cap + 1e-9
+    assert model.estimator_weights_.sum() == pytest.approx(1)
+    for at in model.history_:
+        assert at.dual <= game.primal(weights) and at.primal >= bound
+
+
+def test_boosting_learns_what_no_stump_knows():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (400, 2))
+    y = np.where((X**2).sum(axis=1) < 0.6, "in", "out")
+    model = LPBoostClassifier(tol=0.02, random_state=0).fit(X, y)
+    stump = DecisionTreeClassifier(max_depth=1).fit(X, y)
+    assert model.score(X, y) > 0.9 > stump.score(X, y) + 0.1
+    with pytest.warns(ConvergenceWarning, match="LPBoostClassifier: the gap is"):
+        LPBoostClassifier(n_estimators=3, tol=1e-3).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [L1SVC(tol=1e-2), LPBoostClassifier(n_estimators=10, lam=0.05, tol=0.1)],
+)
+def test_scikit_learn_accepts_them(estimator):
+    rough = "equal to the default tolerance, not to seven digits"
+    names = ("dense", "sparse") if isinstance(estimator, L1SVC) else ()
+    part = "check_sample_weight_equivalence_on"
+    expected = {f"{part}_{name}_data": rough for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
+
+
+def test_wrong_parameters_are_named():
+    X, y = blobs(20, 2, 2)
+    with pytest.raises(ValueError, match="C: expected a positive number"):
+        L1SVC(C=0).fit(X, y)
+    with pytest.raises(ValueError, match="stopping: expected one of"):
+        L1SVC(stopping="soon").fit(X, y)
+    with pytest.raises(ValueError, match="lam: expected a positive number"):
+        LPBoostClassifier(lam=0).fit(X, y)
+    with pytest.raises(ValueError, match="nu: expected at most 1, got 2"):
+        LPBoostClassifier(nu=2).fit(X, y)
+    with pytest.raises(ValueError, match="tol: expected a positive number"):
+        LPBoostClassifier(tol=0).fit(X, y)
+    with pytest.raises(ValueError, match="Only binary classification"):
+        LPBoostClassifier().fit(X, np.arange(20) % 3)
