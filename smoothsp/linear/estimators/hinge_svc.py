@@ -15,12 +15,16 @@ from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import binary as whole
-from smoothsp.linear.solvers import BMRM, Pragam
+from smoothsp.linear.solvers import AGM, BMRM, Pragam
 
 SOLVERS: dict[str, Callable[..., Any]] = {
     "bmrm": BMRM,
     "pragam": partial(Pragam, lipschitz="adaptive"),
+    "agm": partial(AGM, anneal=True),
 }
+
+# A gap that is not reached.
+_NEVER = 1e-100
 
 
 class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,8 +44,9 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     solver
         ``"dual"``: coordinate descent in the dual. Or a solver that takes the whole
         set at a time: ``"bmrm"``, cutting planes with a quadratic programme, or
-        ``"pragam"``, excessive gaps with an adaptive constant. Of these an epoch is a
-        pass, they compute in float64, and ``shuffle``, ``shrinking``, ``random_state``
+        ``"pragam"``, excessive gaps with an adaptive constant, or ``"agm"``, Nesterov's
+        method on a hinge that is smoothed less and less. Of these an epoch is a pass,
+        they compute in float64, and ``shuffle``, ``shrinking``, ``random_state``
         and ``verbose`` have no part.
     tol
         Where to stop, >= 0; see ``stopping``.
@@ -125,7 +130,7 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         C: float = 1.0,
         *,
-        solver: Literal["dual", "bmrm", "pragam"] = "dual",
+        solver: Literal["dual", "bmrm", "pragam", "agm"] = "dual",
         tol: float = 1e-3,
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         class_weight: Any = None,
@@ -231,14 +236,15 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem = whole.BinaryProblem(rows, y, weights=samples.bounds)
         with np.errstate(over="ignore"):
             classifier.squares_in_range(problem.squares, np.float64, constant)
-        auto = {"bmrm": 1, "pragam": 10}[self.solver]
+        auto = 1 if self.solver == "bmrm" else 10
         every = auto if self.certify_every == "auto" else self.certify_every
         history: list[Certificate] = []
 
         def solve(look: Callable[[Certificate], Any]) -> Any:
             solver = SOLVERS[self.solver](
                 lam=1 / len(y),
-                tol=0,
+                # by the callback
+                tol=_NEVER,
                 certify_every=every,
                 max_passes=self.max_epochs,
                 callback=look,

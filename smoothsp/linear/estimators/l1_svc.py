@@ -15,7 +15,7 @@ from smoothsp.linear.engines.solution import Certificate, Solution, State
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import BinaryProblem
-from smoothsp.linear.solvers.pragam import spectral_square
+from smoothsp.linear.solvers.accelerated.pragam import spectral_square
 
 Floats = NDArray[np.float64]
 
