@@ -94,3 +94,9 @@ class ChainCRF(Tagger):
         # they came less the labels, all of which are the first class
         found[:, 0] += 1
         return sequences.cut(np.clip(found, 0.0, 1.0), sizes)
+
+    def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
+        """Of one sentence, for each position, the probability of every tag by name."""
+        [found] = self.predict_marginals([x])
+        tags = self.classes_.tolist()
+        return [dict(zip(tags, row, strict=True)) for row in found.tolist()]

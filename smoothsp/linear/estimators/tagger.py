@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.estimators import sequences, storing
 from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
+from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, rows_of
@@ -107,7 +108,7 @@ def require_same_data(problem: ChainProblem, found: Solution) -> None:
         )
 
 
-class Tagger(BaseEstimator):  # type: ignore[misc]
+class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     """A linear chain over sequences."""
 
     warm_start: bool

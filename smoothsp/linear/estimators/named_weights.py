@@ -1,0 +1,112 @@
+"""The weights of a tagger by the names of what they weigh."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from smoothsp.linear.inputs import checks
+
+
+class Weight(NamedTuple):
+    """A line of a table of weights."""
+
+    label: str
+    """Of a transition, the label that comes second."""
+    feature: str
+    """Its name or column; of a transition, the label that comes first."""
+    kind: str
+    """``"feature"`` or ``"transition"``."""
+    weight: float
+
+
+class Weights(list[Weight]):
+    """Lines of a table; ``print`` shows it."""
+
+    def __str__(self) -> str:
+        heads = Weight("label", "feature", "kind", 0.0)
+        wide = [max(len(row[n]) for row in (heads, *self)) for n in range(2)]
+        lines = [f"{'weight':>9}  {'label':<{wide[0]}}  feature"]
+        for row in self:
+            arrow = "after " if row.kind == "transition" else ""
+            lines.append(
+                f"{row.weight:9.4f}  {row.label:<{wide[0]}}  {arrow}{row.feature}"
+            )
+        return "\n".join(lines)
+
+
+class NamedWeights:
+    """What a fitted tagger has learnt, in words."""
+
+    classes_: NDArray[Any]
+    coef_: NDArray[np.float64]
+    transitions_: NDArray[np.float64]
+    feature_names_: list[str] | None
+
+    @property
+    def state_features_(self) -> dict[tuple[Any, Any], float]:
+        """Weights that are not 0, by ``(feature, label)``.
+
+        A feature goes by its name, or by its column where it has none.
+        """
+        check_is_fitted(self)
+        classes = self.classes_.tolist()
+        rows, columns = np.nonzero(self.coef_)
+        names = self._names()
+        values = self.coef_[rows, columns].tolist()
+        return {
+            (names[column], classes[row]): value
+            for row, column, value in zip(
+                rows.tolist(), columns.tolist(), values, strict=True
+            )
+        }
+
+    @property
+    def transition_features_(self) -> dict[tuple[Any, Any], float]:
+        """Weights of transitions, by ``(first label, second label)``."""
+        check_is_fitted(self)
+        classes = self.classes_.tolist()
+        return {
+            (first, second): value
+            for first, row in zip(classes, self.transitions_.tolist(), strict=True)
+            for second, value in zip(classes, row, strict=True)
+        }
+
+    def top_features(self, k: int = 10) -> Weights:
+        """The k largest weights of features, and of transitions into, each label.
+
+        Largest in size, the most positive first; zeros are left out. A list of
+        ``(label, feature, kind, weight)``, which ``print`` shows as a table.
+
+        Examples
+        --------
+        >>> from smoothsp.linear import ChainCRF
+        >>> X = [[{"word": "a"}, {"caps": True}]]
+        >>> tagger = ChainCRF(C=10).fit(X, [["O", "PER"]])
+        >>> [row.feature for row in tagger.top_features(3) if row.label == "PER"]
+        ['caps', 'word=a', 'O', 'PER']
+        """
+        check_is_fitted(self)
+        checks.count("k", k)
+        classes = [str(label) for label in self.classes_.tolist()]
+        found = Weights()
+        for number, label in enumerate(classes):
+            kinds = (
+                ("feature", self._names(), self.coef_[number]),
+                ("transition", classes, self.transitions_[:, number]),
+            )
+            for kind, names, weights in kinds:
+                order = np.argsort(-np.abs(weights), kind="stable")[:k].tolist()
+                lines = [
+                    Weight(label, str(names[n]), kind, float(weights[n]))
+                    for n in order
+                    if weights[n] != 0
+                ]
+                found += sorted(lines, key=lambda line: -line.weight)
+        return found
+
+    def _names(self) -> list[Any]:
+        if self.feature_names_ is not None:
+            return self.feature_names_
+        return list(range(self.coef_.shape[1]))
