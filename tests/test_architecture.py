@@ -115,6 +115,7 @@ PUBLIC = {
         "project_box_equality",
         "project_capped_simplex",
         "project_capped_simplex_kl",
+        "project_chain_marginals",
         "project_elastic_net_ball",
         "project_l1_ball",
         "project_simplex",

@@ -5,6 +5,7 @@ derivative is that of the piece on which the point lies.
 """
 
 from smoothsp.projections.box import project_box_equality, project_capped_simplex
+from smoothsp.projections.chain_marginals import project_chain_marginals
 from smoothsp.projections.elastic_net import (
     project_elastic_net_ball,
     project_l1_ball,
@@ -17,6 +18,7 @@ __all__ = [
     "project_box_equality",
     "project_capped_simplex",
     "project_capped_simplex_kl",
+    "project_chain_marginals",
     "project_elastic_net_ball",
     "project_l1_ball",
     "project_simplex",

@@ -269,17 +269,20 @@ def _by_sorting(box: _Box) -> Tensor:
     first_slope = (slope * ~closed).sum(-1, keepdim=True)
     first = torch.where(closed, bottom, start).sum(-1, keepdim=True)
     kinks, order = torch.cat([left, right], -1).sort(-1)
+    n2 = kinks.shape[-1]
     slopes = first_slope + gains.gather(-1, order).cumsum(-1)
     starts = first + jumps.gather(-1, order).cumsum(-1)
     finite = kinks.isfinite()
     at = kinks.masked_fill(~finite, 0)
     # the last kink at which the sum is still too small, or none
     short = finite & (starts + slopes * at <= total)
-    count = (short | (kinks == -torch.inf)).to(torch.int64).sum(-1, keepdim=True)
+    none = (kinks == -torch.inf).to(torch.int64).sum(-1, keepdim=True)
+    count = none + short.to(torch.int64).sum(-1, keepdim=True)
     last = (count - 1).clamp(min=0)
     slope_there = torch.where(count > 0, slopes.gather(-1, last), first_slope)
     start_there = torch.where(count > 0, starts.gather(-1, last), first)
-    edge = at.gather(-1, torch.where(count > 0, last, count))
+    # where the sum is flat it starts or ends, up to rounding
+    edge = at.gather(-1, torch.where(count > none, last, none.clamp(max=n2 - 1)))
     t = torch.where(slope_there > 0, (total - start_there) / slope_there, edge)
     for _ in range(2):
         b = torch.where(moves, v.masked_fill(~moves, 0) + t * step, fixed)

@@ -148,9 +148,9 @@ class Iteration:
         """Whether J at x is at most the bound, which is a sum of terms of that size."""
         if not self.adaptive:
             return True
-        J = self.f.value(x) + psi
+        now = self.f.value(x) + psi
         self.evaluations += 1
-        return bool(bound + SLACK * (abs(J) + size) >= J)
+        return bool(now <= bound + SLACK * (abs(now) + size))
 
     def _trials(self, attempt: Callable[[float], bool]) -> None:
         if not self.adaptive:

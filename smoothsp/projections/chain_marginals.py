@@ -1,0 +1,113 @@
+"""Marginals of the pairs of a chain that agree where the pairs overlap."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp.oracles._questions import checks
+from smoothsp.projections._arguments import require
+from smoothsp.projections.simplex import project_simplex
+
+
+@torch.no_grad()
+def project_chain_marginals(
+    v: Float[Tensor, "*batch pairs states states"],
+    *,
+    tol: float = 1e-8,
+    max_iterations: int = 10_000,
+) -> Float[Tensor, "*batch pairs states states"]:
+    r"""The nearest distributions of neighbouring labels that one law can have.
+
+    .. math:: \arg\min_b \tfrac12 \sum_t \|b_t - v_t\|^2, \quad
+        b_t \ge 0, \; \sum_{ij} b_t(i, j) = 1, \;
+        \sum_i b_t(i, j) = \sum_k b_{t+1}(j, k)
+
+    On a chain tables that agree are the marginals of a law of whole sequences: the
+    dual variables of a chain's max-margin Markov network live in this set.
+
+    Parameters
+    ----------
+    v
+        ``(*batch, T - 1, S, S)``, float32 or float64, finite: of each pair of
+        neighbours a table, the first label along rows.
+    tol
+        By how much marginals of neighbouring tables may differ at most.
+    max_iterations
+        A budget for the search.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of v, without gradients. Tables are on their simplices exactly.
+
+    Raises
+    ------
+    TypeError
+        For a dtype other than float32 and float64.
+    ValueError
+        For other shapes, and numbers that are not finite.
+    RuntimeError
+        If tables still differ by more than ``tol`` after ``max_iterations``.
+
+    Notes
+    -----
+    Agreement gets a multiplier for each label between two tables; given these, tables
+    are projections onto simplices, and the dual is smooth. It is maximised by
+    accelerated gradients, which begin anew where they point away from the last step:
+    O(T S^2 log S) an iteration, all rows in float64 and together, until the slowest is
+    there. Entropic smoothing, ``Chain.edge_marginals()``, costs one such iteration.
+
+    Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
+    Training SVMs", appendix E.3: (37) and (38), the signs of whose gradients are not
+    as printed. The paper's algorithm 3 alternates two blocks of multipliers, which
+    takes thousands of sweeps; the smooth dual is not in it.
+
+    Examples
+    --------
+    Two tables that disagree on the label in the middle:
+
+    >>> import torch
+    >>> from smoothsp.projections import project_chain_marginals
+    >>> v = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+    >>> project_chain_marginals(v).sum(-2)[0].round(decimals=4).tolist()
+    [0.5, 0.5]
+    """
+    v = checks.dense("v", v)
+    if v.dtype not in checks.FLOATS:
+        raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
+    if v.dim() < 3 or v.shape[-1] != v.shape[-2] or not v.shape[-1]:
+        raise ValueError(f"v: expected (..., pairs, S, S), got {tuple(v.shape)}")
+    require(torch.isfinite(v), "v", v, "finite numbers")
+    given = v.double()
+    if v.shape[-3] == 0 or v.numel() == 0:
+        return v.clone()
+    # a label between two tables is in S entries of each, and next to two such labels
+    step = 1 / (4 * v.shape[-1])
+    at = ahead = given.new_zeros((*v.shape[:-3], v.shape[-3] - 1, v.shape[-1]))
+    momentum = given.new_ones((*v.shape[:-3], 1, 1))
+    for _ in range(max_iterations):
+        tables = _tables(given, ahead)
+        slope = tables[..., :-1, :, :].sum(-2) - tables[..., 1:, :, :].sum(-1)
+        if not slope.numel() or float(slope.abs().max()) <= tol:
+            return tables.to(v.dtype)
+        following = ahead - step * slope
+        moved = following - at
+        # rows whose step and slope disagree have gone too far
+        turned = (slope * moved).sum((-1, -2), keepdim=True) > 0
+        momentum = torch.where(turned, 1.0, momentum)
+        grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
+        ahead = following + (momentum - 1) / grown * moved
+        at, momentum = following, grown
+    raise RuntimeError(
+        f"max_iterations: expected tables that agree to {tol:.3g} within"
+        f" {max_iterations} iterations, they differ by {float(slope.abs().max()):.3g};"
+        " raise it, or tol"
+    )
+
+
+def _tables(v: Tensor, agreement: Tensor) -> Tensor:
+    """The tables that multipliers of the labels between them lead to."""
+    shifted = v.clone()
+    shifted[..., :-1, :, :] += agreement.unsqueeze(-2)
+    shifted[..., 1:, :, :] -= agreement.unsqueeze(-1)
+    return project_simplex(shifted.flatten(-2)).reshape(v.shape)
