@@ -185,9 +185,9 @@ def segments(T: int, S: int, D: int, target: float) -> Race:
 
     def ours(dtype: torch.dtype) -> Call:
         def ask(x: Tensor, moves: Tensor, durations: Tensor) -> Tensor:
-            total = torch.nn.functional.pad(x.cumsum(1), (0, 0, 1, D))
-            parts = [total[:, d + 1 : d + 1 + T] - total[:, :T] for d in range(D)]
-            segments = torch.stack(parts, 2) + durations
+            # of positions t to t + D - 1, added up one by one
+            windows = torch.nn.functional.pad(x, (0, 0, 0, D - 1)).unfold(1, D, 1)
+            segments = windows.mT.cumsum(2) + durations
             return oracles.SemiMarkov(segments, moves).log_partition()
 
         return with_gradients(

@@ -120,7 +120,10 @@ class CTC(CircuitStructure):
         self._classes[:, 1::2] = torch.where(real, targets, blank)
         # from a label to the next without a blank: only if they differ
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
-        skips = skips.masked_fill(targets[:, 1:] == targets[:, :-1], -torch.inf)
+        alike = targets[:, 1:] == targets[:, :-1]
+        skips = skips.masked_fill(alike, -torch.inf)
+        needed = target_lengths + (alike & real[:, 1:]).sum(1)
+        self._known_to_fit = not bool((needed > lengths).any())
         built = topology(_paths, T, M)
         self._start(
             built,
@@ -130,11 +133,14 @@ class CTC(CircuitStructure):
             shape=(T,),
         )
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
+    def _parts(self) -> tuple[tuple[Tensor, Tensor], tuple[()]]:
         B, T, _ = self.log_probs.shape
         classes = self._classes[:, None].expand(B, T, -1)
-        frames = self.log_probs.gather(2, classes).flatten(1)
-        return torch.cat([frames, self.skips], 1), frames.new_zeros(0)
+        return (self.log_probs.gather(2, classes), self.skips), ()
+
+    def _may_be_infeasible(self, name: str) -> bool:
+        # skips forbid what the number of frames makes up for
+        return name != "skips" or not self._known_to_fit
 
     def _outputs(self, labels: Tensor) -> Tensor:
         B, K, _ = labels.shape

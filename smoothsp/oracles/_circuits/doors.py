@@ -69,6 +69,8 @@ def check_values(
     for name, x in (*structure._own.items(), *structure._common.items()):
         if only is None or name == only:
             found = _extremes(x, limit)
+            if found & faults.FORBIDDEN and not structure._may_be_infeasible(name):
+                found -= faults.FORBIDDEN
             every |= found
             if found & faults.WRONG:
                 _refuse_wrong(structure, name, x, name if only is None else blame)

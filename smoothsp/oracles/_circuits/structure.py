@@ -127,6 +127,10 @@ class CircuitStructure:
             self._has_large = has_large(self)
         return bool(self._has_large)
 
+    def _may_be_infeasible(self, name: str) -> bool:
+        """Whether -inf among these potentials may leave a row without an output."""
+        return True
+
     def _outputs(self, labels: Tensor) -> Tensor:
         """Outputs ``(batch, k, *shape)`` of labels ``(batch, k, N)``; -1 is none.
 

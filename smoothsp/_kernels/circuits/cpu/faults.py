@@ -8,7 +8,7 @@ from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at
-from smoothsp._kernels.vectors.simd import span, where_below
+from smoothsp._kernels.vectors.simd import load, span, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 from smoothsp._kernels.vectors.simd_parts import load_some
 
@@ -31,7 +31,8 @@ def extremes(address, size, limit, like):
     infinite, limit = constant(one, np.inf), constant(one, limit)
     forbidden, wrong, large = zero, zero, zero
     for i in range(0, size, L):
-        v = load_some(values, i, size - i, zero)
+        # memory is not fetched ahead of masked loads
+        v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
         forbidden = where_below(zero - infinite, v, forbidden, one)
         wrong = where_below(v, infinite, wrong, one)
         large = where_below(limit, v, one, large)

@@ -69,7 +69,12 @@ def _square(scores, rows, width, k, item, out, one, L):
     for lane in range(L):
         v = zero
         if lane < len(rows):
-            v = load_some(scores, rows[lane] * width + k, width - k, zero)
+            place = rows[lane] * width + k
+            # memory is not fetched ahead of masked loads
+            if k + L <= width:
+                v = load(scores, place)
+            else:
+                v = load_some(scores, place, width - k, zero)
         store(out, (item + lane) * L, v)
     transpose(out, item * L)
 
@@ -99,7 +104,11 @@ def scatter(x, table, B, rows, L):
             transpose(source, (last + k) * L)
             for lane in range(len(rows)):
                 v = load(source, (last + k + lane) * L)
-                store_some(out, rows[lane] * width + k, width - k, v)
+                place = rows[lane] * width + k
+                if k + L <= width:
+                    store(out, place, v)
+                else:
+                    store_some(out, place, width - k, v)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
