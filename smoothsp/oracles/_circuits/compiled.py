@@ -1,7 +1,7 @@
 """The compiled loops, called: contiguous CPU tensors in and out, and no gradients."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,16 +148,20 @@ def choose(
     labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64, device="cpu")
     parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32, device="cpu")
     out = values.numpy(), labels.numpy(), parts.numpy()
-    if k is None:
-        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
-    kernel = best_cpu.best if k is None else k_best_cpu.k_best
-    vector = VECTORS[dtype]
+    # the best alone, or in memory of their own
+    best = [x[:, 0] if k is None else x[:, 0].copy() for x in out]
+    lanes, number = LANES[dtype], VECTORS[dtype].dtype
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 1 if k is None else 2, vector.dtype)
-        kernel(first, last, asked.edges, asked.rows, given.rows, scratch, *out)
+        scratch = room(asked.edges, 1 if k is None else 2, number)
+        what = asked.edges, asked.rows, given.rows, scratch
+        if k is None:
+            best_cpu.best(first, last, *what, *best)
+            return
+        for rows in groups(first, last, lanes):
+            best_cpu.best(*rows, *what, *best)
+            k_best_cpu.k_best(*rows, *what, *out)
 
-    lanes = LANES[dtype]
     work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * parts.numel()
     run_rows(piece, B, work, together=lanes)
     return values, labels, parts
@@ -170,10 +174,14 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
+    value, far = np.empty(B), np.empty(B, np.bool_)
+
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 2, FLOAT64)
-        rows = first, last, asked.edges, asked.rows
-        samples_cpu.samples(*rows, given.rows, drawn[1], scratch, drawn[0])
+        scratch = room(asked.edges, 3, FLOAT64)
+        for rows in groups(first, last, 8):
+            what = *rows, asked.edges, asked.rows
+            sums_cpu.sums(*what, given.rows, scratch, False, value, far)
+            samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
     run_rows(piece, B, work, together=8)
@@ -197,8 +205,10 @@ def tangent(
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 5, FLOAT64)
-        rows = first, last, asked.edges, asked.rows, given.rows, ways.rows, scratch
-        tangent_cpu.tangent(*rows, outwards, value, far, means)
+        for rows in groups(first, last, 8):
+            what = *rows, asked.edges, asked.rows, given.rows
+            sums_cpu.sums(*what, scratch, False, value, far)
+            tangent_cpu.tangent(*what, ways.rows, scratch, outwards, means)
 
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
     found = torch.from_numpy(value), torch.from_numpy(means)
@@ -213,6 +223,12 @@ def tangent(
                 if x.numel():
                     x[rows] = y
     return *found, moved
+
+
+def groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that fit into the lanes of one vector."""
+    for begin in range(first, last, lanes):
+        yield begin, min(begin + lanes, last)
 
 
 def total(leaves: Leaves, used: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
     x = room[0]
     stack = np.empty(circuit.depth + 2, np.int64)
     for begin in range(first, last, L):
-        lanes = rows.order[begin : min(begin + L, last)]
+        lanes = rows.order[begin : begin + L if begin + L < last else last]
         low, high = bounds(circuit, rows.roots, lanes)
         gather(scores, B, lanes, x, one, L)
         maxima(x, circuit, low, high, one, L)
@@ -55,7 +55,7 @@ def maxima(x, circuit, low, high, one, L):
     while h < high:
         if circuit.tiles[h] == TILE:
             first = starts[h]
-            _tile_maxima(x, heads[h : h + TILE], runs[first : first + TILE], none, L)
+            _tile_maxima(x, heads, h, runs, first, none, L)
             h += TILE
             continue
         top = none
@@ -71,15 +71,15 @@ def maxima(x, circuit, low, high, one, L):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _tile_maxima(x, heads, runs, none, L):
+def _tile_maxima(x, heads, h, runs, r, none, L):
     """The maxima of a tile, its left factors loaded once for all of it."""
-    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
-    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
-    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
-    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
-    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
+    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
+    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
+    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
     t0 = t1 = t2 = t3 = none
-    for _ in range(runs[0, 0]):
+    for _ in range(runs[r, 0]):
         v = load(x, a)
         t0, t1 = larger(v + load(x, b0), t0), larger(v + load(x, b1), t1)
         t2, t3 = larger(v + load(x, b2), t2), larger(v + load(x, b3), t3)
@@ -88,16 +88,23 @@ def _tile_maxima(x, heads, runs, none, L):
         b1 += step1
         b2 += step2
         b3 += step3
-    store(x, np.intp(heads[0]) * L, t0)
-    store(x, np.intp(heads[1]) * L, t1)
-    store(x, np.intp(heads[2]) * L, t2)
-    store(x, np.intp(heads[3]) * L, t3)
+    store(x, np.intp(heads[h]) * L, t0)
+    store(x, np.intp(heads[h + 1]) * L, t1)
+    store(x, np.intp(heads[h + 2]) * L, t2)
+    store(x, np.intp(heads[h + 3]) * L, t3)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def clear(out):
+    """-1 everywhere."""
+    for i in range(len(out)):
+        out[i] = -1
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def trace(x, lane, L, root, circuit, stack, parts):
     """The leaves, from 0, of the best product at the root, then -1."""
-    parts[:] = -1
+    clear(parts)
     leaves = circuit.own + circuit.shared
     count, top = 0, 0
     if x[root * L + lane] > -np.inf:
@@ -134,7 +141,7 @@ def best_edge(x, lane, L, item, circuit):
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def read(scores, B, row, room, circuit, parts, labels):
     """Fill the labels[N] that parts say, and return the sum of their scores."""
-    labels[:] = -1
+    clear(labels)
     total = 0.0
     for leaf in parts:
         if leaf < 0:

@@ -56,7 +56,7 @@ def gather_numbers(table, B, rows, m, e, one, L):
             scores = span(at(table[t, ADDRESS], (B * width,), m))
             for k in range(0, width, L):
                 _square(scores, rows, width, k, first + k, out, one, L)
-                last = first + min(k + L, width)
+                last = first + (k + L if k + L < width else width)
                 reach = enter(out, exponents, first + k, last, reach, one, L)
         first += width
     return reach
@@ -112,6 +112,14 @@ def scatter(x, table, B, rows, L):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
+def clear(x, items, one, L):
+    """Zero in all lanes of so many items."""
+    out = span(x)
+    for i in range(0, items * L, L):
+        store(out, i, one - one)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def bounds(circuit, roots, rows):
     """The first definition that one of the rows needs, and that after the last."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
@@ -121,6 +129,7 @@ def bounds(circuit, roots, rows):
             continue
         while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
             h += 1
-        last = max(last, h + 1)
-        first = min(first, np.intp(circuit.since[roots[row]]))
-    return min(first, last), last
+        since = np.intp(circuit.since[roots[row]])
+        last = h + 1 if h + 1 > last else last
+        first = since if since < first else first
+    return first if first < last else last, last

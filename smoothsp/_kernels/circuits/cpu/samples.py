@@ -4,48 +4,40 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather_numbers, one_of
-from smoothsp._kernels.circuits.cpu.sums import inside
+from smoothsp._kernels.circuits.cpu.best import clear
 from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel
-def samples(first, last, circuit, rows, scores, seeds, room, labels):
+def samples(first, last, circuit, rows, seeds, room, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
-    -1 where nothing is labelled. ``scores`` is a table of potentials of float64.
-    ``room`` is scratch, ``[2, size]`` of float64.
+    -1 where nothing is labelled. ``room`` is as ``sums`` has just filled it for these
+    rows, no more than there are lanes, in float64.
     """
-    B = len(rows.roots)
     L = 64 // room.itemsize
-    one = one_of(room)
     m, e = room[0], room[1]
     leaves = circuit.own + circuit.shared
     stack = np.empty(circuit.depth + 2, np.int64)
-    for begin in range(first, last, L):
-        lanes = rows.order[begin : min(begin + L, last)]
-        low, high = bounds(circuit, rows.roots, lanes)
-        gather_numbers(scores, B, lanes, m, e, one, L)
-        inside(m, e, circuit, low, high, one, L)
-        for lane in range(len(lanes)):
-            row = lanes[lane]
-            for i in range(labels.shape[1]):
-                said = labels[row, i]
-                said[:] = -1
-                state = np.uint64(seeds[row, i])
-                top = 1 if m[rows.roots[row] * L + lane] > 0 else 0
-                stack[0] = rows.roots[row]
-                while top > 0:
-                    top -= 1
-                    item = stack[top]
-                    if item > leaves:
-                        state += np.uint64(0x9E3779B97F4A7C15)
-                        chance = uniform(state)
-                        a, b = _draw(m, e, lane, L, item, circuit, chance)
-                        stack[top], stack[top + 1] = b, a
-                        top += 2
-                    elif circuit.positions[item] >= 0:
-                        said[circuit.positions[item]] = circuit.values[item]
+    for lane in range(last - first):
+        row = rows.order[first + lane]
+        for i in range(labels.shape[1]):
+            said = labels[row, i]
+            clear(said)
+            state = np.uint64(seeds[row, i])
+            top = 1 if m[rows.roots[row] * L + lane] > 0 else 0
+            stack[0] = rows.roots[row]
+            while top > 0:
+                top -= 1
+                item = stack[top]
+                if item > leaves:
+                    state += np.uint64(0x9E3779B97F4A7C15)
+                    chance = uniform(state)
+                    a, b = _draw(m, e, lane, L, item, circuit, chance)
+                    stack[top], stack[top + 1] = b, a
+                    top += 2
+                elif circuit.positions[item] >= 0:
+                    said[circuit.positions[item]] = circuit.values[item]
 
 
 @register_jitable

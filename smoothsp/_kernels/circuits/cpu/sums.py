@@ -7,6 +7,7 @@ from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
+    clear,
     gather_numbers,
     one_of,
     scatter,
@@ -50,17 +51,16 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
-        lanes = rows.order[begin : min(begin + L, last)]
+        lanes = rows.order[begin : begin + L if begin + L < last else last]
         low, high = bounds(circuit, rows.roots, lanes)
-        reach = gather_numbers(scores, B, lanes, m, e, one, L)
-        store(span(mu), 0, reach)
+        store(span(mu), 0, gather_numbers(scores, B, lanes, m, e, one, L))
         for lane in range(len(lanes)):
             row = lanes[lane]
-            most = max(circuit.uses[rows.roots[row]], 1)
-            far[row] = np.float64(mu[lane]) * most > furthest(L)
+            reach = np.float64(mu[lane]) * circuit.uses[rows.roots[row]]
+            far[row] = reach > furthest(L)
         inside(m, e, circuit, low, high, one, L)
         if outwards:
-            mu[: circuit.items * L] = 0
+            clear(mu, circuit.items, one, L)
         for lane in range(len(lanes)):
             row = lanes[lane]
             at = rows.roots[row] * L + lane
@@ -89,7 +89,7 @@ def inside(m, e, circuit, low, high, one, L):
         first, last = starts[h], starts[h + 1]
         out = np.intp(heads[h]) * L
         if circuit.tiles[h] == TILE:
-            _tile_inside(m, e, heads[h : h + TILE], runs[first : first + TILE], one, L)
+            _tile_inside(m, e, heads, h, runs, first, one, L)
             h += TILE
             continue
         h += 1
@@ -103,14 +103,16 @@ def inside(m, e, circuit, low, high, one, L):
             continue
         total = _total(m, e, runs, first, last, top, most, one, L)
         if differ(larger(total, half), half):
-            top = _top(e, runs, first, last, none, L)
-            total = _total(m, e, runs, first, last, top, most, one, L)
-        put_number(m, e, out, total, top, none)
+            _from_largest(m, e, out, runs, first, last, most, one, L)
+        else:
+            put_number(m, e, out, total, top, none)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _top(e, runs, first, last, top, L):
-    """The largest exponent of the products."""
+def _from_largest(m, e, out, runs, first, last, most, one, L):
+    """The sum of the products over the largest exponent of one."""
+    none = constant(one, lowest(L))
+    top = none
     for r in range(first, last):
         a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
         b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
@@ -118,7 +120,8 @@ def _top(e, runs, first, last, top, L):
             top = larger(load(e, a) + load(e, b), top)
             a += step_a
             b += step_b
-    return top
+    total = _total(m, e, runs, first, last, top, most, one, L)
+    put_number(m, e, out, total, top, none)
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
@@ -140,22 +143,22 @@ def _total(m, e, runs, first, last, top, most, one, L):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _tile_inside(m, e, heads, runs, one, L):
+def _tile_inside(m, e, heads, h, runs, r, one, L):
     """``inside`` of a tile, its left factors loaded once for all of it."""
     zero = one - one
     none, start = constant(one, lowest(L)), constant(one, origin(L))
     most = start + constant(one, highest(L))
     half = constant(one, 2.0 ** (highest(L) / 2))
-    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
-    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
-    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
-    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
-    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
+    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
+    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
+    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
     k = load(e, a)
     s0, s1 = start - (k + load(e, b0)), start - (k + load(e, b1))
     s2, s3 = start - (k + load(e, b2)), start - (k + load(e, b3))
     t0 = t1 = t2 = t3 = zero
-    for _ in range(runs[0, 0]):
+    for _ in range(runs[r, 0]):
         k, v = load(e, a), load(m, a)
         t0 = fma(v * load(m, b0), power2(smaller((k + load(e, b0)) + s0, most)), t0)
         t1 = fma(v * load(m, b1), power2(smaller((k + load(e, b1)) + s1, most)), t1)
@@ -168,15 +171,14 @@ def _tile_inside(m, e, heads, runs, one, L):
         b3 += step3
     largest = larger(larger(t0, t1), larger(t2, t3))
     if not differ(larger(largest, half), half):
-        put_number(m, e, np.intp(heads[0]) * L, t0, start - s0, none)
-        put_number(m, e, np.intp(heads[1]) * L, t1, start - s1, none)
-        put_number(m, e, np.intp(heads[2]) * L, t2, start - s2, none)
-        put_number(m, e, np.intp(heads[3]) * L, t3, start - s3, none)
+        put_number(m, e, np.intp(heads[h]) * L, t0, start - s0, none)
+        put_number(m, e, np.intp(heads[h + 1]) * L, t1, start - s1, none)
+        put_number(m, e, np.intp(heads[h + 2]) * L, t2, start - s2, none)
+        put_number(m, e, np.intp(heads[h + 3]) * L, t3, start - s3, none)
         return
     for i in range(TILE):
-        top = _top(e, runs, i, i + 1, none, L)
-        total = _total(m, e, runs, i, i + 1, top, most - start, one, L)
-        put_number(m, e, np.intp(heads[i]) * L, total, top, none)
+        out = np.intp(heads[h + i]) * L
+        _from_largest(m, e, out, runs, r + i, r + i + 1, most - start, one, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -196,8 +198,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
             h -= 1
         first, last = starts[h], starts[h + 1]
         if circuit.tiles[h] == TILE:
-            tile = runs[first : first + TILE]
-            _tile_outside(m, e, mu, heads[h : h + TILE], tile, one, L)
+            _tile_outside(m, e, mu, heads, h, runs, first, one, L)
             continue
         out = np.intp(heads[h]) * L
         g = load(mu, out)
@@ -247,11 +248,11 @@ def _share(m, e, g, out, one, L):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _tile_outside(m, e, mu, heads, runs, one, L):
+def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
     """``outside`` of a tile: what its left factors get is summed in a register."""
     zero = one - one
-    out0, out1 = np.intp(heads[0]) * L, np.intp(heads[1]) * L
-    out2, out3 = np.intp(heads[2]) * L, np.intp(heads[3]) * L
+    out0, out1 = np.intp(heads[h]) * L, np.intp(heads[h + 1]) * L
+    out2, out3 = np.intp(heads[h + 2]) * L, np.intp(heads[h + 3]) * L
     g0, g1, g2, g3 = load(mu, out0), load(mu, out1), load(mu, out2), load(mu, out3)
     if not differ((g0 + g1) + (g2 + g3), zero):
         return
@@ -259,12 +260,12 @@ def _tile_outside(m, e, mu, heads, runs, one, L):
     g1, s1 = _share(m, e, g1, out1, one, L)
     g2, s2 = _share(m, e, g2, out2, one, L)
     g3, s3 = _share(m, e, g3, out3, one, L)
-    a, step = np.intp(runs[0, 1]) * L, np.intp(runs[0, 2]) * L
-    b0, step0 = np.intp(runs[0, 3]) * L, np.intp(runs[0, 4]) * L
-    b1, step1 = np.intp(runs[1, 3]) * L, np.intp(runs[1, 4]) * L
-    b2, step2 = np.intp(runs[2, 3]) * L, np.intp(runs[2, 4]) * L
-    b3, step3 = np.intp(runs[3, 3]) * L, np.intp(runs[3, 4]) * L
-    for _ in range(runs[0, 0]):
+    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
+    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
+    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
+    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
+    for _ in range(runs[r, 0]):
         k, v = load(e, a), load(m, a)
         v0 = (g0 * power2((k + load(e, b0)) + s0)) * (v * load(m, b0))
         v1 = (g1 * power2((k + load(e, b1)) + s1)) * (v * load(m, b1))

@@ -5,72 +5,57 @@ sweep inwards and one outwards give ``Cov(parts, d)``, which is the Hessian of t
 log-partition times d.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
+    clear,
     gather,
-    gather_numbers,
     one_of,
     scatter,
 )
 from smoothsp._kernels.circuits.cpu.numbers import (
-    LN2,
     constant,
     faintest,
-    furthest,
     lowest,
     origin,
     power2,
 )
-from smoothsp._kernels.circuits.cpu.sums import inside
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def tangent(
-    first, last, circuit, rows, scores, along, room, outwards, value, far, means
-):  # fmt: skip
-    """Fill value[B], far[B] as ``sums`` does, and means[B]: of ``along`` over outputs.
+def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
+    """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
 
     Then, if ``outwards``, the targets of ``scores``: how the marginals move. ``scores``
-    and ``along`` are tables of potentials of float64. ``room`` is scratch,
-    ``[5, size]`` of float64.
+    and ``along`` are tables of potentials of float64. ``room`` is ``[5, size]`` of
+    float64, the first two of which ``sums`` has just filled for these rows, no more
+    than there are lanes.
     """
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
     m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
-    for begin in range(first, last, L):
-        lanes = rows.order[begin : min(begin + L, last)]
-        low, high = bounds(circuit, rows.roots, lanes)
-        gather(along, B, lanes, d, one, L)
-        reach = gather_numbers(scores, B, lanes, m, e, one, L)
-        store(span(mu), 0, reach)
-        for lane in range(len(lanes)):
-            row = lanes[lane]
-            most = max(circuit.uses[rows.roots[row]], 1)
-            far[row] = mu[lane] * most > furthest(L)
-        inside(m, e, circuit, low, high, one, L)
-        _means(m, e, d, circuit, low, high, one, L)
-        if outwards:
-            mu[: circuit.items * L] = 0
-            to[: circuit.items * L] = 0
-        for lane in range(len(lanes)):
-            row = lanes[lane]
-            at = rows.roots[row] * L + lane
-            value[row] = math.log(m[at]) + e[at] * LN2 if m[at] > 0 else -np.inf
-            means[row] = d[at]
-            if outwards and m[at] > 0:
-                mu[at] = 1
-        if outwards:
-            _moves(m, e, d, mu, to, circuit, low, high, one, L)
-            scatter(to, scores, B, lanes, L)
+    lanes = rows.order[first:last]
+    low, high = bounds(circuit, rows.roots, lanes)
+    gather(along, B, lanes, d, one, L)
+    _means(m, e, d, circuit, low, high, one, L)
+    if outwards:
+        clear(mu, circuit.items, one, L)
+        clear(to, circuit.items, one, L)
+    for lane in range(len(lanes)):
+        row = lanes[lane]
+        at = rows.roots[row] * L + lane
+        means[row] = d[at]
+        if outwards and m[at] > 0:
+            mu[at] = 1
+    if outwards:
+        _moves(m, e, d, mu, to, circuit, low, high, one, L)
+        scatter(to, scores, B, lanes, L)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
