@@ -148,19 +148,14 @@ def choose(
     labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64, device="cpu")
     parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32, device="cpu")
     out = values.numpy(), labels.numpy(), parts.numpy()
-    # the best alone, or in memory of their own
-    best = [x[:, 0] if k is None else x[:, 0].copy() for x in out]
+    if k is None:
+        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
+    kernel = best_cpu.best if k is None else k_best_cpu.k_best
     lanes, number = LANES[dtype], VECTORS[dtype].dtype
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 1 if k is None else 2, number)
-        what = asked.edges, asked.rows, given.rows, scratch
-        if k is None:
-            best_cpu.best(first, last, *what, *best)
-            return
-        for rows in groups(first, last, lanes):
-            best_cpu.best(*rows, *what, *best)
-            k_best_cpu.k_best(*rows, *what, *out)
+        kernel(first, last, asked.edges, asked.rows, given.rows, scratch, *out)
 
     work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * parts.numel()
     run_rows(piece, B, work, together=lanes)

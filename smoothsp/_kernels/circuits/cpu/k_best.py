@@ -14,7 +14,8 @@ Paths" (1998), section 2.
 import numpy as np
 from numba import njit
 
-from smoothsp._kernels.circuits.cpu.best import clear, read
+from smoothsp._kernels.circuits.cpu.best import maxima, read
+from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.compilation.kernel import kernel
 
 # What is noted of an item, in one line of the cache: the row that noted it, its best
@@ -33,13 +34,13 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
     """Fill values[B, K], labels[B, K, N] and parts[B, K, U] for ``order[first:last]``.
 
     Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    ``scores`` is a table of potentials of float64. ``room`` is ``[2, size]`` of
-    float64, the first of which ``best`` has just filled for these rows, no more than
-    there are lanes; the second is scratch.
+    ``scores`` is a table of potentials of float64. ``room`` is scratch, ``[2, size]``
+    of float64.
     """
     B = len(rows.roots)
     L = 64 // room.itemsize
     K = values.shape[1]
+    one = one_of(room)
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
     notes = room[1].view(np.int32).reshape(-1, NOTES)
@@ -49,35 +50,40 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
     chain = np.empty(K, np.int64)
     for item in range(circuit.items):
         notes[item, ROW] = -1
-    for lane in range(last - first):
-        row = rows.order[first + lane]
-        place = (rows.roots[row], row, lane, L)
-        offers[0] = x[place[0] * L + lane]
-        waiting[0, FROM] = waiting[0, STEP] = -1
-        count = 1 if offers[0] > -np.inf else 0
-        for k in range(K):
-            clear(parts[row, k])
-            clear(labels[row, k])
-            values[row, k] = -np.inf
-            if count == 0:
-                continue
-            totals[k] = offers[0]
-            for f in range(5):
-                found[k, f] = waiting[0, f]
-            count -= 1
-            for c in range(count):
-                offers[c] = offers[c + 1]
+    for begin in range(first, last, L):
+        lanes = rows.order[begin : min(begin + L, last)]
+        low, high = bounds(circuit, rows.roots, lanes)
+        gather(scores, B, lanes, x, one, L)
+        maxima(x, circuit, low, high, one, L)
+        for lane in range(len(lanes)):
+            row = lanes[lane]
+            place = (rows.roots[row], row, lane, L)
+            offers[0] = x[place[0] * L + lane]
+            waiting[0, FROM] = waiting[0, STEP] = -1
+            count = 1 if offers[0] > -np.inf else 0
+            for k in range(K):
+                parts[row, k] = -1
+                labels[row, k] = -1
+                values[row, k] = -np.inf
+                if count == 0:
+                    continue
+                totals[k] = offers[0]
                 for f in range(5):
-                    waiting[c, f] = waiting[c + 1, f]
-            count = _follow(
-                x, place, circuit, k, K, found, totals, chain, stack, notes, losses,
-                waiting, offers, count, parts[row, k],
-            )  # fmt: skip
-            score = read(scores, B, row, room, circuit, parts[row, k], labels[row, k])
-            # other sums than those of the trace: sorted to the last bit anyway
-            if k and score > values[row, k - 1]:
-                score = values[row, k - 1]
-            values[row, k] = score
+                    found[k, f] = waiting[0, f]
+                count -= 1
+                for c in range(count):
+                    offers[c] = offers[c + 1]
+                    for f in range(5):
+                        waiting[c, f] = waiting[c + 1, f]
+                count = _follow(
+                    x, place, circuit, k, K, found, totals, chain, stack, notes, losses,
+                    waiting, offers, count, parts[row, k],
+                )  # fmt: skip
+                score = read(
+                    scores, B, row, room, circuit, parts[row, k], labels[row, k]
+                )
+                # other sums than those of the trace: sorted to the last bit anyway
+                values[row, k] = min(score, values[row, k - 1]) if k else score
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
