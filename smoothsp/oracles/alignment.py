@@ -48,8 +48,11 @@ class Alignment(CircuitStructure):
     0)[:, :-1, :-1]`` says who is matched with whom. Leaving two items alone in either
     order makes two outputs.
 
-    The Hamming cost counts the matches that y has not. ``lengths`` are those of both
-    sequences together, and ``label_counts`` counts items by their move. O(batch N M).
+    The Hamming cost counts the matches that y has not, and no gaps: an alignment that
+    leaves every item alone costs nothing. Where a missed match is as bad as a wrong
+    one, add ``-1`` at the matches of y to the cost: it then differs by the number of
+    these, which no output changes. ``lengths`` are those of both sequences together,
+    and ``label_counts`` counts items by their move. O(batch N M).
 
     With ``match`` minus one where items differ and gaps of minus one, minus the best
     score is the edit distance. ``Warping`` is what dynamic time warping does.

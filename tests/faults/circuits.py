@@ -74,8 +74,8 @@ FAULTS = {
     # the loops
     "leaves one lane off": (
         KERNELS + "lanes",
-        "load_some(scores, rows[lane] * width + k, width - k, zero)",
-        "load_some(scores, lane * width + k, width - k, zero)",
+        "place = rows[lane] * width + k\n            # memory",
+        "place = lane * width + k\n            # memory",
     ),
     "the first product for the largest": (
         KERNELS + "best",
