@@ -104,8 +104,8 @@ FAULTS = {
     ),
     "a tile's second for its third": (
         KERNELS + "best",
-        "store(x, np.intp(heads[2]) * L, t2)",
-        "store(x, np.intp(heads[2]) * L, t1)",
+        "store(x, np.intp(heads[h + 2]) * L, t2)",
+        "store(x, np.intp(heads[h + 2]) * L, t1)",
     ),
     "means of the left factor": (
         KERNELS + "tangent",
