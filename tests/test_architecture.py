@@ -37,9 +37,11 @@ MAY_IMPORT = {
     },
     "linear": {
         "smoothsp._kernels",
+        "smoothsp.losses",
         "smoothsp.oracles",
         "smoothsp.optim",
         "smoothsp.projections",
+        "joblib",
         "numpy",
         "scipy",
         "sklearn",
@@ -139,6 +141,7 @@ PUBLIC = {
     "smoothsp.linear.problems": {
         "LPBoostProblem",
         "LeastSquaresProblem",
+        "Batch",
         "BatchProblem",
         "BinaryProblem",
         "CallbackProblem",
@@ -148,7 +151,10 @@ PUBLIC = {
         "HashedChainProblem",
         "LinearProblem",
         "MulticlassProblem",
+        "Parts",
         "ROCAreaProblem",
+        "Shared",
+        "StructureProblem",
         "TopKLinearProblem",
     },
     "smoothsp.linear.solvers": {

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems import ChainProblem
 
 
 @dataclass(frozen=True)
@@ -215,9 +214,8 @@ class Budget:
 
 def mark_of(problem: Any) -> State:
     """What a state says of the examples it belongs to, where they can be looked at."""
-    if not isinstance(problem, ChainProblem):
-        return {}
-    return {"examples": np.array(problem.checksum)}
+    found = getattr(problem, "checksum", None)
+    return {} if found is None else {"examples": np.array(found)}
 
 
 def require_same(name: str, problem: Any, state: State) -> None:
@@ -234,27 +232,10 @@ def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None
     """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
-    name = problem.called if isinstance(problem, ChainProblem) else "psi"
+    called = getattr(problem, "called", None)
+    name = called if isinstance(called, str) else "psi"
     raise ValueError(
         f"{name}: expected features for which objective and gap fit float64, got"
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
         " take shorter steps"
     )
-
-
-def require_range(problem: ChainProblem, lam: float) -> None:
-    """Refuse features with which a step of a dual solver leaves float64.
-
-    The curvature along one is at most ``|psi_i|^2 / (lambda n)``, and psi_i at most
-    twice the norms of the words, summed.
-    """
-    norms, n = 2 * problem.norms, len(problem)
-    with np.errstate(over="ignore"):
-        wrong = ~np.isfinite(norms * norms) | ~np.isfinite(norms / (lam * n) * norms)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ValueError(
-            f"{problem.called}: expected words whose squared norm over lambda n fits"
-            f" float64, got norms that sum to {problem.norms[i]:.3g} in sentence {i};"
-            " scale the features, or raise lambda (lower C)"
-        )

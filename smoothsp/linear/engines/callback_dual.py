@@ -2,7 +2,8 @@
 
 Step for step what ``compiled_dual`` does in compiled loops: given the same random
 numbers, the same iterates. Here ``w_i``, the share of example i in the weights, is a
-dense vector, and what an example has met is a list of outputs.
+vector, dense or sparse as the corners of the problem are, and what an example has met
+is a list of outputs.
 """
 
 import math
@@ -23,7 +24,17 @@ from smoothsp.linear.engines.callback_steps import (
 )
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import STEPS, EngineSettings, box
-from smoothsp.linear.problems import CallbackProblem, Corner
+from smoothsp.linear.inputs.sparse_row import (
+    SparseRows,
+    Vector,
+    add,
+    dot,
+    row_of,
+    rows_like,
+    squares,
+)
+from smoothsp.linear.problems import Corner
+from smoothsp.linear.problems.callback import WholeProblem
 
 Floats = NDArray[np.float64]
 
@@ -33,20 +44,30 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: CallbackProblem, plan: EngineSettings) -> None:
+    def __init__(self, problem: WholeProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
+        self.rows = rows_like(problem)
+        self.sparse = isinstance(self.rows, SparseRows)
         self.n = n = len(problem)
         d = problem.num_weights
         self._low, self._high = box((plan.lower, plan.upper), d)
         self.v, self.lag, self.lag_ell = np.zeros(d), np.zeros(d), 0.0
-        self.w_now = np.clip(self.v, self._low, self._high)
-        self.blocks, self.ell = np.zeros((n, d)), np.zeros(n)
+        self._clip()
+        self.blocks, self.ell = self.rows.zeros(n), np.zeros(n)
         self.estimates = np.full(n, math.inf)
         # at weights 0 the oracle's answer costs most; asked for when it is needed
         self.last_gap = math.inf
         self.steps = self.hits = self.drops = self.calls = 0
         self.measured_calls = self.measured = 0
-        self.store = [[gold_slot(d)] for _ in range(n)]
+        self.store = [[gold_slot(self.rows.zero())] for _ in range(n)]
+
+    def _clip(self, moved: Any = None) -> None:
+        """Weights from what is unclipped, where it ``moved`` if that is known."""
+        if not (self.sparse and moved is not None):
+            self.w_now = np.clip(self.v, self._low, self._high)
+            return
+        at = moved.columns
+        self.w_now[at] = np.clip(self.v[at], self._low[at], self._high[at])
 
     @property
     def oracle_calls(self) -> int:
@@ -102,7 +123,7 @@ class CallbackEngine:
             gap = self._towards(i, own.corner).num
             least = plan.overall / n * self._known_gap()
             hit = gap > 0 and gap >= max(plan.local * self.estimates[i], least)
-        corner = None if hit else self.problem.worst(i, self.w_now)
+        corner = None if hit else self._worst(i)
         with uninterrupted():
             if corner is not None:
                 self.calls += 1
@@ -114,23 +135,25 @@ class CallbackEngine:
             self.steps += 1
             self._go(i, own)
 
+    def _worst(self, i: int) -> Corner:
+        found = self.problem.worst(i, self.w_now)
+        return found._replace(psi=row_of(found.psi))
+
     def _known_gap(self) -> float:
         if math.isinf(self.last_gap):
             zero = np.zeros(self.problem.num_weights)
-            self.last_gap = float(
-                np.mean([self.problem.worst(i, zero).loss for i in range(self.n)])
-            )
+            self.last_gap = self.problem.corners(zero, 1.0)[1]
             self.measured_calls += self.n
         return self.last_gap
 
     def _violation(self, corner: Corner) -> float:
-        return corner.loss - float(np.dot(self.w_now, corner.psi))
+        return corner.loss - dot(corner.psi, self.w_now)
 
-    def _image(self, corner: Corner) -> tuple[Floats, float]:
+    def _image(self, corner: Corner) -> tuple[Vector, float]:
         return corner.psi / (self.plan.lam * self.n), corner.loss / self.n
 
-    def _step(self, kind: str, w: Floats, ell: float, largest: float) -> Step:
-        num = ell - self.plan.lam * float(np.dot(w, self.w_now))
+    def _step(self, kind: str, w: Vector, ell: float, largest: float) -> Step:
+        num = ell - self.plan.lam * dot(w, self.w_now)
         return Step(kind, w, ell, num, largest)
 
     def _towards(self, i: int, corner: Corner) -> Step:
@@ -196,24 +219,26 @@ class CallbackEngine:
         gamma = step.size(self.plan.lam)
         if gamma == 0 or (step.kind == "fw" and step.num <= 0):
             return 0.0
-        self.v = self.v + gamma * step.w
-        self.blocks[i] += gamma * step.w
+        move = gamma * step.w
+        add(self.v, move)
+        self.blocks[i] = self.blocks[i] + move
         self.ell[i] += gamma * step.ell
         if step.kind == "fw" and gamma == 1:
             self.blocks[i], self.ell[i] = self._image(corner)
-        self.w_now = np.clip(self.v, self._low, self._high)
-        older = self.steps * (self.steps - 1) / 2
-        self.lag = self.lag + older * gamma * step.w
-        self.lag_ell += older * gamma * step.ell
+        self._clip(move)
+        if self.plan.averaging:
+            older = self.steps * (self.steps - 1) / 2
+            add(self.lag, older * gamma * step.w)
+            self.lag_ell += older * gamma * step.ell
         return gamma
 
     def _sum_slots(self, i: int) -> None:
         total = sum(slot.alpha for slot in self.store[i])
-        self.blocks[i], self.ell[i] = 0, 0
+        self.blocks[i], self.ell[i] = self.rows.zero(), 0
         for slot in self.store[i]:
             slot.alpha /= total
             w, ell = self._image(slot.corner)
-            self.blocks[i] += slot.alpha * w
+            self.blocks[i] = self.blocks[i] + slot.alpha * w
             self.ell[i] += slot.alpha * ell
 
     def _forget_weightless(self, i: int) -> None:
@@ -227,10 +252,15 @@ class CallbackEngine:
 
     def measure(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
-        found = [self.problem.worst(i, self.w_now) for i in range(self.n)]
         self.measured_calls += self.n
-        self.hinges = np.array([max(self._violation(c), 0.0) for c in found])
-        gaps = [self._towards(i, c).num for i, c in enumerate(found)]
+        if self.sparse:
+            # many examples at once
+            self.hinges = self.problem.hinges(self.w_now)
+            gaps = self.hinges / self.n - self.expected_hinges()
+        else:
+            found = [self._worst(i) for i in range(self.n)]
+            self.hinges = np.array([max(self._violation(c), 0.0) for c in found])
+            gaps = np.array([self._towards(i, c).num for i, c in enumerate(found)])
         self.estimates = np.maximum(gaps, 0.0)
         self.last_gap = gap = float(self.estimates.sum())
         self.measured += 1
@@ -244,10 +274,19 @@ class CallbackEngine:
         primal = lam / 2 * float(np.dot(self.w_now, self.w_now))
         return primal + float(self.hinges.mean()), self.dual, gap
 
+    def expected_hinges(self) -> Floats:
+        """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
+        return self.ell - self.plan.lam * self.rows.products(self.blocks, self.w_now)
+
+    def costs_and_squares(self) -> tuple[Floats, Floats]:
+        """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
+        sizes = self.rows.scaled(self.blocks, self.plan.lam * self.n)
+        return self.n * self.ell, np.array([squares(row) for row in sizes])
+
     def rebuild(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""
-        self.v = self.blocks.sum(0)
-        self.w_now = np.clip(self.v, self._low, self._high)
+        self.v = self.rows.total(self.blocks)
+        self._clip()
 
     # another lambda
 
@@ -260,7 +299,7 @@ class CallbackEngine:
         for store in self.store:
             for slot in store:
                 slot.alpha *= rho
-            gold = gold_slot(len(self.v))
+            gold = gold_slot(self.rows.zero())
             known = [slot for slot in store if slot.holds(gold.corner)]
             if not known:
                 gold.alpha = 0.0
@@ -269,28 +308,27 @@ class CallbackEngine:
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
-        self.blocks *= factor
+        self.blocks = self.rows.scaled(self.blocks, factor)
         self.v = self.v * factor
-        self.w_now = np.clip(self.v, self._low, self._high)
+        self._clip()
 
     def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
-        found = np.shape(state["blocks"]) if "blocks" in state else ()
-        if found != self.blocks.shape:
+        found, want = self.rows.shape("blocks", state), (self.n, len(self.v))
+        if found != want:
             raise ValueError(
-                f"state: expected blocks of {self.blocks.shape} as this problem has, "
-                f"got {found}"
+                f"state: expected blocks of {want} as this problem has, got {found}"
             )
-        self.blocks, self.ell = state["blocks"].copy(), state["ell"].copy()
+        self.blocks, self.ell = self.rows.load("blocks", state), state["ell"].copy()
         self.v = state["v"].copy()
-        self.w_now = np.clip(self.v, self._low, self._high)
+        self._clip()
         if self.plan.weighed and not state["weighed"]:
             raise ValueError(
                 "start: expected a solution of a solver with the same kind of steps: "
                 "weights of labellings are missing"
             )
         if self.plan.cached or self.plan.weighed:
-            self.store = load_slots(state)
+            self.store = load_slots(state, self.rows)
 
     # saving
 
@@ -298,7 +336,7 @@ class CallbackEngine:
         """All that changes, as arrays."""
         numbers = [self.steps, self.hits, self.drops, self.calls]
         return {
-            "blocks": self.blocks.copy(),
+            **self.rows.save("blocks", self.blocks),
             "ell": self.ell.copy(),
             "estimates": self.estimates.copy(),
             "v": self.v.copy(),
@@ -308,7 +346,7 @@ class CallbackEngine:
             "measured": np.array([self.measured_calls, self.measured]),
             "last_gap": np.array(self.last_gap),
             "weighed": np.array(self.plan.weighed),
-            **save_slots(self.store),
+            **save_slots(self.store, self.rows),
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:

@@ -1,21 +1,39 @@
 """The objective of a problem behind a Python oracle, and its gradient, in numpy."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.problems import CallbackProblem
+from smoothsp.linear.inputs.sparse_row import (
+    SparseRows,
+    Vector,
+    add,
+    dot,
+    row_of,
+    rows_like,
+)
 from smoothsp.linear.problems.batch import smoothed_max
 
 Flat = NDArray[np.float64]
 
 
 class CallbackObjective:
-    """What ``Objective`` is for chains: weights are as they are, slopes are dense."""
+    """What ``Objective`` is for chains: weights are as they are, slopes are vectors."""
 
-    def __init__(self, problem: CallbackProblem, loss: Loss, lam: float) -> None:
+    compiled = False
+    # whether ``one`` takes weights that are not added up yet
+    lazy = False
+
+    def __init__(self, problem: Any, loss: Loss, lam: float) -> None:
+        self._require(problem, loss)
+        self.problem, self.loss, self.lam = problem, loss, lam
+        self.n = len(problem)
+        self.sparse = isinstance(rows_like(problem), SparseRows)
+
+    def _require(self, problem: Any, loss: Loss) -> None:
         if loss.name not in ("hinge", "hinge-l2"):
             raise ValueError(
                 f"loss: expected 'hinge' or 'hinge-l2' for {type(problem).__name__},"
@@ -27,8 +45,6 @@ class CallbackObjective:
                 "loss: 'hinge-l2' asks for the k worst outputs, and this problem has no"
                 f" {few}; give it {few}(i, w, k), or choose 'hinge'"
             )
-        self.problem, self.loss, self.lam = problem, loss, lam
-        self.n = len(problem)
 
     def room(self) -> Flat:
         """Zeros as large as the weights."""
@@ -42,19 +58,24 @@ class CallbackObjective:
         """All weights."""
         return np.arange(self.problem.num_weights)
 
-    def one(self, i: int, w: Flat, mu: float) -> tuple[float, Flat]:
+    def one(self, i: int, w: Any, mu: float) -> tuple[float, Vector]:
         """Loss of example i, and its slope."""
         if self.loss.name == "hinge" or mu == 0:
             worst = self.problem.worst(i, w)
-            return worst.loss - float(np.dot(w, worst.psi)), -worst.psi
+            psi = row_of(worst.psi)
+            return worst.loss - dot(psi, w), -psi
         found = self.problem.worst_few(i, w, self.loss.k)
-        psi = np.array([corner.psi for corner in found])
-        z = np.array([corner.loss for corner in found]) - psi @ w
+        known = [row_of(corner.psi) for corner in found]
+        scores = [dot(psi, w) for psi in known]
+        z = np.array([corner.loss for corner in found]) - np.array(scores)
         if not np.isfinite(z).all():
-            return math.nan, psi[0]
+            return math.nan, known[0]
         order = np.argsort(-z, kind="stable")
         value, u = smoothed_max(z[order], mu)
-        return value, -(u @ psi[order])
+        slope = known[order[0]] * -u[0]
+        for share, j in zip(u[1:], order[1:], strict=True):
+            slope = slope - known[j] * share
+        return value, slope
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """The loss of each example."""
@@ -62,15 +83,15 @@ class CallbackObjective:
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, keep: bool = False
-    ) -> tuple[float, Flat, Flat]:
+    ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        slopes = np.empty((self.n if keep else 0, len(flat)))
+        slopes = rows_like(self.problem).zeros(self.n if keep else 0)
         total = 0.0
         G[:] = 0
         for i in range(self.n):
             value, slope = self.one(i, flat, mu)
             total += value
-            G += slope
+            add(G, slope)
             if keep:
                 slopes[i] = slope
         G /= self.n

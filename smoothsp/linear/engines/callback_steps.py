@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear.stored_outputs import TIE
+from smoothsp.linear.inputs.sparse_row import DenseRows, Vector, same, squares
 from smoothsp.linear.problems import Corner
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False)
@@ -25,7 +24,7 @@ class Slot:
         mine = self.corner
         if mine.key is not None and corner.key is not None:
             return bool(mine.key == corner.key)
-        return mine.loss == corner.loss and np.array_equal(mine.psi, corner.psi)
+        return mine.loss == corner.loss and same(mine.psi, corner.psi)
 
 
 @dataclass
@@ -33,14 +32,14 @@ class Step:
     """A direction: what it adds to w_i and to ell_i, its slope, how far it may go."""
 
     kind: str
-    w: Floats
+    w: Vector
     ell: float
     num: float
     largest: float
 
     def size(self, lam: float) -> float:
         """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
-        den = lam * float(np.dot(self.w, self.w))
+        den = lam * squares(self.w)
         if den <= 0:
             return self.largest if self.num > 0 else 0.0
         return min(max(self.num / den, 0.0), self.largest)
@@ -48,7 +47,7 @@ class Step:
     def gain(self, lam: float) -> float:
         """``gamma num - gamma^2 den / 2``."""
         gamma = self.size(lam)
-        return gamma * self.num - gamma**2 * lam * float(np.dot(self.w, self.w)) / 2
+        return gamma * self.num - gamma**2 * lam * squares(self.w) / 2
 
 
 def lowest(slots: list[Slot]) -> Slot:
@@ -69,30 +68,32 @@ def highest(slots: list[Slot]) -> Slot:
     return found
 
 
-def gold_slot(num_weights: int) -> Slot:
-    """The gold output with all the weight."""
-    return Slot(Corner(np.zeros(num_weights), 0.0, None), alpha=1.0)
+def gold_slot(zero: Vector) -> Slot:
+    """The gold output with all the weight, its psi ``zero``."""
+    return Slot(Corner(zero, 0.0, None), alpha=1.0)
 
 
-def save_slots(store: list[list[Slot]]) -> dict[str, NDArray[Any]]:
+def save_slots(store: list[list[Slot]], rows: DenseRows) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
     slots = [slot for slots in store for slot in slots]
     return {
         "store_sizes": np.array([len(slots) for slots in store]),
-        "store_psi": np.array([slot.corner.psi for slot in slots]),
+        **rows.save("store_psi", [slot.corner.psi for slot in slots]),
         "store_loss": np.array([slot.corner.loss for slot in slots]),
         "store_alpha": np.array([slot.alpha for slot in slots]),
     }
 
 
-def load_slots(state: dict[str, NDArray[Any]]) -> list[list[Slot]]:
+def load_slots(state: dict[str, NDArray[Any]], rows: DenseRows) -> list[list[Slot]]:
     """The slots that were saved."""
-    rows = zip(
-        state["store_psi"], state["store_loss"], state["store_alpha"], strict=True
+    known = zip(
+        rows.load("store_psi", state),
+        state["store_loss"],
+        state["store_alpha"],
+        strict=True,
     )
     slots = [
-        Slot(Corner(psi.copy(), float(loss), None), float(alpha))
-        for psi, loss, alpha in rows
+        Slot(Corner(psi, float(loss), None), float(alpha)) for psi, loss, alpha in known
     ]
     ends = np.cumsum(state["store_sizes"])
     return [

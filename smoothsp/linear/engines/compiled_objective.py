@@ -54,6 +54,8 @@ class Objective:
     Weights are padded: W, then the rest of them, in one array.
     """
 
+    compiled = True
+
     def __init__(self, problem: ChainProblem, loss: Loss, lam: float) -> None:
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)

@@ -1,6 +1,6 @@
 """One epoch of variance-reduced steps, from arrays to arrays."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from smoothsp._kernels.linear import svrg as kernel
 from smoothsp.linear.engines.callback_loops import plain_epoch
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Objective
+from smoothsp.linear.engines.sparse_loops import sparse_epoch
 from smoothsp.linear.engines.which_objective import AnyObjective
 
 Flat = NDArray[np.float64]
@@ -24,7 +25,7 @@ class Snapshot(NamedTuple):
     x: Flat
     value: float
     mean: Flat
-    nodes: Flat
+    nodes: Any
     edges: Flat
 
 
@@ -55,7 +56,8 @@ def epoch(
     if z is not None:
         c += kappa * z
     if isinstance(objective, CallbackObjective):
-        return plain_epoch(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
+        one = sparse_epoch if objective.sparse else plain_epoch
+        return one(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
     loss = objective.loss.arguments(mu)
     nodes, edges = begin.nodes, begin.edges
     x = objective.room()

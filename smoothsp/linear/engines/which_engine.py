@@ -5,13 +5,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import require_range, require_same
+from smoothsp.linear.engines.budget import require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.settings import EngineSettings
 from smoothsp.linear.engines.solution import Solution
-from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.problems.callback import as_callbacks
+from smoothsp.linear.problems.callback import whole
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +45,12 @@ class Engine(Protocol):
     def measure(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example."""
 
+    def expected_hinges(self) -> Floats:
+        """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
+
+    def costs_and_squares(self) -> tuple[Floats, Floats]:
+        """Expected cost of each example, and ``|psi_i|^2``, each times n, or below."""
+
     def rebuild(self) -> None:
         """Weights anew from the dual variables."""
 
@@ -67,10 +72,10 @@ class Engine(Protocol):
 
 def engine_for(problem: Any, plan: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
-    if isinstance(problem, ChainProblem):
-        require_range(problem, plan.lam)
+    if hasattr(problem, "sentences"):
+        problem.require_range(plan.lam)
         return ChainEngine(problem, plan)
-    return CallbackEngine(as_callbacks(problem), plan)
+    return CallbackEngine(whole(problem), plan)
 
 
 def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:

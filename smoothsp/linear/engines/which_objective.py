@@ -4,14 +4,16 @@ from typing import Any
 
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.problems.callback import as_callbacks
+from smoothsp.linear.engines.structure_objective import StructureObjective
+from smoothsp.linear.problems.callback import whole
 
 AnyObjective = Objective | CallbackObjective
 
 
 def objective_for(problem: Any, loss: Loss, lam: float) -> AnyObjective:
-    """Compiled loops for chains, plain numpy for callbacks."""
-    if isinstance(problem, ChainProblem):
+    """Compiled loops for sentences, numpy for structures and for oracles in Python."""
+    if hasattr(problem, "sentences"):
         return Objective(problem, loss, lam)
-    return CallbackObjective(as_callbacks(problem), loss, lam)
+    if hasattr(problem, "slopes"):
+        return StructureObjective(problem, loss, lam)
+    return CallbackObjective(whole(problem), loss, lam)

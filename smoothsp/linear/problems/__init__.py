@@ -18,9 +18,12 @@ from smoothsp.linear.problems.f1 import F1Problem
 from smoothsp.linear.problems.hashed_chain import HashedChainProblem
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
+from smoothsp.linear.problems.potentials import Batch, Parts, Shared
 from smoothsp.linear.problems.roc_area import ROCAreaProblem
+from smoothsp.linear.problems.structure import StructureProblem
 
 __all__ = [
+    "Batch",
     "BatchProblem",
     "BinaryProblem",
     "CallbackProblem",
@@ -32,6 +35,9 @@ __all__ = [
     "LeastSquaresProblem",
     "LinearProblem",
     "MulticlassProblem",
+    "Parts",
     "ROCAreaProblem",
+    "Shared",
+    "StructureProblem",
     "TopKLinearProblem",
 ]

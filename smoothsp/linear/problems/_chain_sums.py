@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients as kernels
+from smoothsp._kernels.linear.frank_wolfe import add_corners
 from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
 from smoothsp.linear.problems.batch import Slope, smoothing_of
 
@@ -18,6 +19,12 @@ class ChainSums:
     # of the problem
     num_labels: int
     offsets: NDArray[np.int64]
+    called: str
+
+    @property
+    def norms(self) -> Weights:
+        """Of the problem."""
+        raise NotImplementedError
 
     @property
     def border(self) -> int:
@@ -77,6 +84,31 @@ class ChainSums:
         if smoothing == "l2":
             return 0.5
         return float(np.diff(self.offsets).mean() * np.log(self.num_labels))
+
+    def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
+        """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
+        s, n = self.sentences, len(self.offsets) - 1
+        v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
+        add_corners(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
+        return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
+
+    def require_range(self, lam: float) -> None:
+        """Refuse features with which a step of a dual solver leaves float64.
+
+        The curvature along one is at most ``|psi_i|^2 / (lambda n)``, and psi_i at most
+        twice the norms of the words, summed.
+        """
+        norms, n = 2 * self.norms, len(self.offsets) - 1
+        with np.errstate(over="ignore"):
+            wrong = ~np.isfinite(norms * norms)
+            wrong |= ~np.isfinite(norms / (lam * n) * norms)
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise ValueError(
+                f"{self.called}: expected words whose squared norm over lambda n fits"
+                f" float64, got norms that sum to {self.norms[i]:.3g} in sentence {i};"
+                " scale the features, or raise lambda (lower C)"
+            )
 
     def likelihood(self, w: Weights) -> Slope:
         """Mean negative log-likelihood of the labels, and its gradient."""

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sparse_matrices
 
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_row import add, dot, row_of
 from smoothsp.linear.problems.batch import Slope, smoothed_max, smoothing_of
 
 Weights = NDArray[np.float64]
@@ -20,14 +22,15 @@ class Corner(NamedTuple):
     Parameters
     ----------
     psi
-        ``(num_weights,)``: features of the gold output less those of this one.
+        ``(num_weights,)``: features of the gold output less those of this one. Of a
+        problem whose ``sparse`` is true a scipy CSR matrix ``(1, num_weights)``.
     loss
         What this output costs, at least 0, and 0 for the gold one.
     key
         Hashable, equal for the same output only; None: psi and loss tell outputs apart.
     """
 
-    psi: Weights
+    psi: Any
     loss: float
     key: Hashable
 
@@ -37,7 +40,8 @@ class LinearProblem(Protocol):
     """What a solver asks of a problem, and nothing else.
 
     Every solver takes any object that has these three. One with
-    :class:`TopKLinearProblem`'s question too can be smoothed.
+    :class:`TopKLinearProblem`'s question too can be smoothed. One whose ``sparse`` is
+    true gives sparse corners, and a step costs their entries.
     """
 
     @property
@@ -78,6 +82,9 @@ class CallbackProblem:
         ``topk_oracle(i, w, k)`` gives a list of such triples: the k different outputs
         of largest ``loss - <w, psi>``, or all if there are fewer. The smoothed hinge of
         :class:`SGD`, :class:`SVRG`, :class:`CasimirSVRG` and :class:`LBFGS` needs it.
+    sparse
+        Whether psi is a scipy CSR matrix ``(1, num_weights)``: a step then costs its
+        entries, however many weights there are.
 
     Examples
     --------
@@ -96,6 +103,8 @@ class CallbackProblem:
         num_weights: int,
         max_oracle: Callable[[int, Weights], Answer],
         topk_oracle: Callable[[int, Weights, int], Sequence[Answer]] | None = None,
+        *,
+        sparse: bool = False,
     ) -> None:
         self._n = checks.count("n", n)
         self.num_weights = checks.count("num_weights", num_weights)
@@ -106,6 +115,7 @@ class CallbackProblem:
                 f"topk_oracle: expected a callable or None, got {topk_oracle!r}"
             )
         self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
+        self.sparse = checks.flag("sparse", sparse)
 
     # what messages call the two functions
     called = "max_oracle", "topk_oracle"
@@ -135,13 +145,19 @@ class CallbackProblem:
 
     def _corner(self, name: str, i: int, answer: Answer) -> Corner:
         psi, loss, key = answer
-        psi = np.asarray(psi, dtype=np.float64)
-        if psi.shape != (self.num_weights,):
+        if self.sparse:
+            psi = _row(name, i, psi)
+            shape = psi.shape if psi.shape[0] != 1 else psi.shape[1:]
+        else:
+            psi = np.asarray(psi, dtype=np.float64)
+            shape = psi.shape
+        if shape != (self.num_weights,):
             raise ValueError(
                 f"{name}: expected psi of ({self.num_weights},) at example {i}, "
                 f"got {psi.shape}"
             )
-        if not (np.isfinite(psi).all() and 0 <= loss < np.inf):
+        entries = psi.data if self.sparse else psi
+        if not (np.isfinite(entries).all() and 0 <= loss < np.inf):
             raise ValueError(
                 f"{name}: expected finite psi and a loss of at least 0 at example "
                 f"{i}, got loss {loss}"
@@ -151,7 +167,18 @@ class CallbackProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
         found = [self.worst(i, w) for i in range(self._n)]
-        return np.array([max(c.loss - float(np.dot(w, c.psi)), 0.0) for c in found])
+        return np.array([max(c.loss - dot(row_of(c.psi), w), 0.0) for c in found])
+
+    def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
+        """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
+        v, losses, hinges = np.zeros(self.num_weights), [], []
+        for i in range(self._n):
+            found = self.worst(i, w)
+            psi = row_of(found.psi)
+            add(v, psi)
+            losses.append(found.loss)
+            hinges.append(max(found.loss - dot(psi, w), 0.0))
+        return v * scale, float(np.mean(losses)), float(np.mean(hinges))
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
@@ -163,8 +190,9 @@ class CallbackProblem:
         total, slope = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
             worst = self.worst(i, w)
-            total += worst.loss - float(np.dot(w, worst.psi))
-            slope -= worst.psi
+            psi = row_of(worst.psi)
+            total += worst.loss - dot(psi, w)
+            add(slope, -psi)
         return total / self._n, slope / self._n
 
     def smoothed_risk(
@@ -177,12 +205,13 @@ class CallbackProblem:
         total, slope = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
             found = self.worst_few(i, w, k)
-            psi = np.array([corner.psi for corner in found])
-            z = np.array([corner.loss for corner in found]) - psi @ w
+            psi = [row_of(corner.psi) for corner in found]
+            z = np.array([c.loss - dot(x, w) for c, x in zip(found, psi, strict=True)])
             order = np.argsort(-z, kind="stable")
             value, u = smoothed_max(z[order], mu)
             total += value - mu / 2
-            slope -= u @ psi[order]
+            for share, j in zip(u, order, strict=True):
+                add(slope, psi[j] * -share)
         return total / self._n, slope / self._n
 
     def diameter(self, smoothing: str = "l2") -> float:
@@ -205,16 +234,50 @@ class CallbackProblem:
         )
 
 
-def as_callbacks(problem: LinearProblem) -> CallbackProblem:
-    """A problem as one whose answers are checked."""
-    if isinstance(problem, CallbackProblem):
+@runtime_checkable
+class WholeProblem(LinearProblem, Protocol):
+    """A problem that checks itself, and answers for all examples at once."""
+
+    def hinges(self, w: Weights) -> Weights:
+        """``(n,)``: the structured hinge of each example."""
+
+    def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
+        """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
+
+    def primal(self, w: Weights, lam: float) -> float:
+        """The objective at w."""
+
+
+def whole(problem: LinearProblem) -> Any:
+    """A problem as one that has what :class:`WholeProblem` says."""
+    if isinstance(problem, WholeProblem):
         return problem
     if not isinstance(problem, LinearProblem):
         raise TypeError(
             "problem: expected a LinearProblem, which has num_weights, a length and"
             f" worst(i, w), got {type(problem).__name__}"
         )
-    few = problem.worst_few if isinstance(problem, TopKLinearProblem) else None
-    found = CallbackProblem(len(problem), problem.num_weights, problem.worst, few)
+    few = getattr(problem, "worst_few", None)
+    found = CallbackProblem(
+        len(problem),
+        problem.num_weights,
+        problem.worst,
+        few,
+        sparse=bool(getattr(problem, "sparse", False)),
+    )
     found.called = "worst", "worst_few"
     return found
+
+
+def _row(name: str, i: int, psi: Any) -> Any:
+    """A CSR matrix of one row, float64, whose columns rise."""
+    if not sparse_matrices.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
+        raise TypeError(
+            f"{name}: expected a scipy CSR matrix as psi at example {i}, for sparse is"
+            f" True, got {type(psi).__name__}"
+        )
+    psi = psi.astype(np.float64, copy=False)
+    if not psi.has_canonical_format:
+        psi = psi.copy()
+        psi.sum_duplicates()
+    return psi

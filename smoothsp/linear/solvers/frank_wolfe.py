@@ -1,51 +1,20 @@
 """Batch Frank-Wolfe for structured SVMs: all dual variables in one step."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import Budget, limits, require_range
+from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems import CallbackProblem, ChainProblem, LinearProblem
-from smoothsp.linear.problems.callback import as_callbacks
+from smoothsp.linear.problems import LinearProblem
+from smoothsp.linear.problems.callback import WholeProblem, whole
 
 Floats = NDArray[np.float64]
-
-
-# From weights and lambda: unclipped weights, expected cost and mean hinge of the corner
-# of the dual to which all examples point.
-Corners = Callable[[Floats, float], tuple[Floats, float, float]]
-
-
-def _chain_corners(problem: ChainProblem) -> Corners:
-    s, n = problem.sentences, len(problem)
-    losses, hinges = np.empty(n), np.empty(n)
-
-    def corners(w: Floats, lam: float) -> tuple[Floats, float, float]:
-        v = np.zeros(problem.flat_size)
-        flat = problem.padded_weights(w)
-        kernels.add_corners(0, n, s, flat, 1 / (lam * n), v, losses, hinges)
-        return problem.plain_weights(v), float(losses.mean()), float(hinges.mean())
-
-    return corners
-
-
-def _callback_corners(problem: CallbackProblem) -> Corners:
-    def corners(w: Floats, lam: float) -> tuple[Floats, float, float]:
-        n = len(problem)
-        found = [problem.worst(i, w) for i in range(n)]
-        v = sum((c.psi for c in found), np.zeros(problem.num_weights)) / (lam * n)
-        hinges = [max(c.loss - float(np.dot(w, c.psi)), 0.0) for c in found]
-        return v, float(np.mean([c.loss for c in found])), float(np.mean(hinges))
-
-    return corners
 
 
 class BatchFrankWolfe:
@@ -119,13 +88,11 @@ class BatchFrankWolfe:
         resume
             The ``state`` of a solution of this solver: goes on bit for bit.
         """
-        if isinstance(problem, ChainProblem):
-            require_range(problem, self.lam)
-            corners = _chain_corners(problem)
-        else:
-            corners = _callback_corners(as_callbacks(problem))
+        asked = whole(problem)
+        if hasattr(asked, "require_range"):
+            asked.require_range(self.lam)
         box = engines_settings.box(self._bounds, problem.num_weights)
-        passes = _Passes(corners, box, self.lam, len(problem))
+        passes = _Passes(asked, box, self.lam)
         budget = Budget(self._limits, problem)
         return run(passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume)
 
@@ -136,9 +103,10 @@ class _Passes(Solver):
     passes, repeats = 0, True
 
     def __init__(
-        self, corners: Corners, box: tuple[Floats, Floats], lam: float, n: int
+        self, problem: WholeProblem, box: tuple[Floats, Floats], lam: float
     ) -> None:
-        self.corners, self.box, self.lam, self.n = corners, box, lam, n
+        self.problem, self.box, self.lam = problem, box, lam
+        self.n = len(problem)
         # unclipped weights and expected cost, replaced as one
         self.reached: tuple[Floats, float] = (np.zeros(len(box[0])), 0.0)
         # the corner that was found there, its expected cost, and the gap
@@ -154,7 +122,7 @@ class _Passes(Solver):
             self._step(*self.found)
         v, ell = self.reached
         w, lam = self.weights(), self.lam
-        corner, loss, hinge = self.corners(w, lam)
+        corner, loss, hinge = self.problem.corners(w, 1 / (lam * self.n))
         norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
         gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
         self.certificate = lam / 2 * norm + hinge, ell - lam * (cross - norm / 2), gap

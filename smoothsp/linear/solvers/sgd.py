@@ -13,6 +13,7 @@ from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import Stepper, run_steps
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.sparse_loops import SparseSteps
 from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -140,10 +141,11 @@ class SGD:
         """
         objective = objective_for(problem, self.loss, self.lam)
         steps: Stepper
-        if isinstance(objective, CallbackObjective):
-            steps = PlainSteps(objective, lambda number: self.plan(number, objective.n))
-        else:
+        if not isinstance(objective, CallbackObjective):
             steps = _Steps(self, objective)
+        else:
+            plain = SparseSteps if objective.sparse else PlainSteps
+            steps = plain(objective, lambda number: self.plan(number, objective.n))
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" decay={self.decay} period={self.period!r} averaging={self.averaging}"

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.linear import frank_wolfe as kernels
-from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import require_finite
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems import ChainProblem, LinearProblem
+from smoothsp.linear.problems import LinearProblem
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -100,13 +98,7 @@ class DualPoint:
 
     def expected_hinges(self) -> Floats:
         """``delta_i = ell_i - lambda <w_i, w>``, without a call of the oracle."""
-        engine = self.engine
-        if not isinstance(self.problem, ChainProblem):
-            return np.asarray(engine.ell - self.lam * engine.blocks @ engine.w_now)
-        (s, p, d), out = engine.records, np.empty(self.n)
-        work = len(s.indices) * s.P // 8
-        run_rows(kernels.expected_hinges, self.n, work, s, p.w, d, out)
-        return out
+        return np.asarray(self.engine.expected_hinges())
 
     def to_gap(
         self, goal: float, certified: bool, spent: Callable[[], bool]

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
 
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
@@ -52,14 +51,7 @@ def begin(
 
 def _alone(dual_point: DualPoint) -> float:
     """The least ``|psi_i|^2 / (n L_i)`` for the outputs of largest cost."""
-    problem, engine, n = dual_point.problem, dual_point.engine, dual_point.n
-    if isinstance(problem, ChainProblem):
-        costs = n * engine.records[2].ell
-        # of the words: transitions have the same features in all sentences
-        owner = np.repeat(np.arange(n), np.diff(problem.indptr[problem.offsets]))
-        squares = 2 * np.bincount(owner, problem.values**2, n)
-    else:
-        costs = n * engine.ell
-        squares = ((_VAST * n * engine.blocks) ** 2).sum(1)
+    n = dual_point.n
+    costs, squares = dual_point.engine.costs_and_squares()
     some = (squares > 0) & (costs > 0)
     return float((squares[some] / (n * costs[some])).min(initial=math.inf))

@@ -1,0 +1,65 @@
+"""The objective of a problem over any structure, by its answers for many examples."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.inputs.sparse_row import NONE, Vector
+
+Flat = NDArray[np.float64]
+
+
+class StructureObjective(CallbackObjective):
+    """What ``Objective`` is for chains: weights are as they are, slopes are sparse."""
+
+    lazy = True
+
+    def _require(self, problem: Any, loss: Loss) -> None:
+        """A structure says itself what it does not answer."""
+
+    def one(self, i: int, w: Any, mu: float) -> tuple[float, Vector]:
+        """Loss of example i, and its slope; NaN where potentials overflow."""
+        try:
+            found = self.problem.slopes(w, *self._loss(mu), np.array([i]))
+        except ValueError as error:
+            if not str(error).startswith("w:"):
+                raise
+            return math.nan, NONE
+        return float(found[0][0]), found[1][0]
+
+    def _loss(self, mu: float) -> tuple[str, float, int]:
+        """Name, mu and number of outputs; mu = 0 is the hinge."""
+        name = self.loss.name if mu > 0 or self.loss.name == "likelihood" else "hinge"
+        return name, mu, self.loss.k
+
+    def losses(self, flat: Flat, mu: float) -> Flat:
+        """The loss of each example."""
+        return np.asarray(self.problem.losses(flat, *self._loss(mu)))
+
+    def gradient(
+        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+    ) -> tuple[float, Any, Flat]:
+        """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
+        value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
+        slopes: Any = []
+        if keep:
+            every = np.arange(self.n)
+            slopes = self.problem.slopes(flat, *self._loss(mu), every)[1]
+        return value, slopes, np.empty(0)
+
+    def certificate(self, flat: Flat) -> tuple[float, float, float]:
+        """Objective without smoothing, a bound below its minimum, and the gap.
+
+        Those of the likelihood as ``Objective`` has them; NaN otherwise.
+        """
+        squares = self.lam / 2 * float(np.dot(flat, flat))
+        if self.loss.name != "likelihood":
+            return squares + float(self.problem.hinges(flat).mean()), math.nan, math.nan
+        value, G = self.problem.likelihood(flat)
+        G += self.lam * flat
+        gap = float(np.dot(G, G)) / (2 * self.lam)
+        return squares + value, squares + value - gap, gap

@@ -1,0 +1,482 @@
+"""A linear model over any structure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
+from smoothsp.linear.problems import _rows
+from smoothsp.linear.problems._outputs import Outputs
+from smoothsp.linear.problems.batch import Slope, smoothing_of
+from smoothsp.linear.problems.callback import Corner
+from smoothsp.linear.problems.potentials import Batch, PartScores, kinds_of
+from smoothsp.losses import L2, Entropy, functional
+
+Weights = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Build = Callable[[dict[str, Tensor], Batch], Any]
+
+# Numbers in the padded potentials of the examples that are asked about at once.
+_CHUNK = 2**19
+
+
+class _Asked(NamedTuple):
+    """Potentials of some examples, and the structure of them."""
+
+    chosen: Ints
+    potentials: list[Tensor]
+    structure: Any
+    y: Tensor
+
+
+class StructureProblem:
+    r"""A linear structured SVM, or a CRF, over any structure.
+
+    .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
+        \max_y L_i(y) + \langle w, \phi_i(y) - \phi_i(y_i) \rangle
+
+    Potentials are linear in the weights: products of weights with features of parts, or
+    weights as such. The structure is any that ``smoothsp.oracles`` has, or of your own:
+    what an output's score says of each potential, ``phi``, comes by automatic
+    differentiation of ``score(y)``. Features stay sparse, and the structure is asked
+    for many examples at once where a solver lets it.
+
+    Parameters
+    ----------
+    build
+        ``build(potentials, batch)`` makes a structure of the potentials of some
+        examples: a dict of float64 tensors, by the names in ``features``, padded to the
+        largest of these examples, and a :class:`Batch`, which says how large each is.
+        Scores have to be linear in the potentials: 0 where these are 0, or ``-inf``.
+    features
+        A dict from the names of potentials to :class:`Parts`, which have features, or
+        :class:`Shared`, which are weights. The order of the dict is that of w.
+    y
+        A list with the gold output of each example, integers in the shape that the
+        structure gives them; or one array ``(n, ...)`` where all have the same shape.
+        None: the examples are to be decoded.
+    cost
+        ``"hamming"``: what the structure's ``hamming(y)`` says, 1 for a wrong label. Or
+        ``cost(structure, y)``, a tensor in the shape that its ``augment`` takes, of at
+        least 0, and 0 for all that y uses.
+    cost_scale
+        ``(n,)``, positive: what multiplies the cost of an example, by default 1.
+
+    Raises
+    ------
+    ValueError
+        On shapes, values and outputs that do not fit; the message says where.
+    TypeError
+        On what is no matrix of numbers, no integer outputs, no function.
+
+    Notes
+    -----
+    w is one flat float64 vector: the weights of each kind of potentials one after the
+    other, those of parts with states in the order ``(features, states)``.
+
+    Losses ask of a structure what they ask in ``smoothsp.losses``: ``"hinge"`` needs
+    ``hamming``, ``augment``, ``decode`` and ``score``, the others ``decode_topk``, or
+    ``scale`` and ``log_partition``. Chains have :class:`ChainProblem`, the same in
+    compiled loops.
+
+    Source: Taskar, Guestrin and Koller, "Max-Margin Markov Networks" (2003), for
+    features of parts.
+
+    Examples
+    --------
+    Dependency trees over two sentences, of features of arcs:
+
+    >>> import numpy as np
+    >>> from smoothsp.oracles import ProjectiveDependencies
+    >>> def trees(potentials, batch):
+    ...     words = batch.sizes["arcs"][:, 0] - 1
+    ...     return ProjectiveDependencies(potentials["arcs"], lengths=words)
+    >>> features = np.random.default_rng(0).normal(size=(3 * 3 + 2 * 2, 5))
+    >>> arcs = Parts(features, [[3, 3], [2, 2]])
+    >>> problem = StructureProblem(trees, {"arcs": arcs}, [[2, 0], [0]])
+    >>> len(problem), problem.num_weights, problem.primal(np.zeros(5), lam=1.0)
+    (2, 5, 1.0)
+    """
+
+    # what messages call the features
+    called = "features"
+    # corners are sparse rows
+    sparse = True
+
+    def __init__(
+        self,
+        build: Build,
+        features: Any,
+        y: Any = None,
+        *,
+        cost: Any = "hamming",
+        cost_scale: Any = None,
+    ) -> None:
+        if not callable(build):
+            raise TypeError(f"build: expected a function, got {build!r}")
+        if cost != "hamming" and not callable(cost):
+            raise ValueError(f"cost: expected 'hamming' or a function, got {cost!r}")
+        self.build, self.cost = build, cost
+        self.kinds = kinds_of(features)
+        self._parts = [kind for kind in self.kinds if isinstance(kind, PartScores)]
+        n = len(self._parts[0].shapes)
+        self.cost_scale = _rows.scales_of(cost_scale, n)
+        self._outputs = None if y is None else Outputs.of(y, n)
+        self._ends = np.cumsum([0, *(kind.num_weights for kind in self.kinds)])
+        self.num_weights = int(self._ends[-1])
+        self._numbers = np.arange(n)
+        if y is not None:
+            self._check_outputs()
+
+    def __len__(self) -> int:
+        """How many examples."""
+        return len(self._numbers)
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these examples from others."""
+        outputs = () if self._outputs is None else self._outputs
+        found = [self.cost_scale, *outputs]
+        for kind in self._parts:
+            rows = kind.rows
+            found += [rows.indptr, rows.indices, rows.values, kind.shapes]
+        return arrays.checksum(*found, self._ends)
+
+    def split(self, w: Weights) -> dict[str, Weights]:
+        """The weights of each kind of potentials, as views."""
+        w = self._checked(w)
+        found = {}
+        for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
+            table = w[a:b]
+            if isinstance(kind, PartScores):
+                width = () if kind.states is None else (kind.width,)
+                found[kind.name] = table.reshape(kind.rows.columns, *width)
+            else:
+                found[kind.name] = table.reshape(kind.shape)
+        return found
+
+    # the structure of some examples
+
+    def structure(self, w: Weights, rows: Any = None) -> Any:
+        """The structure of the examples ``rows``, of all by default, at weights w."""
+        chosen = self._numbers if rows is None else self._numbers[rows]
+        return self.build(
+            self._potentials(self._checked(w), chosen), self._batch(chosen)
+        )
+
+    def _batch(self, chosen: Ints) -> Batch:
+        sizes = {kind.name: kind.sizes(chosen) for kind in self._parts}
+        return Batch(torch.from_numpy(chosen.copy()), sizes)
+
+    def _potentials(self, w: Weights | Combined, chosen: Ints) -> dict[str, Tensor]:
+        terms = w.terms if isinstance(w, Combined) else ((1.0, w),)
+        found = {}
+        for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
+            scores = [kind.potentials(v[a:b], chosen) for _, v in terms]
+            if len(terms) > 1 or terms[0][0] != 1:
+                scores = [f * x for (f, _), x in zip(terms, scores, strict=True)]
+            known = found[kind.name] = sum(scores[1:], scores[0])
+            if not bool(known.isfinite().all()):
+                raise ValueError(
+                    f"w: expected weights at which the potentials {kind.name!r} are"
+                    " finite; smaller weights or features"
+                )
+        return found
+
+    def _ask(self, w: Weights | Combined, chosen: Ints) -> _Asked:
+        potentials = self._potentials(w, chosen)
+        leaves = [x.requires_grad_() for x in potentials.values()]
+        structure = self.build(potentials, self._batch(chosen))
+        return _Asked(chosen, leaves, structure, self._gold.padded(chosen))
+
+    @property
+    def _gold(self) -> Outputs:
+        if self._outputs is None:
+            raise ValueError("y: expected the gold outputs, got None: only decode(w)")
+        return self._outputs
+
+    def _chunks(self, rows: Ints | None = None) -> Iterator[Ints]:
+        """Examples whose padded potentials fit in a bounded piece of memory."""
+        chosen = self._numbers if rows is None else rows
+        sizes = np.max([kind.costs()[chosen] for kind in self._parts], axis=0)
+        begin, most = 0, 1
+        for end, size in enumerate(sizes.tolist()):
+            most = max(most, size)
+            if end > begin and (end + 1 - begin) * most > _CHUNK:
+                yield chosen[begin:end]
+                begin, most = end, max(size, 1)
+        yield chosen[begin:]
+
+    def _costs(self, asked: _Asked) -> Tensor:
+        if callable(self.cost):
+            cost = self.cost(asked.structure, asked.y)
+        else:
+            cost = asked.structure.hamming(asked.y)
+        scale = torch.from_numpy(self.cost_scale[asked.chosen])
+        scaled = cost.detach() * scale.reshape(-1, *[1] * (cost.dim() - 1))
+        found: Tensor = scaled.requires_grad_()
+        return found
+
+    def _check_outputs(self) -> None:
+        zero = np.zeros(self.num_weights)
+        for chosen in self._chunks():
+            found = self._ask(zero, chosen).structure.score(self._gold.padded(chosen))
+            wrong = found.detach().numpy() != 0
+            if wrong.any():
+                i = int(wrong.argmax())
+                raise ValueError(
+                    "y: expected outputs that the structure allows, with a score that"
+                    " is linear in the potentials, so 0 at weights 0, got"
+                    f" {float(found[i])} at example {chosen[i]}"
+                )
+
+    # the max oracle
+
+    def _worst(self, asked: _Asked) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
+        """Hinges, costs of the worst outputs, slopes of the hinges, and the outputs."""
+        cost = self._costs(asked)
+        augmented = asked.structure.augment(cost)
+        with torch.no_grad():
+            outputs = augmented.decode()[1]
+        hinges = augmented.score(outputs) - asked.structure.score(asked.y)
+        slopes = _gradients(hinges, [*asked.potentials, cost])
+        losses = (slopes.pop() * cost.detach()).flatten(1).sum(1)
+        return hinges.detach(), losses, slopes, outputs
+
+    def worst(self, i: int, w: Weights) -> Corner:
+        """An output of example i with the largest ``loss - <w, psi>``; psi is CSR."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
+        asked = self._ask(self._checked(w), np.array([i]))
+        _, losses, slopes, outputs = self._worst(asked)
+        row = -self._sparse(slopes, asked.chosen)[0]
+        psi = sparse.csr_matrix(
+            (row.values, row.columns, [0, len(row.columns)]),
+            shape=(1, self.num_weights),
+        )
+        key = self._gold.cut(outputs, asked.chosen)[0].tobytes()
+        return Corner(psi, max(float(losses[0]), 0.0), key)
+
+    def hinges(self, w: Weights) -> Weights:
+        """``(n,)``: the structured hinge of each example, one oracle call each."""
+        w, found = self._checked(w), np.empty(len(self))
+        for chosen in self._chunks():
+            with torch.no_grad():
+                asked = self._ask(w, chosen)
+                augmented = asked.structure.augment(self._costs(asked))
+                value = augmented.decode()[0] - asked.structure.score(asked.y)
+            found[chosen] = value.clamp(min=0).numpy()
+        return found
+
+    def primal(self, w: Weights, lam: float) -> float:
+        """The objective at w; ``lam > 0``."""
+        lam = checks.positive("lam", lam)
+        w = self._checked(w)
+        return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
+
+    def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
+        """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
+        w, v = self._checked(w), np.zeros(self.num_weights)
+        loss = hinge = 0.0
+        for chosen in self._chunks():
+            asked = self._ask(w, chosen)
+            hinges, losses, slopes, _ = self._worst(asked)
+            loss += float(losses.clamp(min=0).sum())
+            hinge += float(hinges.clamp(min=0).sum())
+            self._add(slopes, chosen, v)
+        v *= -scale
+        return v, loss / len(self), hinge / len(self)
+
+    def decode(self, w: Weights) -> list[NDArray[np.int64]]:
+        """The best output of each example."""
+        w, found = self._checked(w), []
+        for chosen in self._chunks():
+            with torch.no_grad():
+                structure = self.structure(w, chosen)
+                outputs, lengths = structure.decode()[1], structure.lengths
+            if outputs.dim() == 1:
+                found += list(outputs.numpy())
+            else:
+                cut = zip(outputs.numpy(), lengths.tolist(), strict=True)
+                found += [y[:size] for y, size in cut]
+        return found
+
+    # losses of rows, and their slopes
+
+    def _losses(self, asked: _Asked, loss: str, mu: float, k: int) -> Tensor:
+        """Of each example, differentiable."""
+        structure, y = asked.structure, asked.y
+        if loss == "likelihood":
+            return functional.crf_nll(structure, y)
+        smoothing: Any = None
+        if loss != "hinge" and mu > 0:
+            smoothing = Entropy(mu) if loss == "hinge-entropy" else L2(mu, k)
+        cost = self._costs(asked).detach()
+        return functional.structural_hinge(structure, y, smoothing=smoothing, cost=cost)
+
+    def losses(
+        self, w: Weights, loss: str, mu: float, k: int, rows: Ints | None = None
+    ) -> Weights:
+        """Of each example; ``mu = 0`` is the hinge. Smoothed from above."""
+        w, found = self._checked(w), []
+        for chosen in self._chunks(rows):
+            with torch.no_grad():
+                asked = self._ask(w, chosen)
+                found.append(self._losses(asked, loss, mu, k).numpy())
+        return np.concatenate(found)
+
+    def slopes(
+        self, w: Weights | Combined, loss: str, mu: float, k: int, rows: Ints
+    ) -> tuple[Weights, list[SparseRow]]:
+        """Losses of some examples, and the gradient of each as a sparse row."""
+        w, values, found = self._checked(w), [], []
+        alone = len(self._parts) < len(self.kinds)
+        for chosen in rows[:, None] if alone else self._chunks(rows):
+            asked = self._ask(w, chosen)
+            losses, slopes = self._sloped(asked, loss, mu, k)
+            values.append(losses)
+            found += self._sparse(slopes, chosen)
+        return np.concatenate(values), found
+
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+        """The mean loss, smoothed from above, and its gradient."""
+        w, total, out = self._checked(w), 0.0, np.zeros(self.num_weights)
+        for chosen in self._chunks():
+            losses, slopes = self._sloped(self._ask(w, chosen), loss, mu, k)
+            total += float(losses.sum())
+            self._add(slopes, chosen, out)
+        out /= len(self)
+        return total / len(self), out
+
+    def _sloped(
+        self, asked: _Asked, loss: str, mu: float, k: int
+    ) -> tuple[Weights, list[Tensor]]:
+        if loss == "hinge" or (mu == 0 and loss != "likelihood"):
+            hinges, _, slopes, _ = self._worst(asked)
+            return hinges.numpy(), slopes
+        losses = self._losses(asked, loss, mu, k)
+        return losses.detach().numpy(), _gradients(losses, asked.potentials)
+
+    def _add(self, slopes: Sequence[Tensor], chosen: Ints, out: Weights) -> None:
+        for kind, slope, a, b in zip(
+            self.kinds, slopes, self._ends, self._ends[1:], strict=False
+        ):
+            if isinstance(kind, PartScores):
+                kind.add_gradient(slope, chosen, out[a:b])
+            else:
+                out[a:b] += slope.numpy().ravel()
+
+    def _sparse(self, slopes: Sequence[Tensor], chosen: Ints) -> list[SparseRow]:
+        """Of each example; shared potentials are those of the only one."""
+        owners, columns, values = [], [], []
+        for kind, slope, begin in zip(self.kinds, slopes, self._ends, strict=False):
+            if isinstance(kind, PartScores):
+                owner, column, value = kind.entries(slope, chosen)
+            else:
+                flat = slope.numpy().ravel()
+                column = np.flatnonzero(flat)
+                owner, value = np.zeros_like(column), flat[column]
+            owners.append(owner)
+            columns.append(column + begin)
+            values.append(value)
+        owner, column = np.concatenate(owners), np.concatenate(columns)
+        value = np.concatenate(values)
+        order = np.argsort(owner, kind="stable")
+        ends = np.searchsorted(owner[order], np.arange(len(chosen) + 1))
+        return [
+            SparseRow.summed(column[order[a:b]], value[order[a:b]])
+            for a, b in pairwise(ends)
+        ]
+
+    # the whole set
+
+    def risk(self, w: Weights) -> Slope:
+        """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
+        return self.mean_slope(w, "hinge", 0.0, 1)
+
+    def smoothed_risk(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> Slope:
+        """Mean hinge smoothed from below, and its gradient."""
+        smoothing_of(smoothing, mu, k)
+        value, slope = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
+        return value - mu * self.diameter(smoothing), slope
+
+    def diameter(self, smoothing: str = "entropy") -> float:
+        """How far the smoothed risk is below, at most, divided by mu."""
+        smoothing_of(smoothing, 1.0, 1)
+        return 0.5 if smoothing == "l2" else self._mean_log_count
+
+    @cached_property
+    def _mean_log_count(self) -> float:
+        zero, total = np.zeros(self.num_weights), 0.0
+        for chosen in self._chunks():
+            structure = self.structure(zero, chosen)
+            if not hasattr(structure, "log_partition"):
+                raise TypeError(
+                    "smoothing: expected 'l2' for a structure that has no"
+                    f" log_partition, {type(structure).__name__}"
+                )
+            total += float(structure.log_partition().sum())
+        return total / len(self)
+
+    def likelihood(self, w: Weights) -> Slope:
+        """Mean negative log-likelihood of the gold outputs, and its gradient."""
+        return self.mean_slope(w, "likelihood", 1.0, 1)
+
+    def subset(self, rows: Any) -> "StructureProblem":
+        """A problem of the examples ``rows``, in that order.
+
+        Its ``batch.rows`` count these examples from 0.
+
+        Parameters
+        ----------
+        rows
+            Indices of examples, or one bool an example.
+        """
+        chosen = self._numbers[rows]
+        if not len(chosen):
+            raise ValueError("rows: expected at least one example, got none")
+        part = object.__new__(type(self))
+        part.__dict__.update(self.__dict__)
+        for name in ("checksum", "_mean_log_count"):
+            part.__dict__.pop(name, None)
+        part.kinds = [
+            kind.subset(chosen) if isinstance(kind, PartScores) else kind
+            for kind in self.kinds
+        ]
+        part._parts = [kind for kind in part.kinds if isinstance(kind, PartScores)]
+        part.cost_scale = self.cost_scale[chosen]
+        if self._outputs is not None:
+            part._outputs = self._outputs.take(chosen)
+        part._numbers = np.arange(len(chosen))
+        return part
+
+    def _checked(self, w: Any) -> Any:
+        if isinstance(w, Combined):
+            return w
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        if w.shape != (self.num_weights,):
+            raise ValueError(
+                f"w: expected ({self.num_weights},) weights, got {w.shape}"
+            )
+        return w
+
+
+def _gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Of the sum; zeros for what it does not depend on."""
+    if not values.requires_grad:
+        return [torch.zeros_like(x) for x in inputs]
+    found = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
+    return [
+        torch.zeros_like(x) if slope is None else slope
+        for x, slope in zip(inputs, found, strict=True)
+    ]
