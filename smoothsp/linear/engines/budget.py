@@ -79,6 +79,7 @@ class Budget:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
+        begun = False
         try:
             if self.limits.progress:
                 from tqdm import tqdm
@@ -89,8 +90,11 @@ class Budget:
                 self._decide(self.history[-1])
             # a certificate that overflows is refused in words
             with np.errstate(over="ignore", invalid="ignore"):
+                begun = True
                 yield
         except KeyboardInterrupt:
+            if not begun:
+                raise
             self.over = self.interrupted = True
             self.status = (
                 f"interrupted after {self.passes} passes: the weights are those reached"
