@@ -135,6 +135,7 @@ PUBLIC = {
         "LPBoostClassifier",
         "MulticlassSVM",
         "ROCSVC",
+        "StructuredSVM",
         "WestonWatkinsSVC",
     },
     "smoothsp.linear.features": {"Templates", "Words"},

@@ -13,6 +13,7 @@ try:
     from smoothsp.linear.estimators.lp_boost import LPBoostClassifier
     from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
     from smoothsp.linear.estimators.set_svc import F1SVC, ROCSVC
+    from smoothsp.linear.estimators.structured_svm import StructuredSVM
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] not in ("scipy", "sklearn", "tqdm"):
@@ -34,5 +35,6 @@ __all__ = [
     "HingeSVC",
     "LPBoostClassifier",
     "MulticlassSVM",
+    "StructuredSVM",
     "WestonWatkinsSVC",
 ]

@@ -98,7 +98,7 @@ def keep_solution(estimator: Any, solution: Solution) -> None:
     warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 
-def require_same_data(problem: ChainProblem, found: Solution) -> None:
+def require_same_data(problem: Any, found: Solution) -> None:
     """Refuse dual variables of other data."""
     if found.state["examples"] != problem.checksum:
         raise ValueError(

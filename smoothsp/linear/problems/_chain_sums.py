@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients as kernels
+from smoothsp._kernels.linear.examples import Sentences
 from smoothsp._kernels.linear.frank_wolfe import add_corners
 from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
 from smoothsp.linear.problems.batch import Slope, smoothing_of
@@ -19,10 +20,16 @@ class ChainSums:
     # of the problem
     num_labels: int
     offsets: NDArray[np.int64]
+    sentences: Sentences
     called: str
 
     @property
     def norms(self) -> Weights:
+        """Of the problem."""
+        raise NotImplementedError
+
+    @property
+    def flat_size(self) -> int:
         """Of the problem."""
         raise NotImplementedError
 

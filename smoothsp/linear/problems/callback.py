@@ -247,6 +247,9 @@ class WholeProblem(LinearProblem, Protocol):
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w."""
 
+    def risk(self, w: Weights) -> Slope:
+        """Mean hinge, and a subgradient."""
+
 
 def whole(problem: LinearProblem) -> Any:
     """A problem as one that has what :class:`WholeProblem` says."""

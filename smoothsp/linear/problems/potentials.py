@@ -1,7 +1,7 @@
 """Potentials that are linear in the weights: features of parts, or weights as such."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,12 +43,47 @@ class Parts:
     Words with two features and three tags, in sentences of two words and of one:
 
     >>> import numpy as np
+    >>> from smoothsp.linear.problems import Parts
     >>> emissions = Parts(np.eye(3, 2), [2, 1], states=3)
     """
 
     features: Any
     shapes: Any
     states: int | None = None
+
+    @classmethod
+    def of_examples(cls, arrays: Sequence[Any], states: int | None = None) -> "Parts":
+        """The same from one array an example.
+
+        Parameters
+        ----------
+        arrays
+            Dense arrays ``(*axes, features)``, of as many axes each, or scipy CSR
+            matrices ``(parts, features)``, of parts along one axis.
+        states
+            As of the class.
+        """
+        sparse_ones = [sparse.issparse(x) for x in arrays]
+        given = [
+            x if known else np.asarray(x)
+            for x, known in zip(arrays, sparse_ones, strict=True)
+        ]
+        if not given:
+            raise ValueError("arrays: expected at least one example, got none")
+        axes, width = given[0].ndim, given[0].shape[-1:]
+        for i, x in enumerate(given):
+            if x.ndim < 2 or x.ndim != axes or x.shape[-1:] != width:
+                raise ValueError(
+                    f"arrays: expected {axes} axes of which the last is {width}, at"
+                    f" least two, got shape {x.shape} at example {i}"
+                )
+        shapes = [x.shape[:-1] for x in given]
+        if any(sparse_ones):
+            rows = sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
+        else:
+            rows = np.concatenate([x.reshape(-1, *width) for x in given])
+        flat = [shape[0] for shape in shapes] if axes == 2 else shapes
+        return cls(rows, flat, states)
 
 
 @dataclass(frozen=True)

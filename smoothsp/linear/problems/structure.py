@@ -95,6 +95,7 @@ class StructureProblem:
     Dependency trees over two sentences, of features of arcs:
 
     >>> import numpy as np
+    >>> from smoothsp.linear.problems import Parts, StructureProblem
     >>> from smoothsp.oracles import ProjectiveDependencies
     >>> def trees(potentials, batch):
     ...     words = batch.sizes["arcs"][:, 0] - 1

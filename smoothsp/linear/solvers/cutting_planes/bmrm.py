@@ -11,7 +11,7 @@ from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems.callback import as_callbacks
+from smoothsp.linear.problems.callback import whole
 from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
 
 Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ class _Rounds(Solver):
     def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
         self.problem, self.lam, self.cuts, self.every = problem, lam, cuts, every
         known = getattr(problem, "risk", None)
-        self.risk = known or as_callbacks(problem).risk
+        self.risk = known or whole(problem).risk
         self.idle = 0
         self.w = np.zeros(problem.num_weights)
         # risk and slope at w, once known

@@ -1,0 +1,264 @@
+"""A linear model over any structure, as a scikit-learn estimator."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from smoothsp.linear.engines.solution import Callback, Solution
+from smoothsp.linear.estimators.classifier import unchanged_by_errors
+from smoothsp.linear.estimators.sequences import Sequences
+from smoothsp.linear.estimators.tagger import (
+    HINGE_DEFAULTS,
+    HINGE_SOLVERS,
+    keep_solution,
+    require_same_data,
+    solver_of,
+)
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems import StructureProblem
+from smoothsp.linear.solvers import LBFGS
+
+
+class StructuredSVM(BaseEstimator):  # type: ignore[misc]
+    r"""Linear structured SVM, or CRF, over any structure.
+
+    .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
+        \max_y \Delta(y_i, y) + \langle w, \phi(x_i, y) - \phi(x_i, y_i) \rangle,
+        \qquad \lambda = 1 / (C n)
+
+    Parameters
+    ----------
+    build
+        ``build(potentials, batch)`` makes a structure of the potentials of some
+        examples, as in :class:`~smoothsp.linear.problems.StructureProblem`.
+    features
+        ``features(X)`` gives the features of a list of examples, a dict from the names
+        of potentials to :class:`~smoothsp.linear.problems.Parts` and
+        :class:`~smoothsp.linear.problems.Shared`. What it does with one example must
+        not depend on the others.
+    C
+        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+    l2
+        lambda itself, positive, instead of C.
+    loss
+        ``"hinge"``, or ``"likelihood"``: a conditional random field, of a structure
+        that has ``log_partition``.
+    solver
+        ``"bcfw"``, which stops at a certified duality gap of the hinge; ``"lbfgs"``,
+        which does at one of the likelihood, and for the hinge smooths it over the k
+        best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``.
+    tol
+        The gap at which to stop, where the solver knows one.
+    cost, cost_scale
+        As of ``StructureProblem``: Hamming or a function, and ``(n,)`` numbers that
+        multiply it.
+    max_passes
+        Budget, in passes over the examples; a fit that ends there, above ``tol``,
+        warns. None: 10,000 with ``"bcfw"``, 1,000 with the others.
+    solver_options
+        Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
+        ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` unless it says otherwise.
+    warm_start
+        Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
+        variables, which are those of the same data (C may be another), with all other
+        solvers at its weights.
+    random_state
+        Seed, generator or None.
+    callback
+        Called with a record at each certificate; a true answer stops. The ``state`` of
+        the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
+    verbose
+        Whether to show a bar with the gap.
+
+    Attributes
+    ----------
+    coef_
+        A dict with the weights of each kind of potentials: ``(features,)`` or
+        ``(features, states)`` of ``Parts``, the shape itself of ``Shared``.
+    weights_
+        The same as one vector.
+    primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
+        How the fit ended and went; ``n_iter_`` are the passes.
+
+    Notes
+    -----
+    Chains have :class:`ChainSVM`, which is compiled.
+
+    Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+    Structured SVMs", equation 1.
+
+    Examples
+    --------
+    Sentences whose words have one of two tags:
+
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import Parts
+    >>> from smoothsp.oracles import Chain
+    >>> def features(X):
+    ...     return {"scores": Parts.of_examples(X, states=2)}
+    >>> def build(potentials, batch):
+    ...     zero = potentials["scores"].new_zeros(2, 2)
+    ...     lengths = batch.sizes["scores"]
+    ...     return Chain(potentials["scores"], zero, lengths=lengths)
+    >>> X = [np.eye(2), np.eye(2)[::-1], np.eye(2)[:1]]
+    >>> model = StructuredSVM(build, features, C=10.0).fit(X, [[0, 1], [1, 0], [0]])
+    >>> [y.tolist() for y in model.predict(X)], model.gap_ <= 1e-3
+    ([[0, 1], [1, 0], [0]], True)
+    """
+
+    SOLVERS: ClassVar[dict[str, Any]] = {**HINGE_SOLVERS, "lbfgs": LBFGS}
+    DEFAULTS: ClassVar[dict[str, Any]] = HINGE_DEFAULTS
+
+    def __init__(
+        self,
+        build: Callable[..., Any],
+        features: Callable[[Any], Any],
+        C: float = 1.0,
+        *,
+        l2: float | None = None,
+        loss: str = "hinge",
+        solver: str = "bcfw",
+        tol: float = 1e-3,
+        cost: Any = "hamming",
+        cost_scale: Any = None,
+        max_passes: int | None = None,
+        solver_options: dict[str, Any] | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.build = build
+        self.features = features
+        self.C = C
+        self.l2 = l2
+        self.loss = loss
+        self.solver = solver
+        self.tol = tol
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.max_passes = max_passes
+        self.solver_options = solver_options
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
+    ) -> "StructuredSVM":
+        """Train.
+
+        Parameters
+        ----------
+        X
+            Examples, as ``features`` takes them.
+        y
+            A list with the gold output of each, integers in the shape that the
+            structure gives them.
+        resume
+            The ``state`` of a record, as the callback of a fit of the same data and
+            parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
+            for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep it.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, and a warning. After
+            an error the estimator is what it was before.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As of ``StructureProblem``.
+        """
+        with unchanged_by_errors(self):
+            self._fit(X, y, resume)
+        return self
+
+    def _fit(self, X: Any, y: Any, resume: Any) -> None:
+        problem = StructureProblem(
+            self.build,
+            self._features(X),
+            y,
+            cost=self.cost,
+            cost_scale=self.cost_scale,
+        )
+        solver = self._solver(len(problem))
+        start = self._start(problem) if resume is None else None
+        solution = solver.solve(problem, start=start, resume=resume)
+        self.weights_ = solution.w
+        self.coef_ = {k: w.copy() for k, w in problem.split(solution.w).items()}
+        self._solution = solution if self.warm_start else None
+        keep_solution(self, solution)
+
+    def _features(self, X: Any) -> Any:
+        if not callable(self.features):
+            raise TypeError(f"features: expected a function, got {self.features!r}")
+        return self.features(X)
+
+    def _solver(self, n: int) -> Any:
+        checks.choice("loss", self.loss, ("hinge", "likelihood"))
+        if self.loss == "likelihood":
+            if self.solver == "bcfw":
+                raise ValueError(
+                    "loss: expected 'hinge' for solver='bcfw', got 'likelihood', which"
+                    " solver='lbfgs' minimises"
+                )
+            return solver_of(self, n, loss="likelihood")
+        asked = self.solver_options or {}
+        if self.solver == "lbfgs" and "loss" not in asked:
+            return solver_of(self, n, loss="hinge-l2")
+        return solver_of(self, n)
+
+    def _start(
+        self, problem: StructureProblem
+    ) -> Solution | NDArray[np.float64] | None:
+        """What the fit before found, if this solver can go on from there."""
+        warm = checks.flag("warm_start", self.warm_start)
+        if not warm or not hasattr(self, "weights_"):
+            return None
+        if self.solver != "bcfw":
+            self._require_width(problem, "warm_start")
+            weights: NDArray[np.float64] = self.weights_
+            return weights
+        found: Solution | None = self.__dict__.get("_solution")
+        if found is None or "ell" not in found.state:
+            # no dual variables: the fit before had another solver
+            return None
+        require_same_data(problem, found)
+        return found
+
+    def _require_width(self, problem: StructureProblem, name: str) -> None:
+        if problem.num_weights != len(self.weights_):
+            raise ValueError(
+                f"{name}: expected features with {len(self.weights_)} weights, as in"
+                f" fit, got {problem.num_weights}"
+            )
+
+    def predict(self, X: Any) -> list[NDArray[np.int64]]:
+        """The best output of each example."""
+        check_is_fitted(self)
+        problem = StructureProblem(self.build, self._features(X))
+        self._require_width(problem, "X")
+        return Sequences(problem.decode(self.weights_))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of the entries of the outputs that are right."""
+        found = self.predict(X)
+        if len(found) != len(y):
+            raise ValueError(f"y: expected {len(found)} outputs, got {len(y)}")
+        right = total = 0
+        for i, (guess, gold) in enumerate(zip(found, y, strict=True)):
+            known = np.asarray(gold)
+            if known.shape != np.shape(guess):
+                raise ValueError(
+                    f"y: expected an output of shape {np.shape(guess)} at example {i},"
+                    f" got {known.shape}"
+                )
+            right, total = right + int((known == guess).sum()), total + known.size
+        return right / max(total, 1)
