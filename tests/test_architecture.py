@@ -152,6 +152,7 @@ PUBLIC = {
         "HashedChainProblem",
         "LinearProblem",
         "MulticlassProblem",
+        "PartitionedProblem",
         "Parts",
         "ROCAreaProblem",
         "Shared",

@@ -18,6 +18,7 @@ from smoothsp.linear.problems.f1 import F1Problem
 from smoothsp.linear.problems.hashed_chain import HashedChainProblem
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
+from smoothsp.linear.problems.partitioned import PartitionedProblem
 from smoothsp.linear.problems.potentials import Batch, Parts, Shared
 from smoothsp.linear.problems.roc_area import ROCAreaProblem
 from smoothsp.linear.problems.structure import StructureProblem
@@ -35,6 +36,7 @@ __all__ = [
     "LeastSquaresProblem",
     "LinearProblem",
     "MulticlassProblem",
+    "PartitionedProblem",
     "Parts",
     "ROCAreaProblem",
     "Shared",

@@ -121,6 +121,15 @@ class ChainSums:
         """Mean negative log-likelihood of the labels, and its gradient."""
         return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
 
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+        """The mean loss, smoothed from above, and its gradient."""
+        if loss == "likelihood":
+            return self.likelihood(w)
+        kind = {"hinge": MAX, "hinge-l2": TOP_K, "hinge-entropy": ENTROPY}[loss]
+        if mu == 0:
+            kind = MAX
+        return self._mean_slope(w, kind, float(mu) or 1.0, k if kind == TOP_K else 1)
+
     def _mean_slope(
         self,
         w: Weights,

@@ -18,8 +18,8 @@ from smoothsp.linear.solvers.path.dual_point import (
     Floats,
     State,
     StepSettings,
+    begin,
 )
-from smoothsp.linear.solvers.path.first_point import begin
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 # Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
