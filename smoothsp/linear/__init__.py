@@ -16,7 +16,7 @@ try:
     from smoothsp.linear.estimators.structured_svm import StructuredSVM
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
 except ModuleNotFoundError as error:
-    if str(error.name).partition(".")[0] not in ("scipy", "sklearn", "tqdm"):
+    if str(error.name).partition(".")[0] not in ("joblib", "scipy", "sklearn", "tqdm"):
         raise
     raise ModuleNotFoundError(
         "smoothsp.linear: needs scikit-learn, scipy and tqdm: "
