@@ -1,7 +1,8 @@
 """When block-coordinate Frank-Wolfe may trust what it knows: refreshes, cache, kappa.
 
     python recipes/frank_wolfe_rules.py                       # drawn words, in a minute
-    python recipes/frank_wolfe_rules.py --ocr DIR --conll DIR --max-passes 100
+    python recipes/frank_wolfe_rules.py --ocr DIR --max-passes 400
+    python recipes/frank_wolfe_rules.py --conll DIR --max-passes 14
 
 Gap sampling draws examples by gaps that were true at their last oracle call. The recipe
 follows, for several periods of refreshing all of them, the exact gap, ``staleness`` (it
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import tyro
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from tqdm import tqdm
 
 from linear_tagging import data as linear_tagging_data
@@ -56,7 +58,7 @@ class Config:
     """Refresh period, cache, kappa and variants of block-coordinate Frank-Wolfe."""
 
     ocr: Path | None = None
-    """letter.data, or its folder; default: words that are drawn."""
+    """letter.data, or its folder; without this and --conll words are drawn."""
     conll: Path | None = None
     """Folder of CoNLL files; default: none."""
     c: float = 1.0
@@ -66,7 +68,7 @@ class Config:
     eps: float = 0.1
     """Of the paths, in the objective."""
     drawn: int = 100
-    """How many words are drawn, without --ocr."""
+    """How many words are drawn."""
     seed: int = 1
     """Of all runs."""
     out: Path = Path("runs/frank_wolfe_rules")
@@ -101,10 +103,11 @@ def main(config: Config) -> dict[str, float]:
 
 
 def problems_of(config: Config) -> dict[str, ChainProblem]:
-    if config.ocr is None:
-        found = {"drawn words": toy.draw(config.drawn, seed=0).problem}
-    else:
-        found = {"OCR": ocr_letters.load(config.ocr).split("small")[0]}
+    found = {}
+    if config.ocr is not None:
+        found["OCR"] = ocr_letters.load(config.ocr).split("small")[0]
+    if config.ocr is None and config.conll is None:
+        found["drawn words"] = toy.draw(config.drawn, seed=0).problem
     if config.conll is not None:
         parts = linear_tagging_data.load(config.conll)
         names = linear_tagging_data.PAPER
@@ -244,6 +247,8 @@ def draw(path: Path, found: dict[str, Any]) -> None:
         for panel, title in zip(panels, titles, strict=True):
             panel.set(xscale="log", yscale="log", title=f"{name}: {title}")
             panel.set(xlabel="oracle calls / n", ylabel="duality gap")
+            # or they run into each other where there is less than a decade
+            panel.xaxis.set_minor_formatter(NullFormatter())
             tidy(panel)
         panels[1].set(xlabel="passes", ylabel="gap / sum of its estimates")
         for panel in (panels[0], *panels[2:]):

@@ -52,8 +52,8 @@ class HashedChainProblem(ChainProblem):
     so do processes.
 
     Every solver takes it. Memory beyond that of the features: 4 bytes for each label of
-    each different column. Scores are gathered, and so a visit takes up to twice as long
-    as one of a :class:`ChainProblem` whose weights fit the cache.
+    each different column. Scores are gathered, weight by weight, and so a visit takes
+    two to three times as long as one of a :class:`ChainProblem`.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.1.1, and Weinberger et al., "Feature Hashing for Large Scale Multitask
