@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -31,23 +32,26 @@ OURS = "smoothsp"
 SECONDS = 0.05  # of one contender in one round
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def main(
+    races: Callable[[], list[Race]], script: str, name: str, description: str
+) -> None:
+    """Run the races of a script, and write ``results/<name>.csv``."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default="", help="races whose name contains this")
     parser.add_argument(
-        "--output", type=Path, default=HERE / "results/circuits.csv", help="the CSV"
+        "--output", type=Path, default=HERE / f"results/{name}.csv", help="the CSV"
     )
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options)
+        work(options, races())
         return
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in (1, 2):
             path = Path(folder) / f"{threads}.csv"
-            command = [sys.executable, __file__, *sys.argv[1:], "--output", str(path)]
+            command = [sys.executable, script, *sys.argv[1:], "--output", str(path)]
             subprocess.run(
                 [*command, "--worker", str(threads)],
                 env=os.environ | machine.pinned(threads),
@@ -69,12 +73,12 @@ def write(path: Path, rows: list[dict[str, object]] | list[dict[str, str]]) -> N
         writer.writerows(rows)
 
 
-def work(options: argparse.Namespace) -> None:
+def work(options: argparse.Namespace, races: list[Race]) -> None:
     """Race on so many threads, and write rows as CSV."""
     torch.set_num_threads(options.worker)
     warnings.simplefilter("ignore")
     rows = []
-    for race in all_races():
+    for race in races:
         if options.only in race.name:
             print(f"{race.name}, threads: {options.worker}", file=sys.stderr)
             found = race_once(race, options.rounds)
@@ -166,4 +170,4 @@ def present(rows: list[dict[str, str]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(all_races, __file__, "circuits", __doc__ or "")

@@ -1,5 +1,7 @@
 """Binary labels of the nodes of any graph, whose neighbours like to agree."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -15,7 +17,7 @@ from smoothsp.oracles._searches.structure import SearchStructure
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Graph = tuple[NDArray[np.int64], ...]
+Graph = tuple[NDArray[np.integer[Any]], ...]
 
 
 class BinaryGraph(SearchStructure):
@@ -178,10 +180,11 @@ class BinaryGraph(SearchStructure):
             other._graph = tuple(x[rows.cpu().numpy()] for x in self._graph)
         return other
 
-    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = y.flatten(2)
-        inside = (y >= 0) & (y < 2)
-        labels = y.clamp(0, 1)
+    def _exist(self, y: Tensor) -> Tensor:
+        return ((y >= 0) & (y < 2)).flatten(2).all(2)
+
+    def _used(self, y: Tensor) -> Tensor:
+        labels = y.flatten(2).clamp(0, 1)
         V, E = self._size, self.edges.shape[1]
         at = torch.arange(V, device=y.device)
         index = self.index.expand(len(y), E, 2)
@@ -190,7 +193,7 @@ class BinaryGraph(SearchStructure):
             for i in range(2)
         )
         edge = 2 * V + 4 * torch.arange(E, device=y.device) + 2 * first + second
-        return torch.cat([2 * at + labels, edge], 2), inside.all(2)
+        return torch.cat([2 * at + labels, edge], 2)
 
     def _graph_of(self, rows: Ints) -> Graph:
         if self.index.dim() == 2:
@@ -273,9 +276,9 @@ class BinaryGraph(SearchStructure):
 def _lay_out(index: Ints, nodes: int) -> Graph:
     """The graphs of the edges ``[L, E, 2]``, for kernels."""
     L, E, _ = index.shape
-    starts = np.empty((L, nodes + 1), np.int64)
-    heads, back = np.empty((2, L, 2 * E), np.int64)
-    places = np.empty((L, E), np.int64)
+    starts = np.empty((L, nodes + 1), np.int32)
+    heads, back = np.empty((2, L, 2 * E), np.int32)
+    places = np.empty((L, E), np.int32)
     for one in range(L):
         arrays = starts[one], heads[one], back[one], places[one]
         max_flow.lay_out(index[one], *arrays)

@@ -96,17 +96,20 @@ class Matching(SearchStructure):
     def _labels(self, y: Tensor) -> Tensor:
         return torch.where(y < 0, self._sizes[1], y) if self._partial else y
 
-    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        (P, Q), C = self._sizes, self.scores.shape[2]
+    def _used(self, y: Tensor) -> Tensor:
+        (_, P, C), Q = self.scores.shape, self._sizes[1]
+        column = torch.where((y >= 0) & (y < Q), y, Q)
+        entry = torch.arange(P, device=y.device) * C + column
+        return entry if self._partial else entry.masked_fill(column == Q, -1)
+
+    def _exist(self, y: Tensor) -> Tensor:
+        P, Q = self._sizes
         inside = (y >= -1) & (y < Q)
         column = torch.where(inside & (y >= 0), y, Q)
         taken = y.new_zeros(*y.shape[:2], Q + 1)
         taken = taken.scatter_add(2, column, torch.ones_like(y))
         fine = inside.all(2) & (taken[..., :Q] <= 1).all(2)
-        if not self._partial:
-            fine = fine & (taken[..., Q] == max(P - Q, 0))
-        entry = torch.arange(P, device=y.device) * C + column
-        return torch.where(column < C, entry, -1), fine
+        return fine if self._partial else fine & (taken[..., Q] == max(P - Q, 0))
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch row column"]:
         """Cost of each pair: those of a matching sum to the rows with a wrong column.

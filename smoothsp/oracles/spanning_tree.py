@@ -131,21 +131,24 @@ class SpanningTree(SearchStructure):
     def _num_labels(self) -> int:
         return self.shape[0] + 1
 
-    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        n, real = self.shape[0], self._real[:, None]
+    def _used(self, y: Tensor) -> Tensor:
+        n = self.shape[0]
         word = torch.arange(1, n + 1, device=y.device)
+        entry = y.clamp(0, n) * (n + 1) + word
+        return entry.masked_fill(~self._real[:, None], -1)
+
+    def _exist(self, y: Tensor) -> Tensor:
+        real = self._real[:, None]
         inside = (y >= 0) & (y <= self._lengths[:, None, None])
         head = torch.where(real & inside, y, 0)
-        used = torch.where(real, head * (n + 1) + word, -1)
         ahead = torch.nn.functional.pad(head, (1, 0))
-        for _ in range(n.bit_length()):
+        for _ in range(self.shape[0].bit_length()):
             ahead = ahead.gather(2, ahead)
         fine = (inside | ~real).all(2) & (ahead == 0).all(2)
         if self._single:
-            fine = fine & (
-                ((head == 0) & real).sum(2) == self._lengths[:, None].clamp(max=1)
-            )
-        return used, fine
+            roots = ((head == 0) & real).sum(2)
+            fine = fine & (roots == self._lengths[:, None].clamp(max=1))
+        return fine
 
     def _tables(self) -> NDArray[np.float64]:
         """Scores ``[B, n, n + 1]``, of each word those of its heads."""

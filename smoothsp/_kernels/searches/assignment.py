@@ -24,7 +24,7 @@ def best(first, last, tables, columns, u, v, found):
     N = tables.shape[1]
     cost = np.empty((N, N))
     rows = np.empty(N, np.int64)
-    ints, floats = np.empty((3, N), np.int64), np.empty((2, N))
+    ints, floats = np.empty((3, N), np.int64), np.empty((3, N))
     for b in range(first, last):
         for i in range(N):
             for j in range(N):
@@ -64,15 +64,15 @@ def _assign(cost, columns, rows, u, v, ints, floats):
     for i in range(N):
         if columns[i] >= 0:
             u[i] = cost[i, columns[i]] - v[columns[i]]
-    reach, opened = floats
+    reach, opened, passed = floats
     for i in free[:count]:
         opened[:] = v
         sink, total, steps = shortest(
-            cost, rows, u, opened, i, reach, prev, ints[2], np.inf
+            cost, rows, u, opened, i, reach, prev, ints[2], passed, np.inf
         )
         if sink < 0:
             return False
-        reprice(rows, u, v, i, reach, ints[2], steps, total)
+        reprice(rows, u, v, i, passed, ints[2], steps, total)
         augment(columns, rows, prev, i, sink)
     return True
 
@@ -130,11 +130,12 @@ def _bid(cost, columns, rows, v, free, count):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def shortest(cost, rows, u, opened, start, reach, prev, order, bound):
+def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
     """The nearest free column from a row: it, its distance, and how many were passed.
 
     ``opened`` are prices of the columns, -inf for those that are closed; it is used up.
-    ``reach`` are distances, ``order`` the columns passed, ``prev`` the row before each.
+    ``order`` are the columns passed, ``passed`` their distances, ``prev`` the row
+    before each.
     -1 for the column where none is nearer than ``bound``.
     """
     N = len(cost)
@@ -144,31 +145,32 @@ def shortest(cost, rows, u, opened, start, reach, prev, order, bound):
         base = total - u[i]
         low, found = np.inf, -1
         for j in range(N):
-            if opened[j] > -np.inf:
-                h = base + cost[i, j] - opened[j]
-                if h < reach[j]:
-                    reach[j] = h
-                    prev[j] = i
-                if reach[j] < low:
-                    low, found = reach[j], j
+            # inf where the column is closed
+            h = base + cost[i, j] - opened[j]
+            near = reach[j]
+            if h < near:
+                reach[j] = near = h
+                prev[j] = i
+            if near < low:
+                low, found = near, j
         if not low < bound:
             return -1, low, steps
         total = max(low, total) if steps > 0 else low
         if rows[found] < 0:
             return found, total, steps
-        order[steps] = found
+        order[steps], passed[steps] = found, low
         steps += 1
-        opened[found] = -np.inf
+        opened[found], reach[found] = -np.inf, np.inf
         i = rows[found]
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def reprice(rows, u, v, start, reach, order, steps, total):
+def reprice(rows, u, v, start, passed, order, steps, total):
     """Prices after a shortest path of length ``total``."""
     u[start] += total
     for k in range(steps):
         j = order[k]
-        gain = total - reach[j]
+        gain = total - passed[k]
         u[rows[j]] += gain
         v[j] -= gain
 

@@ -32,7 +32,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
     listed_barred = np.empty(N, np.bool_)
     new_prices, new = np.empty((2, N)), np.empty(N, np.int64)
     rows, prev, order = np.empty((3, N), np.int64)
-    reach, opened, row = np.empty((3, N))
+    reach, opened, row, passed = np.empty((4, N))
     for b in range(first, last):
         for t in range(k):
             exist[b, t] = False
@@ -90,13 +90,22 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                         cost[p, j] = np.inf
                 cost[p, new[p]] = np.inf
                 sink, total, steps = shortest(
-                    cost, rows, new_prices[0], opened, p, reach, prev, order, bound
+                    cost,
+                    rows,
+                    new_prices[0],
+                    opened,
+                    p,
+                    reach,
+                    prev,
+                    order,
+                    passed,
+                    bound,
                 )
                 cost[p] = row
                 if sink < 0:
                     continue
                 reprice(
-                    rows, new_prices[0], new_prices[1], p, reach, order, steps, total
+                    rows, new_prices[0], new_prices[1], p, passed, order, steps, total
                 )
                 augment(new, rows, prev, p, sink)
                 candidate = _total(cost, new, real)

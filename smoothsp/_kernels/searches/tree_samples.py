@@ -85,7 +85,7 @@ def _is_short(w, n, product, d, row, g):
     total = eliminate(w, n, False, d, row)
     if not total - product > LEAST:
         return False
-    adjoint(w, n, False, d, row, g)
+    adjoint(w, n, False, d, g)
     most = 1000.0 + 0.3 * n**4
     for j in range(1, n + 1):
         most -= steps[j] * g[0, j]

@@ -30,11 +30,13 @@ def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
     ``tree_moves`` to answer.
     """
     size = arcs.shape[1]
-    w, g = np.empty((size, size)), np.empty((size, size))
-    d, row = np.empty(size), np.empty(size)
+    w, g, kept = np.empty((3, size, size))
+    d, row = np.empty((2, size))
     for b in range(first, last):
         n = lengths[b]
         shift, product = weights(arcs[b], n, single, w)
+        if inwards:
+            kept[:] = w
         total = eliminate(w, n, single, d, row)
         value[b] = shift + total
         far[b] = not total - product > LEAST
@@ -45,12 +47,11 @@ def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
                 chances[b, i, j] = 0
         if far[b]:
             continue
-        adjoint(w, n, single, d, row, g)
-        weights(arcs[b], n, single, w)
+        adjoint(w, n, single, d, g)
         for i in range(n + 1):
             for j in range(1, n + 1):
                 if i != j:
-                    chances[b, i, j] = max(w[i, j] * g[i, j], 0.0)
+                    chances[b, i, j] = max(kept[i, j] * g[i, j], 0.0)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -115,25 +116,32 @@ def eliminate(w, n, single, d, row):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def adjoint(w, n, single, d, row, g):
+def adjoint(w, n, single, d, g):
     """Fill g[i, j] = d log(sum) / d w[i, j], from what ``eliminate`` left in w.
 
     In the sums below each term is a weight times a derivative: a chance.
     """
+    turned = np.zeros(g.shape)
+    along, down = np.empty((2, len(g)))
     for k in range(1, n + 1):
-        for j in range(1, k + 1):
-            g[k, j] = 0
-            row[j] = w[k, j]
         for i in range(k):
-            share, along = w[i, k], 0.0
+            along[i] = down[i] = 0
+        # both as sums of rows, which the compiler puts on vectors
+        for j in range(1, k):
+            share = w[k, j]
+            for i in range(k):
+                along[i] += share * turned[j, i]
+        for i in range(k):
+            share = w[i, k]
             for j in range(1, k):
-                along += row[j] * g[i, j]
-                g[k, j] += share * g[i, j]
-            g[i, k] = along
+                down[j] += share * g[i, j]
         children = 0.0
         for j in range(1, k):
-            children += row[j] * g[k, j]
+            children += w[k, j] * down[j]
+            g[k, j] = turned[j, k] = down[j]
+        g[k, k] = 0
         for i in range(k):
-            g[i, k] /= d[k]
+            found = along[i] / d[k]
             if i > 0 or k == 1 or not single:
-                g[i, k] += (1 - children) / d[k]
+                found += (1 - children) / d[k]
+            g[i, k] = turned[k, i] = found

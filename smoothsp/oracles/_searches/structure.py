@@ -66,16 +66,20 @@ class SearchStructure:
 
     # What a structure says ------------------------------------------------------
 
-    def _reads(self, name: str) -> Tensor:
-        """Which entries of such potentials some output may use: bool, their shape."""
-        return torch.ones_like(self._own[name], dtype=torch.bool)
+    def _reads(self, name: str) -> Tensor | None:
+        """Which entries of such potentials some output may use: bool; all if None."""
+        return None
 
-    def _used(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """What outputs ``(batch, k, *shape)`` use, and whether they are outputs.
+    def _used(self, y: Tensor) -> Tensor:
+        """What outputs ``(batch, k, *shape)`` use.
 
-        Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; and
-        bool ``(batch, k)``. Of what is no output any entries.
+        Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; of
+        what is no output any.
         """
+        raise NotImplementedError
+
+    def _exist(self, y: Tensor) -> Tensor:
+        """Whether ``(batch, k, *shape)`` are outputs: bool ``(batch, k)``."""
         raise NotImplementedError
 
     def _labels(self, y: Tensor) -> Tensor:
@@ -124,9 +128,10 @@ class SearchStructure:
         If some are so large that sums might leave float64, all are multiplied by one
         power of 2, which changes no maximiser.
         """
-        x = self._own[name].detach().cpu().double()
-        read = self._reads(name).cpu()
-        found: NDArray[np.float64] = x.masked_fill(~read, -torch.inf).numpy()
+        x, read = self._own[name].detach().cpu().double(), self._reads(name)
+        if read is not None:
+            x = x.masked_fill(~read.cpu(), -torch.inf)
+        found: NDArray[np.float64] = x.numpy()
         return found if self._factor == 1 else found * self._factor
 
     @property
@@ -143,7 +148,9 @@ class SearchStructure:
         x = self._own[name].detach()
         if not checks.values_are_there() or bool((x < torch.inf).all()):
             return
-        wrong = self._reads(name) & ~(x < torch.inf)
+        wrong, read = ~(x < torch.inf), self._reads(name)
+        if read is not None:
+            wrong = wrong & read
         if bool(wrong.any()):
             place = wrong.nonzero()[0].tolist()
             raise ValueError(
@@ -165,10 +172,12 @@ class SearchStructure:
 
     def _may_lack_outputs(self) -> bool:
         """Whether some part is forbidden that is read."""
-        return any(
-            bool(((x.detach() == -torch.inf) & self._reads(name)).any())
-            for name, x in self._own.items()
-        )
+        for name, x in self._own.items():
+            if x.numel() and bool(x.detach().amin() == -torch.inf):
+                barred, read = x.detach() == -torch.inf, self._reads(name)
+                if bool((barred if read is None else barred & read).any()):
+                    return True
+        return False
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
@@ -187,18 +196,18 @@ class SearchStructure:
     def _checked(self, y: Tensor) -> tuple[Tensor, bool]:
         """The entries that outputs use, each of which has to be one."""
         many, several = self._several(y)
-        used, real = self._used(many)
+        real = self._exist(many)
         if checks.values_are_there() and not bool(real.all()):
             b, k = (~real).nonzero()[0].tolist()
             raise ValueError(
                 f"y: expected {self._output_words}, got {many[b, k].tolist()} at row "
                 f"{b}"
             )
-        return used, several
+        return self._used(many), several
 
     def _value(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
-        return self._sum(self._used(y)[0])
+        return self._sum(self._used(y))
 
     def _sum(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
@@ -262,7 +271,9 @@ class SearchStructure:
                 f"y: expected one output a row, (batch, ...), got {tuple(y.shape)}"
             )
         name = next(iter(self._own))
-        cost = self._reads(name).to(self._main.dtype).flatten(1)
+        read = self._reads(name)
+        cost = torch.ones_like(self._main) if read is None else read
+        cost = cost.detach().to(self._main.dtype).flatten(1)
         size = cost.shape[1]
         inside = torch.where((used >= 0) & (used < size), used, size)
         padded = torch.nn.functional.pad(cost, (0, 1)).scatter(1, inside[:, 0], 0.0)

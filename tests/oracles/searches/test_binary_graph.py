@@ -191,7 +191,7 @@ TWO = torch.tensor([[0, 1]])
             lambda: BinaryGraph.grid(
                 torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2), torch.zeros(1, 2, 1)
             ),
-            r"down: expected \(1, 1, 2\) and \(1, 1, 2, 2, 2\), got \(1, 2, 2\)",
+            r"down: expected \(1, 1, 2\) or \(1, 1, 2, 2, 2\), got \(1, 2, 2\)",
         ),
     ],
 )
