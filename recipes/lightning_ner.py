@@ -1,14 +1,16 @@
 """Train a tagger with Lightning, by Casimir-SVRG or by Adam; --help tells the rest."""
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 import tyro
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
@@ -17,15 +19,63 @@ from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
+from smoothsp.metrics import span_f1
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.optim import CasimirSVRG
 
 
-class Tagger(pl.LightningModule):
-    def __init__(self, words: int, labels: list[str], optimizer: str) -> None:
+class Sentences(Dataset, Sampler):
+    """Batches of sentences of like length, others in each epoch."""
+
+    def __init__(self, corpus: Corpus, size: int, shuffle: bool) -> None:
+        self.corpus, self.size, self.shuffle, self.epoch = corpus, size, shuffle, 0
+
+    def set_epoch(self, epoch: int) -> None:  # which the trainer calls
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.corpus) // self.size)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.epoch if self.shuffle else 0)
+            yield from self.corpus.shuffled(self.size)
+
+    def __getitem__(self, sentences: Tensor) -> Batch:
+        return self.corpus.batch(sentences)
+
+
+class Data(pl.LightningDataModule):
+    def __init__(self, data: str | None = None, size: int = 32) -> None:
         super().__init__()
-        self.optimizer = optimizer
-        self.embedding = nn.Embedding(words, 50)
+        splits, self.size = load_corpus(Config(data)), size
+        self.labels = splits.labels
+        self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
+        self.parts = {"train": splits.train, "dev": splits.dev}
+
+    def loader(self, part: str, shuffle: bool = False) -> DataLoader:
+        number = {label: n for n, label in enumerate(self.labels)}
+        words = [s.words for s in self.parts[part]]
+        tags = [[number.get(t, -1) for t in s.tags] for s in self.parts[part]]
+        batches = Sentences(Corpus(self.vocabulary, words, tags), self.size, shuffle)
+        return DataLoader(batches, sampler=batches, batch_size=None)
+
+    def train_dataloader(self) -> DataLoader:
+        return self.loader("train", shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return self.loader("dev")
+
+    predict_dataloader = val_dataloader
+
+
+class Tagger(pl.LightningModule):
+    def __init__(
+        self, vocabulary: dict[str, Any], labels: list[str], optimizer: str = "casimir"
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.embedding = nn.Embedding(UNKNOWN + 1 + len(vocabulary["words"]), 50)
         self.lstm = nn.LSTM(50, 50, batch_first=True, bidirectional=True)
         self.output = nn.Linear(100, len(labels))
         self.head = LinearChain(len(labels), constraints.bio(labels, "BIOES"))
@@ -35,20 +85,35 @@ class Tagger(pl.LightningModule):
         return self.output(self.lstm(self.embedding(batch.table.word[batch.rows]))[0])
 
     def loss(self, batch: Batch) -> Tensor:
-        return self.head.loss(self(batch), batch.tags, batch.mask, self.criterion)
+        return self.head(self(batch), batch.tags, batch.mask, self.criterion)
 
     def training_step(self, batch: Batch) -> Tensor:
         loss = self.loss(batch)
         self.log("loss", loss, prog_bar=True, batch_size=len(batch.tags))
         return loss
 
+    def on_validation_epoch_start(self) -> None:
+        self.seen: list[tuple[list[str], list[str]]] = []
+
     def validation_step(self, batch: Batch) -> None:
-        right = self.head.decode(self(batch), batch.mask).tags == batch.tags
-        accuracy = right[batch.mask].float().mean()
-        self.log("accuracy", accuracy, prog_bar=True, batch_size=len(batch.tags))
+        self.seen += zip(
+            self.named(batch.tags, batch), self.predict_step(batch), strict=True
+        )
+
+    def on_validation_epoch_end(self) -> None:
+        f1 = span_f1(*zip(*self.seen, strict=True))[2] if self.seen else 0.0
+        self.log("f1", f1, prog_bar=True, sync_dist=True)  # of ranks: their mean
+
+    def predict_step(self, batch: Batch) -> list[list[str]]:
+        return self.named(self.head.decode(self(batch), batch.mask).tags, batch)
+
+    def named(self, tags: Tensor, batch: Batch) -> list[list[str]]:
+        name = [*self.hparams.labels, "?"]  # -1 is a label that training lacks
+        rows = zip(tags.tolist(), batch.mask.sum(1).tolist(), strict=True)
+        return [[name[tag] for tag in row[:length]] for row, length in rows]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        if self.optimizer == "adam":
+        if self.hparams.optimizer == "adam":
             return torch.optim.Adam(self.parameters(), lr=1e-2)
         smoothing = self.criterion.smoothing
         return CasimirSVRG(self.parameters(), lr=0.5, kappa=0.1, smoothing=smoothing)
@@ -63,31 +128,23 @@ def main(
 ) -> dict[str, float]:
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
     with run_folder.held(out):
-        return train(data, optimizer, epochs, out, resume)
-
-
-def train(
-    data: str | None, optimizer: str, epochs: int, out: Path, resume: bool
-) -> dict[str, float]:
-    last = out / "last.ckpt"
-    if resume:
-        checkpoint.refuse_nan(last, checkpoint.read(last), "the checkpoint")
-    pl.seed_everything(1)
-    splits = load_corpus(Config(data))
-    known = Vocabulary.of([s.words for s in splits.train], [])
-    model = Tagger(UNKNOWN + 1 + len(known.words), splits.labels, optimizer)
-    number, loaders = {t: n for n, t in enumerate(splits.labels)}, []
-    for part in (splits.train, splits.dev):
-        tags = [[number.get(t, -1) for t in s.tags] for s in part]
-        corpus = Corpus(known, [s.words for s in part], tags)
-        batches = corpus.shuffled(32)
-        loaders.append(DataLoader(batches, batch_size=None, collate_fn=corpus.batch))
-    # a second run in the folder replaces the first one's last.ckpt
-    saving = ModelCheckpoint(out, save_last=True, enable_version_counter=False)
-    callbacks = [Snapshots(), saving]
-    trainer = pl.Trainer(max_epochs=epochs, default_root_dir=out, callbacks=callbacks)
-    trainer.fit(model, *loaders, ckpt_path=last if resume else None)
-    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+        last = out / "last.ckpt"
+        if resume:
+            checkpoint.refuse_nan(last, checkpoint.read(last), "the checkpoint")
+        pl.seed_everything(1)
+        corpus = Data(data)
+        model = Tagger(asdict(corpus.vocabulary), corpus.labels, optimizer)
+        # a second run in the folder replaces the first one's files
+        last_one = ModelCheckpoint(out, save_last=True, enable_version_counter=False)
+        best = ModelCheckpoint(
+            out, "best", "f1", mode="max", enable_version_counter=False
+        )
+        callbacks = [Snapshots(), best, last_one]
+        trainer = pl.Trainer(
+            max_epochs=epochs, default_root_dir=out, callbacks=callbacks
+        )
+        trainer.fit(model, corpus, ckpt_path=last if resume else None)
+        return {name: float(x) for name, x in trainer.callback_metrics.items()}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import lightning_ner
+from smoothsp.metrics import span_f1
+from smoothsp.models.features import Corpus, Vocabulary
 from tests.recipes.runs import write_corpus
 
 SCRIPT = Path(__file__).parents[2] / "recipes" / "lightning_ner.py"
@@ -54,5 +57,39 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
         assert torch.equal(resumed["state_dict"][name], weight), name
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_holds_all_that_a_tagger_needs(run, sentences, tmp_path):
+    pl = pytest.importorskip("pytorch_lightning")
+    run(tmp_path, "--optimizer", "adam", "--epochs", "2")
+    tagger = lightning_ner.Tagger.load_from_checkpoint(tmp_path / "best.ckpt")
+    assert tagger.hparams.optimizer == "adam"
+    words = tagger.hparams.vocabulary["words"]
+    assert tagger.embedding.num_embeddings == len(words) + 2
+    data = lightning_ner.Data(sentences)
+    assert data.vocabulary.words == words
+    trainer = pl.Trainer(logger=False, enable_progress_bar=False)
+    [found] = trainer.predict(tagger, data)
+    assert len(found) == 20
+    assert {tag for row in found for tag in row} <= set(tagger.hparams.labels)
+    [metrics] = trainer.validate(tagger, data, verbose=False)
+    gold = [s.tags for s in data.parts["dev"]]
+    order = torch.cat(list(data.loader("dev").sampler)).tolist()
+    assert metrics["f1"] == pytest.approx(span_f1([gold[n] for n in order], found)[2])
+
+
+def test_epochs_have_other_batches_and_the_same_ones_again():
+    corpus = Corpus(
+        Vocabulary.of([["a"]], []), [["a"] * (1 + n % 7) for n in range(50)]
+    )
+    batches = lightning_ner.Sentences(corpus, 8, shuffle=True)
+    rounds = []
+    for epoch in (0, 1, 0):
+        batches.set_epoch(epoch)
+        rounds.append([batch.tolist() for batch in batches])
+        assert len(rounds[-1]) == len(batches)
+        assert sorted(n for batch in rounds[-1] for n in batch) == list(range(50))
+    assert rounds[0] == rounds[2] != rounds[1]
+
+
 def test_the_script_is_short():
-    assert len(SCRIPT.read_text().splitlines()) < 100
+    assert len(SCRIPT.read_text().splitlines()) < 160
