@@ -197,7 +197,7 @@ def loss_of(
 
 def predict(config: Config) -> dict[str, float]:
     """Print the sentences of a file with their trees, as CoNLL-U."""
-    model, vocabulary, labels, about = model_folder.load(config.model)
+    model, vocabulary, labels, about = model_folder.load(config.model, Biaffine)
     sentences = conllu.read_words(config.predict)
     structure = about["settings"]["structure"]
     print(conllu.text(parse(model, vocabulary, labels, structure, sentences)), end="")

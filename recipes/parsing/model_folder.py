@@ -9,26 +9,26 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
+from torch import nn
 
-from parsing.biaffine import Biaffine
 from parsing.words import Sizes
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.files import as_json, json_bytes, read, write
 
-FORMAT = "dependency parser, version 1"
 WEIGHTS, VOCABULARY = "model.safetensors", "vocabulary.json"
 
 
 def save(
     folder: Path,
-    model: Biaffine,
+    model: nn.Module,
     vocabulary: Vocabulary,
     labels: Sequence[str],
     sizes: Sizes,
     about: Mapping[str, Any],
 ) -> None:
     """Replace the model in a folder in one step, or make one."""
-    config = {"format": FORMAT, "labels": list(labels), "sizes": asdict(sizes)}
+    config = {"format": _format(type(model)), "labels": list(labels)}
+    config["sizes"] = asdict(sizes)
     weights = {
         name: value.detach().cpu().contiguous()
         for name, value in model.state_dict().items()
@@ -37,8 +37,10 @@ def save(
     write(folder, config | {"about": dict(about)}, content)
 
 
-def load(folder: Path) -> tuple[Biaffine, Vocabulary, list[str], dict[str, Any]]:
-    """What was saved. Runs no code that is in the folder."""
+def load(
+    folder: Path, kind: type[nn.Module]
+) -> tuple[Any, Vocabulary, list[str], dict[str, Any]]:
+    """What was saved, of this kind of network. Runs no code that is in the folder."""
     try:
         config, content = read(folder)
     except FileNotFoundError as error:
@@ -46,11 +48,14 @@ def load(folder: Path) -> tuple[Biaffine, Vocabulary, list[str], dict[str, Any]]
             f"out: expected a trained model, found none at {folder}. Train one first,"
             " with the same --out and without --predict"
         ) from error
-    if config.get("format") != FORMAT:
-        raise ValueError(f"{folder}: expected a {FORMAT}, got {config.get('format')!r}")
+    if config.get("format") != _format(kind):
+        raise ValueError(
+            f"{folder}: expected the format {_format(kind)!r}, got"
+            f" {config.get('format')!r}"
+        )
     try:
         vocabulary = Vocabulary(**as_json(folder / VOCABULARY, content[VOCABULARY]))
-        model = Biaffine(vocabulary, config["labels"], Sizes(**config["sizes"]))
+        model = kind(vocabulary, config["labels"], Sizes(**config["sizes"]))
         model.load_state_dict(from_bytes(content[WEIGHTS]))
     except (LookupError, RuntimeError, SafetensorError, TypeError) as error:
         raise ValueError(
@@ -60,3 +65,7 @@ def load(folder: Path) -> tuple[Biaffine, Vocabulary, list[str], dict[str, Any]]
         ) from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.to(device), vocabulary, config["labels"], config["about"]
+
+
+def _format(kind: type[nn.Module]) -> str:
+    return f"{kind.__name__}, version 1"

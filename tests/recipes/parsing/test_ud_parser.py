@@ -8,6 +8,7 @@ import torch
 
 import ud_parser
 from parsing import conllu, grammar, model_folder, trees
+from parsing.biaffine import Biaffine
 from tests.recipes.runs import killed
 from ud_parser import Config, main
 
@@ -98,7 +99,7 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(bank, tmp_path):
 
 
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
-    model, vocabulary, *_ = model_folder.load(trained[0].model)
+    model, vocabulary, *_ = model_folder.load(trained[0].model, Biaffine)
     sentences = grammar.make(seed=9).dev[:9]
     corpus = ud_parser.Corpus(vocabulary, [s.words for s in sentences])
     model.eval()
@@ -136,4 +137,4 @@ def test_a_damaged_model_is_refused(trained, tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
-        model_folder.load(tmp_path)
+        model_folder.load(tmp_path, Biaffine)

@@ -1,0 +1,224 @@
+"""Bracketed trees: files of them, their labelled spans, and F1 as EVALB counts it."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+TOP, TRACE, UNKNOWN_TAG = "TOP", "-NONE-", "XX"
+ENDINGS = (".mrg", ".txt", ".ptb")
+PUNCTUATION = frozenset([",", ":", "``", "''", "."])
+
+Span = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Words, their tags, and its constituents: the outer before the inner ones."""
+
+    words: list[str]
+    tags: list[str]
+    spans: list[Span]
+    """Label, first and last word, inclusive; a chain of unary rules as ``S+VP``."""
+
+
+def load(folder: str | Path, held_out: int) -> tuple[list[Tree], list[Tree]]:
+    """The trees of the files of a folder: of all but the last ones, and of these."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise FileNotFoundError(
+            f"{folder}: expected a folder of bracketed files, got {found}"
+        )
+    paths = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
+    if len(paths) <= held_out:
+        raise ValueError(
+            f"{folder}: expected more than {held_out} files that end in"
+            f" {', '.join(ENDINGS)}, got {len(paths)}. Hold out fewer with --held-out"
+        )
+    trees = [parse(path.read_bytes(), str(path)) for path in paths]
+    cut = len(paths) - held_out
+    train, dev = (list(chain(*part)) for part in (trees[:cut], trees[cut:]))
+    return train, dev
+
+
+def read_words(source: str | Path) -> list[list[str]]:
+    """Sentences to be parsed, one a line, or those of bracketed trees."""
+    if str(source) == "-":
+        name, content = "standard input", sys.stdin.buffer.read()
+    elif not Path(source).is_file():
+        raise FileNotFoundError(
+            f"predict: expected a file of sentences, got no file at {source}. Give a"
+            " file, or - for standard input"
+        )
+    else:
+        name, content = str(source), Path(source).read_bytes()
+    if content.lstrip().startswith(b"("):
+        return [tree.words for tree in parse(content, name)]
+    rows = [_text(line, f"{name}, line {n}").split() for n, line in _numbered(content)]
+    if not any(rows):
+        raise ValueError(f"{name}: expected sentences, got none. Give one a line")
+    return [row for row in rows if row]
+
+
+def parse(content: bytes, name: str) -> list[Tree]:
+    """Trees without traces, empty constituents and what follows - or = in a label."""
+    tokens = _tokens(content, name)
+    found = []
+    for place, token in tokens:
+        if token != "(":
+            raise ValueError(
+                f"{place}: expected a tree that begins with (, got {token!r}"
+            )
+        node = _node(tokens, place)
+        words: list[str] = []
+        tags: list[str] = []
+        spans: list[tuple[int, Span]] = []
+        _walk(node, words, tags, spans, place)
+        if not words:
+            continue
+        whole = (0, len(words) - 1)
+        if not any(span[1:] == whole for _, span in spans):
+            spans.insert(0, (-1, (TOP, *whole)))
+        # an outer constituent was begun before an inner one
+        found.append(Tree(words, tags, _chained(s for _, s in sorted(spans))))
+    if not found:
+        raise ValueError(f"{name}: expected at least one tree, got none")
+    return found
+
+
+def _node(tokens: Iterator[tuple[str, str]], opened: str) -> list:
+    """What stands between two brackets: words, and lists of them."""
+    inside: list = []
+    for place, token in tokens:
+        if token == ")":
+            return inside
+        inside.append(_node(tokens, place) if token == "(" else token)
+    raise ValueError(f"{opened}: expected a ) to this (, got the end of the file")
+
+
+def _walk(
+    node: list, words: list[str], tags: list[str], spans: list, place: str
+) -> None:
+    if len(node) == 2 and isinstance(node[0], str) and isinstance(node[1], str):
+        if node[0] != TRACE:
+            words.append(node[1])
+            tags.append(node[0])
+        return
+    label = node[0] if node and isinstance(node[0], str) else ""
+    children = node[1:] if label else node
+    if not children or any(isinstance(child, str) for child in children):
+        raise ValueError(
+            f"{place}: expected (LABEL (..) ..) or (TAG word) in this tree, got"
+            f" {str(node)[:60]}"
+        )
+    number, first = len(spans), len(words)
+    spans.append(None)
+    for child in children:
+        _walk(child, words, tags, spans, place)
+    # of -LRB- or a trace nothing is cut
+    plain = re.split(r"(?<!^)[-=]", label)[0] or TOP
+    empty = len(words) == first or not label
+    spans[number] = None if empty else (number, (plain, first, len(words) - 1))
+    if number == 0:
+        spans[:] = [span for span in spans if span is not None]
+
+
+def _chained(spans: Iterable[Span]) -> list[Span]:
+    """Constituents over the same words become one, the labels joined by +."""
+    labels: dict[tuple[int, int], list[str]] = {}
+    for label, first, last in spans:
+        labels.setdefault((first, last), []).append(label)
+    return [("+".join(names), *place) for place, names in labels.items()]
+
+
+def unchained(spans: Iterable[Span]) -> list[Span]:
+    return [(one, i, j) for label, i, j in spans for one in label.split("+")]
+
+
+def text(tree: Tree) -> str:
+    """The tree in one line."""
+    closes: Counter[int] = Counter()
+    before: dict[int, list[str]] = {}
+    # the longer of two constituents that begin at a word is the outer one
+    for label, first, last in sorted(tree.spans, key=lambda s: (s[1], -s[2])):
+        names = label.split("+")
+        before.setdefault(first, []).extend(names)
+        closes[last] += len(names)
+    parts = []
+    for place, (word, tag) in enumerate(zip(tree.words, tree.tags, strict=True)):
+        heads = "".join(f"({name} " for name in before.get(place, []))
+        parts.append(f"{heads}({tag} {word}){')' * closes[place]}")
+    return f"( {' '.join(parts)} )"
+
+
+def f1(gold: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]:
+    """Labelled precision, recall, F1, and the share of sentences without a mistake.
+
+    As EVALB counts with the parameters of Collins: constituents are a multiset of
+    labels and places, chains of unary rules one constituent for each label; TOP and
+    tags are left out, punctuation takes up no place, and PRT is the same as ADVP.
+    """
+    right = true = guessed = exact = 0
+    for one, other in zip(gold, found, strict=True):
+        a, b = (_counted(spans, one.tags) for spans in (one.spans, other.spans))
+        same = (a & b).total()
+        right, true, guessed = right + same, true + a.total(), guessed + b.total()
+        exact += a == b
+    precision, recall = right / max(1, guessed), right / max(1, true)
+    mean = 2 * right / max(1, true + guessed)
+    return {
+        "f1": mean, "precision": precision, "recall": recall, "exact": exact / len(gold)
+    }  # fmt: skip
+
+
+def _counted(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
+    place = [0]
+    for tag in tags:
+        place.append(place[-1] + (tag not in PUNCTUATION))
+    found: Counter[Span] = Counter()
+    for label, first, last in unchained(spans):
+        begin, end = place[first], place[last + 1]
+        if label != TOP and begin < end:
+            found["ADVP" if label == "PRT" else label, begin, end] += 1
+    return found
+
+
+def right_branching(trees: Sequence[Tree], top: str, other: str) -> list[Tree]:
+    """What costs no learning: each word begins a constituent that ends the sentence."""
+    return [
+        Tree(
+            tree.words,
+            tree.tags,
+            [
+                (other if first else top, first, len(tree.words) - 1)
+                for first in range(max(1, len(tree.words) - 1))
+            ],
+        )
+        for tree in trees
+    ]
+
+
+def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+    yield from enumerate(content.split(b"\n"), start=1)
+
+
+def _tokens(content: bytes, name: str) -> Iterator[tuple[str, str]]:
+    """Brackets and words, each with the line it stands in."""
+    for number, line in _numbered(content):
+        place = f"{name}, line {number}"
+        for token in re.findall(r"[()]|[^\s()]+", _text(line, place)):
+            yield place, token
+
+
+def _text(line: bytes, place: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{place}: expected UTF-8, got the byte 0x{line[error.start]:02x}. Save the"
+            " file as UTF-8"
+        ) from error

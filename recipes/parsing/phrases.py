@@ -1,0 +1,80 @@
+"""Bracketed trees drawn from a small phrase structure grammar.
+
+Whether a phrase with a preposition belongs to the verb or to the noun is told by its
+noun (tools are used, hats are worn) or its preposition; a relative clause follows the
+noun whose kind does what its verb says; a tenth of the nouns are coined.
+"""
+
+import random
+
+from parsing import brackets
+from parsing.brackets import Tree
+from parsing.grammar import COINED, WORDS
+
+
+def make(seed: int = 1, train: int = 400, dev: int = 150) -> tuple[list[Tree], ...]:
+    """Trees that depend on the seed, the part and their number only."""
+    sizes = {"train": train, "dev": dev}
+    return tuple(
+        [draw(random.Random(f"{seed} {name} {i}")) for i in range(size)]
+        for name, size in sizes.items()
+    )
+
+
+def draw(rng: random.Random) -> Tree:
+    text = f"( (S {_noun(rng, 'subject', 0)} {_verb(rng, 0)} (. .) ) )"
+    return brackets.parse(text.encode(), "drawn")[0]
+
+
+def _verb(rng: random.Random, depth: int) -> str:
+    kind = rng.random()
+    if kind < 0.2 and depth < 2:
+        clause = f"(S {_noun(rng, 'subject', depth + 1)} {_verb(rng, depth + 1)} )"
+        return f"(VP {_word(rng, 'VBD', 'saying')} (SBAR (IN that) {clause} ) )"
+    parts = [_word(rng, "VBD", "intransitive" if kind < 0.5 else "transitive")]
+    if kind >= 0.5:
+        parts.append(_noun(rng, "object", depth))
+    if rng.random() < 0.4:
+        parts.append(_phrase(rng, *rng.choice(TO_VERBS)))
+    if rng.random() < 0.3:
+        parts.append(f"(ADVP {_word(rng, 'RB', 'adverbs')} )")
+    return f"(VP {' '.join(parts)} )"
+
+
+TO_VERBS = [("with", "instruments"), ("during", "times")]
+TO_NOUNS = [("with", "attributes"), ("of", "people")]
+
+
+def _noun(rng: random.Random, role: str, depth: int) -> str:
+    if rng.random() < 0.2:
+        return f"(NP {_word(rng, 'NNP', 'names')} )"
+    kind = rng.choice(["people", "animals", *(["things"] if role == "object" else [])])
+    noun = _plain(rng, kind)
+    if rng.random() < 0.3:
+        return f"(NP {noun} {_phrase(rng, *rng.choice(TO_NOUNS))} )"
+    if rng.random() < 0.15:
+        return f"(NP {noun} (CC and) {_plain(rng, kind)} )"
+    if kind != "things" and depth < 2 and rng.random() < 0.35:
+        verb = f"(VP {_word(rng, 'VBD', f'of_{kind}')} {_plain(rng, 'things')} )"
+        return f"(NP {noun} (SBAR (WHNP (WDT that)) (S {verb} ) ) )"
+    return noun
+
+
+def _phrase(rng: random.Random, preposition: str, kind: str) -> str:
+    return f"(PP (IN {preposition}) {_plain(rng, kind)} )"
+
+
+def _plain(rng: random.Random, kind: str) -> str:
+    parts = [_word(rng, "DT", "determiners")]
+    if rng.random() < 0.25:
+        parts.append(_word(rng, "JJ", "adjectives"))
+    coined = rng.random() < COINED
+    if coined:
+        parts.append(f"(NN {''.join(rng.choices(WORDS['syllables'], k=2))})")
+    else:
+        parts.append(_word(rng, "NN", kind))
+    return f"(NP {' '.join(parts)} )"
+
+
+def _word(rng: random.Random, tag: str, kind: str) -> str:
+    return f"({tag} {rng.choice(WORDS[kind])})"

@@ -1,0 +1,113 @@
+"""Training a constituency parser, and parsing with it."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import constituency
+from constituency import Config, main
+from parsing import brackets, model_folder, phrases
+from parsing.biaffine import Biaffine
+from parsing.spans import SpanScores
+from smoothsp.models.features import Corpus
+from tests.recipes.runs import killed
+
+
+@pytest.fixture(scope="session")
+def few(tmp_path_factory):
+    """A folder with drawn trees, of which the last file is held out."""
+    folder = tmp_path_factory.mktemp("trees")
+    train, dev = phrases.make(train=100, dev=30)
+    for name, part in (("a", train[:50]), ("b", train[50:]), ("c", dev)):
+        lines = "\n".join(map(brackets.text, part))
+        (folder / f"{name}.mrg").write_text(lines)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A whole run on the embedded trees."""
+    out = tmp_path_factory.mktemp("constituency")
+    config = Config(out=out, epochs=6)
+    return config, main(config)
+
+
+def numbers(out):
+    content = json.loads((out / "metrics.json").read_text())
+    for row in content["history"]:
+        del row["seconds"], row["cpu_seconds"]
+    return content
+
+
+def test_training_beats_right_branching(trained):
+    config, result = trained
+    assert result["f1"] > 0.8 > 0.3 > result["right_branching_f1"] > 0
+    assert result["f1"] == max(row["f1"] for row in numbers(config.out)["history"])
+
+
+def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
+    config, result = trained
+    _, dev = phrases.make()
+    (tmp_path / "dev").write_text("\n".join(" ".join(t.words) for t in dev))
+    capsys.readouterr()
+    main(dataclasses.replace(config, predict=str(tmp_path / "dev")))
+    printed = capsys.readouterr().out
+    assert printed == (config.out / "dev.txt").read_text()
+    found = brackets.parse(printed.encode(), "printed")
+    assert brackets.f1(dev, found)["f1"] == pytest.approx(result["f1"])
+
+
+@pytest.mark.parametrize("loss", ["crf", "hinge", "hinge-l2"])
+def test_every_loss_learns(loss, few, tmp_path):
+    main(Config(few, 1, loss, out=tmp_path, epochs=2, hidden=30))
+    rows = numbers(tmp_path)["history"]
+    assert 0 < rows[1]["loss"] < rows[0]["loss"]
+
+
+def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(few, tmp_path):
+    whole = Config(few, 1, out=tmp_path / "whole", epochs=2, hidden=20)
+    main(whole)
+    cut = dataclasses.replace(whole, out=tmp_path / "cut")
+    killed(constituency.Run, "epoch", 1, lambda: main(cut))
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(whole.out)
+    with pytest.raises(ValueError, match=r"data: expected .* as in the run to resume"):
+        main(dataclasses.replace(cut, resume=True, held_out=2))
+
+
+def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
+    model, vocabulary, _, _ = model_folder.load(trained[0].model, SpanScores)
+    sentences = [tree.words for tree in phrases.make(seed=9)[1][:9]]
+    corpus = Corpus(vocabulary, sentences)
+    model.eval()
+    with torch.no_grad():
+        together = model(corpus.batch(torch.arange(9)))
+        for number, words in enumerate(sentences):
+            alone = model(corpus.batch(torch.tensor([number])))[0]
+            same = together[number, : len(words), : len(words)]
+            torch.testing.assert_close(same, alone)
+
+
+def test_a_model_of_another_kind_is_refused(trained):
+    with pytest.raises(ValueError, match=r"expected the format 'Biaffine, version 1'"):
+        model_folder.load(trained[0].model, Biaffine)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"loss": "mse"}, "loss: expected one of crf, hinge, hinge-l2, got 'mse'"),
+        ({"held_out": 0}, "held_out: expected at least 1, got 0"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
+        ({"resume": True}, "resume: expected a run to continue"),
+        ({"predict": "x"}, "out: expected a trained model, found none"),
+        ({"data": "nowhere"}, "nowhere: expected a folder"),
+    ],
+)
+def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        main(Config(**({"out": tmp_path / "none"} | wrong)))
+    assert "\n" not in str(caught.value)
