@@ -274,16 +274,24 @@ def _by_sorting(box: _Box) -> Tensor:
     starts = first + jumps.gather(-1, order).cumsum(-1)
     finite = kinks.isfinite()
     at = kinks.masked_fill(~finite, 0)
-    # the last kink at which the sum is still too small, or none
+    # the last kink at which the sum is still too small, or none; rounding may have it
+    # too large at one before
     short = finite & (starts + slopes * at <= total)
+    place = torch.arange(1, n2 + 1, device=v.device)
     none = (kinks == -torch.inf).to(torch.int64).sum(-1, keepdim=True)
-    count = none + short.to(torch.int64).sum(-1, keepdim=True)
+    count = torch.maximum((short * place).amax(-1, keepdim=True), none)
     last = (count - 1).clamp(min=0)
     slope_there = torch.where(count > 0, slopes.gather(-1, last), first_slope)
     start_there = torch.where(count > 0, starts.gather(-1, last), first)
     # where the sum is flat it starts or ends, up to rounding
     edge = at.gather(-1, torch.where(count > none, last, none.clamp(max=n2 - 1)))
-    t = torch.where(slope_there > 0, (total - start_there) / slope_there, edge)
+    # what running sums of slopes may leave where all have ended
+    noise = 4 * n2 * torch.finfo(v.dtype).eps * slope.sum(-1, keepdim=True)
+    t = torch.where(slope_there > noise, (total - start_there) / slope_there, edge)
+    following = kinks.gather(-1, count.clamp(max=n2 - 1))
+    following = following.masked_fill(count >= n2, torch.inf)
+    t = torch.minimum(t, following)
+    t = torch.where(count > none, torch.maximum(t, edge), t)
     for _ in range(2):
         b = torch.where(moves, v.masked_fill(~moves, 0) + t * step, fixed)
         free = moves & (b > low) & (b < high)
