@@ -1,10 +1,15 @@
 """Losses: formulas over a structure and its gold output."""
 
 from smoothsp.losses import functional
+from smoothsp.losses.candidates import MinimumRisk, RankingHinge
 from smoothsp.losses.constants import Constants, smoothness_constants
 from smoothsp.losses.modules import CRFLoss, StructuralHinge, StructuredPerceptron
 from smoothsp.losses.partial import LatentHinge, MarginalLikelihood
+from smoothsp.losses.perturbed import Perturbed, PerturbedLoss
 from smoothsp.losses.smoothing import L2, Entropy
+from smoothsp.losses.sparse_map import SparseMAPLoss
+from smoothsp.losses.spo_plus import SPOPlus, regret
+from smoothsp.oracles.sparse_map import SparseMAP
 
 __all__ = [
     "L2",
@@ -13,8 +18,16 @@ __all__ = [
     "Entropy",
     "LatentHinge",
     "MarginalLikelihood",
+    "MinimumRisk",
+    "Perturbed",
+    "PerturbedLoss",
+    "RankingHinge",
+    "SPOPlus",
+    "SparseMAP",
+    "SparseMAPLoss",
     "StructuralHinge",
     "StructuredPerceptron",
     "functional",
+    "regret",
     "smoothness_constants",
 ]

@@ -75,8 +75,8 @@ def structural_hinge(
         return structural_hinge_l2(
             require_topk(structure), y, smoothing, cost=cost, cost_scale=cost_scale
         )[0]
-    augmented = _augmented(structure, y, cost, cost_scale)
-    gold = _gold_score(structure, y)
+    augmented = with_cost(structure, y, cost, cost_scale)
+    gold = gold_score(structure, y)
     if smoothing is None:
         # decode never falls below another score, so neither does this below 0
         return difference(augmented.decode()[0], gold)
@@ -97,9 +97,9 @@ def structural_hinge_l2(
     A row is exact when its value and gradient are those of the smoothing over all
     outputs. Arguments as ``structural_hinge``.
     """
-    augmented = _augmented(structure, y, cost, cost_scale)
+    augmented = with_cost(structure, y, cost, cost_scale)
     soft, exact = _l2_maximum(augmented, smoothing)
-    return _at_least_zero(difference(soft, _gold_score(structure, y)), cost), exact
+    return _at_least_zero(difference(soft, gold_score(structure, y)), cost), exact
 
 
 def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
@@ -221,7 +221,7 @@ def _latent_hinge(
     inner, inner_exact = _smooth_maximum(structure.restrict(allowed), smoothing)
     hamming = isinstance(cost, str) and cost == "hamming"
     wrong = (~allowed).to(inner.dtype) if hamming else cost
-    augmented = _augmented(structure, allowed, wrong, cost_scale)
+    augmented = with_cost(structure, allowed, wrong, cost_scale)
     outer, outer_exact = _smooth_maximum(augmented, smoothing)
     exact = None
     if inner_exact is not None and outer_exact is not None:
@@ -367,9 +367,10 @@ def _l2_until_exact(
     return value, exact
 
 
-def _augmented(
+def with_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
+    """The structure with the cost of each part added to its potentials."""
     if not 0 <= cost_scale < float("inf"):
         raise ValueError(f"cost_scale: expected a number >= 0, got {cost_scale}")
     if cost is None:
@@ -383,7 +384,8 @@ def _augmented(
     return structure.augment(cost * cost_scale)
 
 
-def _gold_score(structure: Structure, y: Tensor) -> Tensor:
+def gold_score(structure: Structure, y: Tensor) -> Tensor:
+    """Scores of the gold outputs, ``(batch,)``."""
     return _one_a_row(structure.score(y), y)
 
 

@@ -21,6 +21,7 @@ from smoothsp.oracles.protocols import (
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.spanning_tree import SpanningTree
+from smoothsp.oracles.sparse_map import SparseMAP
 from smoothsp.oracles.tree import Tree
 from smoothsp.oracles.warping import Warping
 
@@ -42,6 +43,7 @@ __all__ = [
     "SemiMarkov",
     "SpanTree",
     "SpanningTree",
+    "SparseMAP",
     "Structure",
     "SumStructure",
     "Summed",

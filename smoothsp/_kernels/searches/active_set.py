@@ -1,0 +1,179 @@
+"""Weights of few outputs that maximise ``<s, p> - 1/2 |A p|^2`` over the simplex.
+
+Column y of A is what output y uses. The outputs with weight are kept affinely
+independent, so that the maximum over them is one solution of linear equations: with
+``G = A'A + 1 1'``, which has the same maximum since ``1'p = 1``,
+
+    G p = s - t 1,    1'p = 1
+
+Rows have C slots each for outputs.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.kernel import kernel
+
+# Below this share of its own length, what is left of a column is rounding.
+_DEPENDENT = 1e-12
+
+
+@kernel
+def add(first, last, products, scores, new, weights, active):
+    """Take the output in slot ``new[i]`` of row i into account; -1: none.
+
+    ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: a
+    slot whose output has lost its weight is free again.
+    """
+    C = scores.shape[1]
+    held, p = np.empty(C, np.int64), np.empty(C)
+    L, x, ones = np.empty((C, C)), np.empty(C), np.empty(C)
+    for i in range(first, last):
+        c = new[i]
+        if c < 0:
+            continue
+        k = _collect(active[i], weights[i], held, p)
+        if k == 0:
+            active[i, c], weights[i, c] = True, 1.0
+            continue
+        _factor(products[i], held, k, L)
+        for a in range(k):
+            x[a] = products[i, held[a], c] + 1
+        rest = _lower(L, k, x)
+        whole = products[i, c, c] + 1
+        if whole - rest > _DEPENDENT * whole:
+            for a in range(k):
+                L[k, a] = x[a]
+            L[k, k] = np.sqrt(whole - rest)
+            held[k], p[k] = c, 0.0
+            k += 1
+        else:
+            # c is a mixture x of the others: weight moves from them to c until one
+            # of them has none left
+            _upper(L, k, x)
+            out = 0
+            for a in range(k):
+                if x[a] > 0 and (x[out] <= 0 or p[a] * x[out] < p[out] * x[a]):
+                    out = a
+            step = p[out] / x[out]
+            for a in range(k):
+                p[a] = max(p[a] - step * x[a], 0.0)
+            held[out], p[out] = c, step
+            _factor(products[i], held, k, L)
+        k = _maximise(products[i], scores[i], held, k, p, L, x, ones)
+        for a in range(C):
+            active[i, a], weights[i, a] = False, 0.0
+        for a in range(k):
+            active[i, held[a]], weights[i, held[a]] = True, p[a]
+
+
+@kernel
+def slopes(first, last, products, active, out):
+    """Fill ``dp/ds``, ``[B, C, C]``, of the weights that a row has."""
+    C = active.shape[1]
+    held, p = np.empty(C, np.int64), np.empty(C)
+    L, x, ones = np.empty((C, C)), np.empty(C), np.empty(C)
+    for i in range(first, last):
+        for a in range(C):
+            for b in range(C):
+                out[i, a, b] = 0.0
+        k = _collect(active[i], p, held, x)
+        _factor(products[i], held, k, L)
+        ones[:k] = 1.0
+        _lower(L, k, ones)
+        _upper(L, k, ones)
+        total = 0.0
+        for a in range(k):
+            total += ones[a]
+        for b in range(k):
+            x[:k] = 0.0
+            x[b] = 1.0
+            _lower(L, k, x)
+            _upper(L, k, x)
+            for a in range(k):
+                out[i, held[a], held[b]] = x[a] - ones[a] * ones[b] / total
+
+
+@kernel
+def _collect(active, weights, held, p):
+    """Slots in use and their weights; how many."""
+    k = 0
+    for a in range(len(active)):
+        if active[a]:
+            held[k], p[k] = a, weights[a]
+            k += 1
+    return k
+
+
+@kernel
+def _factor(products, held, k, L):
+    """Lower triangle of ``G = L L'``."""
+    for a in range(k):
+        for b in range(a + 1):
+            value = products[held[a], held[b]] + 1
+            for j in range(b):
+                value -= L[a, j] * L[b, j]
+            if a == b:
+                L[a, a] = np.sqrt(max(value, 1e-300))
+            else:
+                L[a, b] = value / L[b, b]
+
+
+@kernel
+def _lower(L, k, x):
+    """Solve ``L x = x`` in place; the squared length of the solution."""
+    length = 0.0
+    for a in range(k):
+        value = x[a]
+        for j in range(a):
+            value -= L[a, j] * x[j]
+        x[a] = value / L[a, a]
+        length += x[a] * x[a]
+    return length
+
+
+@kernel
+def _upper(L, k, x):
+    """Solve ``L' x = x`` in place."""
+    for a in range(k - 1, -1, -1):
+        value = x[a]
+        for j in range(a + 1, k):
+            value -= L[j, a] * x[j]
+        x[a] = value / L[a, a]
+
+
+@kernel
+def _maximise(products, scores, held, k, p, L, x, ones):
+    """Move p to the maximum over outputs with weight; how many of them keep one."""
+    while True:
+        # scores that are large and alike lose no digits
+        top = scores[held[0]]
+        for a in range(k):
+            top = max(top, scores[held[a]])
+        for a in range(k):
+            x[a], ones[a] = scores[held[a]] - top, 1.0
+        _lower(L, k, x)
+        _upper(L, k, x)
+        _lower(L, k, ones)
+        _upper(L, k, ones)
+        one, mass = 0.0, 0.0
+        for a in range(k):
+            one += ones[a]
+            mass += x[a]
+        t = (mass - 1) / one
+        # the way to the maximum, as far as no weight is negative
+        way, out = 1.0, -1
+        for a in range(k):
+            x[a] -= t * ones[a]
+            if x[a] <= 0 and p[a] < way * (p[a] - x[a]):
+                way, out = p[a] / (p[a] - x[a]), a
+            elif x[a] <= 0 and out < 0:
+                out = a
+        if out < 0:
+            p[:k] = x[:k]
+            return k
+        for a in range(k):
+            p[a] = max(p[a] + way * (x[a] - p[a]), 0.0)
+        k -= 1
+        for a in range(out, k):
+            held[a], p[a] = held[a + 1], p[a + 1]
+        _factor(products, held, k, L)

@@ -1,0 +1,224 @@
+"""Losses over a list of outputs: the k best, or some that are drawn."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from smoothsp.losses.functional import gold_score, require_topk
+from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
+from smoothsp.oracles import Structure, TopKStructure
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.parts import parts_of, repeated
+
+# ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
+ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
+
+
+class MinimumRisk(nn.Module):
+    r"""Expected cost of an output, over the k best or over draws.
+
+    .. math:: \sum_i q_i \, c(y_i, y), \qquad
+        q_i = \frac{\exp(s(y_i) / \tau)}{\sum_j \exp(s(y_j) / \tau)}
+
+    It minimises the cost itself, F1 or BLEU for instance, and takes it as it is: no
+    structure, no derivative. It is bounded and not convex: start from a model that was
+    trained with another loss.
+
+    Parameters
+    ----------
+    k
+        How many outputs, at least 1.
+    over
+        ``"best"``: the sum above over the k best. ``"samples"``: the average over k
+        draws of the structure, whose gradient has no bias (``tau`` is 1; k >= 2).
+    cost
+        ``"hamming"``; a tensor of the shape of the first potentials, the cost of each
+        part; or a function of outputs ``(batch, k, ...)`` and ``y`` that gives
+        ``(batch, k)`` finite numbers. Nothing is learnt through it.
+    temperature
+        tau, > 0.
+    generator
+        Of the draws.
+    reduction
+        As of ``StructuralHinge``.
+
+    Notes
+    -----
+    One call of ``decode_topk``, or of ``sample`` and ``log_prob``. The gradient over
+    draws is ``(c_i - mean of the others') grad log_prob(y_i)``, averaged.
+    Source: Och, "Minimum Error Rate Training in Statistical Machine Translation"
+    (2003); Shen et al., "Minimum Risk Training for Neural Machine Translation" (2016);
+    Kool, van Hoof and Welling, "Buy 4 REINFORCE samples, get a baseline for free"
+    (2019).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import MinimumRisk
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = Multiclass(torch.tensor([[0.0, 0.0, -9.0]]))
+    >>> MinimumRisk(k=2)(scores, torch.tensor([0]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        k: int = 16,
+        over: Literal["best", "samples"] = "best",
+        cost: ListCost = "hamming",
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.k = checks.positive_int("k", k)
+        if over not in ("best", "samples"):
+            raise ValueError(f'over: expected "best" or "samples", got {over!r}')
+        if over == "samples" and (k < 2 or temperature != 1):
+            raise ValueError(
+                f"over: expected k >= 2 and temperature 1 with draws, got {k} and "
+                f"{temperature}; scale the potentials for another temperature"
+            )
+        if not 0 < temperature < float("inf"):
+            raise ValueError(
+                f"temperature: expected a positive number, got {temperature}"
+            )
+        self.over, self.cost, self.temperature = over, cost, temperature
+        self.generator = generator
+        self.reduction = check_reduction(reduction)
+
+    def forward(
+        self, structure: Structure, y: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        every = row_weights(structure, y, weight, None, self.reduction)
+        if self.over == "samples":
+            losses = self._over_draws(structure, y)
+        else:
+            scores, ys, valid = k_best(require_topk(structure), self.k)
+            costs = costs_of(structure, ys, y, self.cost)
+            scores = scores.masked_fill(~valid, -torch.inf) / self.temperature
+            losses = (scores.softmax(1) * costs.masked_fill(~valid, 0)).sum(1)
+        return reduce(losses, every, self.reduction)
+
+    def _over_draws(self, structure: Structure, y: Tensor) -> Tensor:
+        if not hasattr(structure, "sample") or not hasattr(structure, "log_prob"):
+            raise TypeError(
+                'over: "samples" needs a structure that answers sample and log_prob, '
+                f'{type(structure).__name__} does not; take "best"'
+            )
+        ys = structure.sample(self.k, generator=self.generator)
+        costs = costs_of(structure, ys, y, self.cost)
+        others = (costs.sum(1, keepdim=True) - costs) / (self.k - 1)
+        slope = ((costs - others) * structure.log_prob(ys)).mean(1)
+        # the value is the average cost, the gradient that of the line above
+        found: Tensor = costs.mean(1) + (slope - slope.detach())
+        return found
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return f"k={self.k}, over={self.over!r}, reduction={self.reduction!r}"
+
+
+class RankingHinge(nn.Module):
+    r"""The gold output ahead of each of the k best, by a margin of its cost.
+
+    .. math:: \frac{1}{k} \sum_{i \le k} \max(0, \; c(y_i, y) + s(y_i) - s(y))
+
+    Where ``StructuralHinge`` pushes against one worst output, this pushes against k
+    rivals at once, each with its own margin; the gold output among them adds 0.
+
+    Parameters
+    ----------
+    k
+        How many outputs, at least 1.
+    cost
+        As of :class:`MinimumRisk`; at least 0, and 0 for the gold output.
+    reduction
+        As of ``StructuralHinge``.
+
+    Notes
+    -----
+    One call of ``decode_topk``. The mean is over the outputs that exist.
+    Source: Crammer, McDonald and Pereira, "Scalable Large-Margin Online Learning for
+    Structured Classification" (2005): the constraints of k-best MIRA.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import RankingHinge
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = Multiclass(torch.tensor([[1.0, 0.5, -9.0]]))
+    >>> RankingHinge(k=2)(scores, torch.tensor([0]))
+    tensor(0.2500)
+    """
+
+    def __init__(
+        self,
+        k: int = 5,
+        cost: ListCost = "hamming",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.k, self.cost = checks.positive_int("k", k), cost
+        self.reduction = check_reduction(reduction)
+
+    def forward(
+        self, structure: TopKStructure, y: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        every = row_weights(structure, y, weight, None, self.reduction)
+        gold = gold_score(structure, y)
+        scores, ys, valid = k_best(require_topk(structure), self.k)
+        costs = costs_of(structure, ys, y, self.cost)
+        ahead = (costs + scores - gold.unsqueeze(1)).clamp(min=0)
+        losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
+        return reduce(losses, every, self.reduction)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return f"k={self.k}, reduction={self.reduction!r}"
+
+
+def k_best(structure: TopKStructure, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, outputs and which of them exist; the best stands where none does."""
+    scores, ys, valid = structure.decode_topk(k)
+    missing = ~valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
+    return scores.masked_fill(~valid, 0), torch.where(missing, ys[:, :1], ys), valid
+
+
+def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Tensor:
+    """``(batch, k)``: what the outputs ``ys`` cost where y is right; no gradient."""
+    with torch.no_grad():
+        if callable(cost):
+            found = cost(ys, y)
+            if not isinstance(found, Tensor) or found.shape != ys.shape[:2]:
+                shape = tuple(getattr(found, "shape", ()))
+                raise ValueError(
+                    f"cost: expected a tensor (batch, k) = {tuple(ys.shape[:2])} for "
+                    f"outputs {tuple(ys.shape)}, got {type(found).__name__} {shape}"
+                )
+            table = structure.hamming(y)
+            found = found.to(table.device, table.dtype)
+            if not bool(found.isfinite().all()):
+                raise ValueError("cost: expected finite numbers")
+            return found
+        if isinstance(cost, str):
+            if cost != "hamming":
+                raise ValueError(
+                    f'cost: expected "hamming", a tensor or a function, got {cost!r}'
+                )
+            cost = structure.hamming(y)
+        B, k = ys.shape[:2]
+        parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
+        parts = parts.reshape(B, k, *parts.shape[1:])
+        if cost.shape != parts.shape[:1] + parts.shape[2:]:
+            raise ValueError(
+                f"cost: expected {tuple(parts.shape[:1] + parts.shape[2:])}, got "
+                f"{tuple(cost.shape)}"
+            )
+        table = cost.to(parts.device, parts.dtype).unsqueeze(1)
+        # parts that no output uses may cost anything
+        return torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)

@@ -1,0 +1,83 @@
+"""The loss whose gradient is a sparse mixture of outputs."""
+
+from torch import Tensor, nn
+
+from smoothsp.losses.functional import Cost, gold_score, with_cost
+from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
+from smoothsp.oracles import SparseMAP, Structure
+from smoothsp.oracles._questions.parts import parts_of
+
+
+class SparseMAPLoss(nn.Module):
+    r"""The regularised maximum less the regularised score of the gold output.
+
+    .. math:: \max_{p \in \Delta} \Big[ \sum_{y'} p_{y'} (s(y') + c(y'))
+        - \tfrac{\gamma}{2} \Big\| \sum_{y'} p_{y'} a(y') \Big\|^2 \Big]
+        - s(y) + \tfrac{\gamma}{2} \| a(y) \|^2
+
+    Between the perceptron (gamma to 0; with a cost, the hinge) and the likelihood: its
+    gradient is the mixture of :class:`~smoothsp.oracles.SparseMAP` less the gold
+    output, exactly 0 once the gold output is ahead by a margin.
+
+    Parameters
+    ----------
+    strength
+        gamma, > 0.
+    cost
+        ``None``, ``"hamming"`` or a tensor, as of ``StructuralHinge``.
+    cost_scale
+        Multiplies the cost, >= 0.
+    max_outputs
+        As of ``SparseMAP``.
+    reduction
+        As of ``StructuralHinge``.
+
+    Notes
+    -----
+    Convex, never negative, smooth with constant 1/gamma in the potentials that a cost
+    is added to. Only ``decode`` is asked, some tens of times.
+    Source: Niculae et al., "SparseMAP: Differentiable Sparse Structured Inference"
+    (2018), (8); Blondel, Martins and Niculae, "Learning with Fenchel-Young Losses"
+    (2020), section 7.3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import SparseMAPLoss
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = Multiclass(torch.tensor([[2.0, 0.0], [0.5, 0.0]]))
+    >>> SparseMAPLoss(reduction="none")(scores, torch.tensor([0, 0]))
+    tensor([0.0000, 0.0625])
+    """
+
+    def __init__(
+        self,
+        strength: float = 1.0,
+        cost: Cost = None,
+        cost_scale: float = 1.0,
+        max_outputs: int = 1000,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.strength, self.cost, self.cost_scale = strength, cost, cost_scale
+        self.max_outputs = max_outputs
+        self.reduction = check_reduction(reduction)
+
+    def forward(
+        self, structure: Structure, y: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        every = row_weights(structure, y, weight, None, self.reduction)
+        gold = gold_score(structure, y)
+        squares = parts_of(structure, y).flatten(1).square().sum(1)
+        raised = with_cost(structure, y, self.cost, self.cost_scale)
+        sparse = SparseMAP(raised, strength=self.strength, max_outputs=self.max_outputs)
+        losses = sparse.maximum() - (gold - sparse.strength / 2 * squares)
+        # what rounding left below the bound 0; the gradient stays
+        if not isinstance(self.cost, Tensor):
+            losses = losses + (-losses.detach()).clamp(min=0)
+        return reduce(losses, every, self.reduction)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return f"strength={self.strength}, reduction={self.reduction!r}"

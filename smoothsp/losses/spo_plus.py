@@ -1,0 +1,104 @@
+"""A loss for potentials that are predictions of numbers, on which a decision rests."""
+
+import torch
+from torch import Tensor, nn
+
+from smoothsp.losses.functional import gold_score
+from smoothsp.losses.in_range import difference
+from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
+from smoothsp.oracles import Structure
+from smoothsp.oracles._questions.parts import parts_of
+
+
+class SPOPlus(nn.Module):
+    r"""Smart predict-then-optimise: the convex bound of what a decision loses.
+
+    .. math:: \max_{y'} [2 s(y') - t(y')] - 2 s(y) + t(y)
+
+    The potentials s predict true scores t of parts: travel times, profits, negated
+    costs. The decision is the best output under s; it loses ``t(y) - t(y')``, the
+    *regret*, where y is best under t. This loss is at least the regret, convex in the
+    potentials, and 0 if the predictions are right.
+
+    Parameters
+    ----------
+    reduction
+        As of ``StructuralHinge``.
+
+    Notes
+    -----
+    Only ``decode`` is asked, once. In the source costs are minimised: its predicted
+    and true costs are ``-s`` and ``-t``.
+    Source: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022), (9) and
+    definition 3.
+
+    Examples
+    --------
+    The class of the largest profit, predicted wrongly:
+
+    >>> import torch
+    >>> from smoothsp.losses import SPOPlus
+    >>> from smoothsp.oracles import Multiclass
+    >>> true, predicted = torch.tensor([[3.0, 1.0]]), torch.tensor([[1.0, 2.0]])
+    >>> y = Multiclass(true).decode()[1]
+    >>> SPOPlus()(Multiclass(predicted), y, true)
+    tensor(4.)
+    >>> regret(Multiclass(predicted), y, true)
+    tensor([2.])
+    """
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
+
+    def forward(
+        self,
+        structure: Structure,
+        y: Tensor,
+        true_scores: Tensor,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the predictions in ``structure``.
+
+        Parameters
+        ----------
+        structure
+            Predicted potentials of a batch.
+        y
+            ``(batch, ...)``: a best output under the true scores.
+        true_scores
+            Of the shape of the first potentials (of a cost): the true scores of parts;
+            finite where an output may use the part.
+        weight
+            ``(batch,)`` weight of each example.
+        """
+        every = row_weights(structure, y, weight, None, self.reduction)
+        # twice the half, so that no structure has to double its potentials
+        best, _ = structure.augment(true_scores / -2).decode()
+        gold = gold_score(structure, y)
+        true = _true_score(structure, y, true_scores)
+        losses = 2 * difference(best, gold) + true
+        losses = losses + (-losses.detach()).clamp(min=0)
+        return reduce(losses, every, self.reduction)
+
+
+def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
+    """What the best output under the predictions loses: ``t(y) - t(decoded)``.
+
+    ``(batch,)``, at least 0, without a gradient. Arguments as of :class:`SPOPlus`.
+    """
+    with torch.no_grad():
+        _, chosen = structure.decode()
+        true = _true_score(structure, y, true_scores)
+        return true - _true_score(structure, chosen, true_scores)
+
+
+def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
+    parts = parts_of(structure, y)
+    if true_scores.shape != parts.shape:
+        raise ValueError(
+            f"true_scores: expected {tuple(parts.shape)}, the shape of the first "
+            f"potentials, got {tuple(true_scores.shape)}"
+        )
+    table = true_scores.detach().to(parts.dtype)
+    return torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)

@@ -1,0 +1,36 @@
+"""Which parts an output uses, of any structure."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def parts_of(structure: Any, y: Tensor) -> Tensor:
+    """How often outputs ``(batch, ...)`` use each part, of the shape of a cost.
+
+    A score is linear in the potentials, so this is its derivative: what the score gains
+    when a cost is added to a part.
+    """
+    with torch.enable_grad():
+        cost = torch.zeros_like(structure.hamming(y)).requires_grad_()
+        total = structure.augment(cost).score(y).sum()
+        if not total.requires_grad:
+            return cost.detach()
+        (parts,) = torch.autograd.grad(total, cost)
+    return parts
+
+
+def scores_of(structure: Any, ys: Tensor) -> Tensor:
+    """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
+    if hasattr(structure, "decode_topk"):
+        found: Tensor = structure.score(ys)
+        return found
+    return torch.stack([structure.score(y) for y in ys.unbind(1)], 1)
+
+
+def repeated(structure: Any, n: int) -> Any:
+    """The structure with each row n times, one below the other."""
+    lengths = structure.lengths
+    rows = torch.arange(len(lengths), device=lengths.device)
+    return structure.select(rows.repeat_interleave(n))

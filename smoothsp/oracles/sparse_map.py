@@ -1,0 +1,248 @@
+"""The regularised maximum over mixtures of outputs, which few outputs make up."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp._kernels.searches import active_set
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions.parts import parts_of, scores_of
+from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles.protocols import Structure
+
+# Slots for outputs at first; there are twice as many when all are full.
+_SLOTS = 8
+# Roundings of the largest score that a gap may consist of.
+_ROUNDINGS = 16
+
+
+class SparseMAP:
+    r"""The maximum over mixtures of outputs, regularised in the space of parts.
+
+    .. math:: \max_{p \in \Delta} \sum_y p_y s(y)
+        - \tfrac{\gamma}{2} \Big\| \sum_y p_y a(y) \Big\|^2
+
+    ``a(y)`` marks the parts that y uses, among those that a cost is added to: the first
+    potentials. The best mixture ``sum_y p_y a(y)`` is unique, is made up of few
+    outputs, often of one, and is differentiable almost everywhere: between the best
+    output, which is not, and the marginals, which give weight to all outputs. Only
+    ``decode`` is asked, so every structure has it.
+
+    Parameters
+    ----------
+    structure
+        Potentials of a batch; gradients reach them all.
+    strength
+        gamma, > 0, in units of the score.
+    max_outputs
+        How often ``decode`` may be asked, at least 1.
+
+    Attributes
+    ----------
+    outputs
+        ``(batch, k, ...)``: those with weight, heaviest first; where a row has fewer
+        than k, its first again.
+    weights
+        ``(batch, k)``, >= 0, of sum 1; 0 where there is no output. Differentiable.
+    gap
+        ``(batch,)`` float64: the maximum is at most this much higher. A few roundings,
+        unless ``max_outputs`` ended the search.
+
+    Raises
+    ------
+    TypeError
+        If something traces (``torch.compile``, ``torch.func``): the search looks at
+        values.
+
+    Notes
+    -----
+    The active-set method: ask for the best output when each part it uses costs gamma
+    times its share of the mixture, add it, find the best weights, drop outputs whose
+    weight is 0. The outputs with weight stay affinely independent. An iteration costs
+    one ``decode`` of the rows that are not done and O(k^3) for the weights; k is at
+    most the number of parts plus 1. Weights are piecewise linear in the scores:
+    derivatives of any order are those of the piece that the outputs found span. Where
+    outputs tie exactly, several pieces meet, and it is one of them.
+
+    Of ``Multiclass`` it is the sparsemax, the projection onto the simplex.
+
+    Source: Niculae, Martins, Blondel and Cardie, "SparseMAP: Differentiable Sparse
+    Structured Inference" (2018), (4), sections 3.2 and 3.3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Multiclass, SparseMAP
+    >>> sparse = SparseMAP(Multiclass(torch.tensor([[1.0, 0.5, -2.0]])))
+    >>> sparse.marginals()
+    tensor([[0.7500, 0.2500, 0.0000]])
+    >>> sparse.outputs
+    tensor([[0, 1]])
+    """
+
+    outputs: Tensor
+    weights: Float[Tensor, "batch k"]
+    gap: Float[Tensor, " batch"]
+
+    def __init__(
+        self, structure: Structure, *, strength: float = 1.0, max_outputs: int = 1000
+    ) -> None:
+        if isinstance(strength, bool) or not isinstance(strength, int | float):
+            raise TypeError(
+                f"strength: expected a number, got {type(strength).__name__}"
+            )
+        if not 0 < strength < float("inf"):
+            raise ValueError(f"strength: expected a positive number, got {strength}")
+        if isinstance(max_outputs, bool) or not isinstance(max_outputs, int):
+            raise TypeError(f"max_outputs: expected an int, got {max_outputs!r}")
+        if max_outputs < 1:
+            raise ValueError(f"max_outputs: expected at least 1, got {max_outputs}")
+        if not nothing_traces():
+            raise TypeError(
+                "structure: SparseMAP looks at values, which torch.compile and"
+                " torch.func do not allow; ask it outside of them"
+            )
+        self.strength = float(strength)
+        with torch.no_grad():
+            search = _Search(structure, self.strength)
+            search.run(max_outputs)
+            self.outputs, self._parts, weights, slopes = search.result()
+        self.gap = search.gap
+        self._scores = scores_of(structure, self.outputs)
+        scores = self._scores / self.strength
+        # the values are the weights, derivatives those of the linear piece around them
+        slopes = slopes.to(scores.device, scores.dtype)
+        moved = slopes @ (scores - scores.detach()).unsqueeze(-1)
+        self.weights = weights.to(scores.dtype) + moved.squeeze(-1)
+
+    def marginals(self) -> Float[Tensor, "batch ..."]:
+        """Share of the mixture that uses each part, of the shape of a cost.
+
+        Differentiable.
+        """
+        shares = torch.einsum("bk,bkp->bp", self.weights, self._parts.flatten(2))
+        return shares.reshape(len(shares), *self._parts.shape[2:])
+
+    def maximum(self) -> Float[Tensor, " batch"]:
+        """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
+        mixture = self.marginals().flatten(1)
+        scores = (self.weights * self._scores).sum(1)
+        return scores - self.strength / 2 * mixture.square().sum(1)
+
+    def __repr__(self) -> str:
+        B, k = self.weights.shape
+        return f"SparseMAP(batch={B}, outputs={k}, strength={self.strength})"
+
+
+class _Search:
+    """Outputs found so far, in slots, and the rows whose mixture is not the best yet.
+
+    Scores, and so gaps, are in units of the strength.
+    """
+
+    def __init__(self, structure: Structure, strength: float) -> None:
+        self.live, self.strength = structure, strength
+        _, y = structure.decode()
+        parts = parts_of(structure, y)
+        B, device = len(y), y.device
+        self.rows = torch.arange(B, device=device)
+        self.outputs = y.new_zeros((B, _SLOTS, *y.shape[1:]))
+        self.shape, self.dtype = parts.shape[1:], parts.dtype
+        size = self.shape.numel()
+        self.parts = torch.zeros(B, _SLOTS, size, dtype=torch.float64, device=device)
+        self.gap = torch.full((B,), torch.inf, dtype=torch.float64, device=device)
+        # what the kernel reads and writes is on the CPU
+        self.products = torch.zeros(
+            B, _SLOTS, _SLOTS, dtype=torch.float64, device="cpu"
+        )
+        self.scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
+        self.weights = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
+        self.active = torch.zeros(B, _SLOTS, dtype=torch.bool, device="cpu")
+        self._add(y, self._score(y), parts)
+
+    def run(self, most: int) -> None:
+        """Ask for outputs until none is better than the mixture."""
+        for asked in range(1, most + 1):
+            if len(self.rows) == 0:
+                return
+            weights = self.weights[self.rows.cpu()].to(self.rows.device)
+            scores = self.scores[self.rows.cpu()].to(self.rows.device)
+            mixture = (weights.unsqueeze(1) @ self._parts()).squeeze(1)
+            cost = (-self.strength * mixture).to(self.dtype)
+            cost = cost.reshape(len(cost), *self.shape)
+            _, y = self.live.augment(cost).decode()
+            score, parts = self._score(y), parts_of(self.live, y)
+            value = score - (mixture * parts.flatten(1)).sum(1)
+            now = (weights * scores).sum(1) - mixture.square().sum(1)
+            gap = (value - now).clamp(min=0)
+            self.gap[self.rows] = self.strength * gap
+            size = 1 + scores.abs().amax(1)
+            rounding = _ROUNDINGS * torch.finfo(self.dtype).eps
+            # an output that has weight already is no better: what is left is rounding
+            better = (gap > rounding * size) & ~self._has_weight(y)
+            if asked == most or not bool(better.any()):
+                return
+            if not bool(better.all()):
+                self.rows, self.live = self.rows[better], self.live.select(better)
+                y, score, parts = y[better], score[better], parts[better]
+            self._add(y, score, parts)
+
+    def result(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Outputs, parts, weights, slopes of the weights: k slots, heaviest first."""
+        order = self.weights.argsort(dim=1, descending=True, stable=True)
+        k = max(int(self.active.sum(1).amax()), 1) if len(order) else 1
+        order = order[:, :k]
+        at = torch.arange(len(order), device="cpu")[:, None]
+        active = self.active[at, order]
+        products = self.products[at[:, :, None], order[:, :, None], order[:, None, :]]
+        slopes = torch.zeros_like(products)
+        arrays = (products.numpy(), active.numpy(), slopes.numpy())
+        run_rows(active_set.slopes, len(order), k**3 * len(order), *arrays)
+        # rows with fewer outputs show their first again
+        shown = torch.where(active, order, order[:, :1]).to(self.outputs.device)
+        rows = at.to(shown.device)
+        outputs, parts = self.outputs[rows, shown], self.parts[rows, shown]
+        parts = parts.to(self.dtype).reshape(*shown.shape, *self.shape)
+        return outputs, parts, self.weights[at, order].to(shown.device), slopes
+
+    def _parts(self) -> Tensor:
+        """Parts of the outputs of the rows, without a copy while all are searched."""
+        whole = len(self.rows) == len(self.parts)
+        return self.parts if whole else self.parts[self.rows]
+
+    def _score(self, y: Tensor) -> Tensor:
+        return self.live.score(y).detach().double() / self.strength
+
+    def _has_weight(self, y: Tensor) -> Tensor:
+        """Whether y is among the outputs of its row that have weight."""
+        same = self.outputs[self.rows] == y.unsqueeze(1)
+        same = same.reshape(*same.shape[:2], -1).all(2)
+        return (same & self.active[self.rows.cpu()].to(y.device)).any(1)
+
+    def _add(self, y: Tensor, score: Tensor, parts: Tensor) -> None:
+        """Put an output of each row into a free slot, and find the weights anew."""
+        rows = self.rows.cpu()
+        if bool(self.active[rows].all(1).any()):
+            self._grow()
+        slot = (~self.active[rows]).to(torch.int8).argmax(1)
+        there = slot.to(y.device)
+        used = parts.flatten(1).double()
+        self.outputs[self.rows, there], self.parts[self.rows, there] = y, used
+        self.scores[rows, slot] = score.cpu()
+        products = (self._parts() @ used.unsqueeze(2)).squeeze(2).cpu()
+        self.products[rows, slot], self.products[rows, :, slot] = products, products
+        new = torch.full((len(self.active),), -1, device="cpu")
+        new[rows] = slot
+        arrays = (self.products, self.scores, new, self.weights, self.active)
+        work = len(rows) * self.active.shape[1] ** 3
+        numbers = [x.numpy() for x in arrays]
+        run_rows(active_set.add, len(new), work, *numbers)
+
+    def _grow(self) -> None:
+        """Make twice the slots."""
+        for name in ("outputs", "parts", "scores", "weights", "active"):
+            old = getattr(self, name)
+            setattr(self, name, torch.cat([old, torch.zeros_like(old)], 1))
+        more = self.products.shape[1]
+        pad = torch.nn.functional.pad(self.products, (0, more, 0, more))
+        self.products = pad.contiguous()
