@@ -83,7 +83,7 @@ def joint(positive, negative, mu, at_b, at_c, log_total):
 @njit(error_model="numpy")
 def _power(e):
     """2^e, 0 where it underflows."""
-    return math.ldexp(1.0, e) if e > -1022 else 0.0
+    return math.ldexp(1.0, int(e)) if e > -1022 else 0.0
 
 
 @njit(error_model="numpy")

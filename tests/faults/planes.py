@@ -1,0 +1,193 @@
+"""Deliberate faults in solvers of the whole set and their problems, and their laws.
+
+Run as ``python -m tests.faults.planes FOLDER 1``; see ``tests/faults/runner.py``.
+"""
+
+import sys
+
+import cvxpy  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import numpy as np
+import scipy.optimize  # noqa: F401
+import sklearn.svm  # noqa: F401
+import torch  # noqa: F401
+
+from tests.faults.runner import report
+
+TABLES, PLANES = "_kernels/linear/contingency", "linear/solvers/cutting_planes/"
+PROBLEMS = "linear/problems/"
+PRAGAM = "linear/solvers/accelerated/pragam"
+ESTIMATORS = "linear/estimators/"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (TABLES, "", ""),
+    "F1 of the other class": (
+        TABLES,
+        "value = (b + c) / (2.0 * P - b + c) + positive[b] + negative[c]",
+        "value = (b + c) / (2.0 * N - c + b + 1) + positive[b] + negative[c]",
+    ),
+    "tables without mu": (
+        TABLES,
+        "z = (b + c) / (2.0 * P - b + c) / mu + negative[c] + positive[b] - top",
+        "z = (b + c) / (2.0 * P - b + c) + negative[c] + positive[b] - top",
+    ),
+    "a flip too few": (
+        TABLES,
+        "after[v] = values[v] + ratios[v] * values[v - 1]\n    for j",
+        "after[v] = values[v] + ratios[v - 1] * values[v - 1]\n    for j",
+    ),
+    "block without its exponent": (
+        TABLES,
+        "scale = _power(exponents[j - 1] - exponents[j])",
+        "scale = 1.0",
+    ),
+    "edge of a block lost": (
+        TABLES,
+        "X[v] += more * _power(e)",
+        "X[v] += 0 * more * _power(e)",
+    ),
+    "exponents of the forward pass only": (
+        TABLES,
+        "scale = _power(exponents[j] + exponents_x[j])",
+        "scale = _power(exponents[j])",
+    ),
+    "slope of one class": (
+        PROBLEMS + "f1",
+        "for side, programme, chance in zip(sides, programmes, chances, strict=True):",
+        "for side, programme, chance in zip(sides, programmes[::-1], chances[::-1]):",
+    ),
+    "not centred": (
+        PROBLEMS + "f1",
+        "- len(gains) * math.log(2)",
+        "- math.log(2)",
+    ),
+    "pairs near the margin left out": (
+        PROBLEMS + "roc_area",
+        'np.searchsorted(b, a, side="right")',
+        'np.searchsorted(b, a + 0.5, side="right")',
+    ),
+    "squares forgotten": (
+        PROBLEMS + "roc_area",
+        "+ bent / (2 * mu)",
+        "+ bent / mu",
+    ),
+    "bias one kink too far": (
+        PROBLEMS + "binary",
+        "return float(np.partition(kinks, above - 1)[above - 1])",
+        "return float(np.partition(kinks, above)[above])",
+    ),
+    "the border counts in full": (
+        PROBLEMS + "binary",
+        "alpha += share * room",
+        "alpha += room",
+    ),
+    "smoothed by another width": (
+        PROBLEMS + "binary",
+        "return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha",
+        "return float(alpha @ short - alpha @ (alpha / tight)), alpha",
+    ),
+    "older slopes in the products": (
+        PLANES + "models",
+        "self.products[t, : t + 1] = self.products[: t + 1, t] = row",
+        "self.products[t, : t + 1] = row",
+    ),
+    "lambda forgotten in the programme": (
+        PLANES + "models",
+        "Q = self.products[: t + 1, : t + 1] / self.lam",
+        "Q = self.products[: t + 1, : t + 1]",
+    ),
+    "half of a line search": (
+        PLANES + "models",
+        "max(ascent / square, 0.0)",
+        "max(ascent / square / 2, 0.0)",
+    ),
+    "dropped without its offset": (
+        PLANES + "models",
+        "self.offsets, self.weights = self.offsets[at], self.weights[at]",
+        "self.offsets, self.weights = self.offsets[: len(at)], self.weights[at]",
+    ),
+    "support never grows": (
+        PLANES + "simplex_qp",
+        "support[best] = True",
+        "return a",
+    ),
+    "offset without the point": (
+        PLANES + "bmrm",
+        "value - float(self.w @ slope)",
+        "value",
+    ),
+    "bound too high": (
+        PLANES + "bmrm",
+        "self.cuts.offset - float(p @ p) / (2 * lam)",
+        "self.cuts.offset - float(p @ p) / (3 * lam)",
+    ),
+    "mu too small": (
+        PRAGAM,
+        "return _Reached(zero, nothing, alpha, 2 * L, L, 0)",
+        "return _Reached(zero, nothing, alpha, L / 4, L, 0)",
+    ),
+    "gradient step of the old point": (
+        PRAGAM,
+        "alpha = problem.project(beta + (1 - problem.y * scores) / L)",
+        "alpha = problem.project(at.alpha + (1 - problem.y * scores) / L)",
+    ),
+    "dual without its scale": (
+        ESTIMATORS + "l1_svc",
+        "bound *= self.lam / largest if largest > self.lam else 1.0",
+        "bound *= 1.0",
+    ),
+    "cap of the next": (
+        ESTIMATORS + "lp_boost",
+        "left = 1 - cap * at_cap",
+        "left = 1 - cap * (at_cap + 1)",
+    ),
+    "dual player answers with the wrong sign": (
+        ESTIMATORS + "lp_boost",
+        "capped_softmax(-(alpha @ self.votes) / self.lam, self.cap)",
+        "capped_softmax((alpha @ self.votes) / self.lam, self.cap)",
+    ),
+}
+
+
+def check_laws():
+    """The tests that see these faults, on few instances."""
+    from tests.linear.estimators import test_l1_and_boosting as estimators
+    from tests.linear.problems import test_binary, test_set_losses
+    from tests.linear.solvers import test_pragam
+    from tests.linear.solvers.cutting_planes import (
+        test_bmrm,
+        test_lower_bounds,
+        test_simplex_qp,
+    )
+
+    for seed in (1, 3, 4):
+        test_set_losses.test_f1_against_all_labellings(seed)
+    for seed in range(10):
+        test_set_losses.test_roc_area_against_all_pairs(seed)
+    for mu in (1e-3, 10.0):
+        test_set_losses.test_f1_against_the_recurrence_in_log_space(0.5, mu)
+    test_set_losses.test_f1_against_the_recurrence_in_log_space(0.03, 1e-6)
+    for seed in range(12):
+        test_binary.test_the_best_bias_is_an_order_statistic(seed)
+        test_binary.test_the_slope_is_a_subgradient(seed, True)
+    test_binary.test_the_smoothed_risk_lies_below_by_at_most_its_diameter(1, True, "l2")
+    for seed in range(12):
+        test_simplex_qp.test_maximum_over_the_simplex(seed)
+    for inner in ("qp", "line-search"):
+        test_lower_bounds.test_each_round_halves_nothing_but_one_over_t(
+            np.eye(9), inner
+        )
+        test_bmrm.test_bounds_hold_at_every_certificate(inner)
+    test_bmrm.test_the_step_of_the_line_search_is_that_of_both_formulas()
+    test_bmrm.test_forgotten_cuts_do_not_change_the_optimum()
+    test = test_pragam.test_the_gap_is_excessive_and_falls_as_the_theorem_says
+    test(1e-2, 0, False)
+    estimators.test_bounds_of_the_l1_svm_hold_on_the_way()
+    for seed in range(6):
+        estimators.test_a_softmax_with_a_cap(seed)
+    estimators.test_the_game_against_a_cone_programme(0, 0.2)
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, sys.argv[1:])
