@@ -4,12 +4,14 @@ import importlib
 from typing import Any
 
 from smoothsp import constraints, losses, metrics, optim, oracles, projections
+from smoothsp.compilation import compile_kernels
 from smoothsp.layers import LinearChain
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LinearChain",
+    "compile_kernels",
     "constraints",
     "losses",
     "metrics",

@@ -25,6 +25,7 @@ MAY_IMPORT = {
         "torch",
         "jaxtyping",
     },
+    "compilation": {"smoothsp.layers", "smoothsp.oracles", "numba", "torch"},
     "_schemes": set(),
     "constraints": {"smoothsp._schemes", "torch", "jaxtyping"},
     "metrics": {"smoothsp._schemes", "numpy", "torch"},
@@ -66,6 +67,7 @@ MAY_IMPORT = {
 PUBLIC = {
     "smoothsp": {
         "LinearChain",
+        "compile_kernels",
         "constraints",
         "losses",
         "metrics",
@@ -312,7 +314,7 @@ MAKERS = {"arange", "as_tensor", "empty", "eye", "full", "linspace", "ones", "ra
 MAKERS |= {"randint", "randn", "tensor", "zeros"}
 # modules and constants of their own are made on the default device, as torch's are
 ON_DEFAULT_DEVICE = {"constraints", "layers", "linear", "models", "optim"}
-ON_DEFAULT_DEVICE |= {"_kernels"}
+ON_DEFAULT_DEVICE |= {"_kernels", "compilation"}
 ANSWERS = [path for part, path in PARTS if part not in ON_DEFAULT_DEVICE]
 
 

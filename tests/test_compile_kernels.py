@@ -1,0 +1,69 @@
+"""Kernels that are compiled beforehand, and what a terminal is told meanwhile."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import smoothsp
+from smoothsp.compilation import Watch
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def of(module, name="best"):
+    def function(): ...
+
+    function.__module__, function.__name__ = module, name
+    return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function)})
+
+
+def test_what_was_compiled_beforehand_is_not_compiled_again():
+    smoothsp.compile_kernels(("crf", "hinge"))
+    assert smoothsp.compile_kernels(("crf", "hinge")) == 0
+    # nor by what it was compiled for, in other sizes
+    from smoothsp import compilation
+
+    before = compilation._watch.count
+    head, x = smoothsp.LinearChain(7), torch.randn(9, 6, 7)
+    tags = torch.zeros(9, 6, dtype=torch.int64)
+    head(x, tags).backward()
+    head(x, tags, loss="hinge").backward()
+    head.decode(x, top_k=3)
+    assert compilation._watch.count == before
+
+
+def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
+    terminal, watch = Terminal(), Watch()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    ours, theirs = of("smoothsp._kernels.chain.cpu.best"), of("scipy.best")
+    watch.on_start(theirs)
+    assert terminal.getvalue() == ""
+    watch.on_start(ours)
+    told = terminal.getvalue()
+    assert told.endswith("smoothsp: compiling best, kept on disk for the next time")
+    watch.on_start(of("smoothsp._kernels.vectors.simd", "inner"))
+    watch.on_end(of("smoothsp._kernels.vectors.simd", "inner"))
+    assert terminal.getvalue() == told
+    watch.on_end(ours)
+    watch.on_end(theirs)
+    assert terminal.getvalue() == told + "\r\x1b[K"
+    assert watch.count == 2
+
+
+def test_nothing_is_told_where_there_is_no_terminal(monkeypatch):
+    quiet, watch = io.StringIO(), Watch()
+    monkeypatch.setattr(sys, "stderr", quiet)
+    watch.on_start(of("smoothsp._kernels.chain.cpu.best"))
+    watch.on_end(of("smoothsp._kernels.chain.cpu.best"))
+    assert quiet.getvalue() == ""
+
+
+def test_a_loss_that_is_none_is_named():
+    with pytest.raises(ValueError, match="loss: expected one of crf"):
+        smoothsp.compile_kernels(("svm",))
