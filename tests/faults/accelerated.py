@@ -1,0 +1,146 @@
+"""Deliberate faults in projections and accelerated methods, and their laws.
+
+Run as ``python -m tests.faults.accelerated FOLDER 1``; see ``tests/faults/runner.py``.
+"""
+
+import sys
+
+import numba  # noqa: F401  imported once, before the forks
+import numpy as np
+import scipy.optimize  # noqa: F401
+import sklearn.utils.class_weight  # noqa: F401
+import torch
+
+from tests.faults.runner import report
+
+KERNEL = "_kernels/multiclass/box_equality"
+AGM = "linear/solvers/accelerated/"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (KERNEL, "", ""),
+    "flat entries at the wrong end": (
+        KERNEL,
+        "constant += a if flat else 0.0",
+        "constant += bottom if flat else 0.0",
+    ),
+    "straight entries without a slope": (
+        KERNEL,
+        "slope += m if straight else 0.0",
+        "slope += 0.0",
+    ),
+    "full entries forgotten": (KERNEL, "constant += top", "constant += bottom"),
+    "scale not squared": (KERNEL, "step = a / (d * d)", "step = a / d"),
+    "derivative without the multiplier": (
+        "projections/box",
+        "return (held + v + moved).to(box.v.dtype)",
+        "return (held + v + moved.detach()).to(box.v.dtype)",
+    ),
+    "one entry too few at its bound": (
+        "projections/entropic",
+        "before = sorted_caps.cumsum(-1) - sorted_caps",
+        "before = sorted_caps.cumsum(-1)",
+    ),
+    "support of the ball too large": (
+        "projections/elastic_net",
+        "held = held.cumprod(-1).bool() & (ranked > 0)",
+        "held = ranked > 0",
+    ),
+    "steps of another quadratic": (
+        AGM + "estimate_functions",
+        "half = (self.inverse + self.lam + self.l1 + self.credit) / 2",
+        "half = (self.inverse + self.lam + self.l1 + self.credit)",
+    ),
+    "model without its start": (
+        AGM + "estimate_functions",
+        "p = inverse * self.centre.mirror - model.G",
+        "p = -model.G",
+    ),
+    "average of the wrong share": (
+        AGM + "estimate_functions",
+        "self.model = self.model.towards(a, tangent)",
+        "self.model = self.model.towards(a * a, tangent)",
+    ),
+    "no trial fails": (
+        AGM + "estimate_functions",
+        "return bool(now <= bound + SLACK * (abs(now) + size))",
+        "return True",
+    ),
+    "strong convexity twice": (
+        AGM + "estimate_functions",
+        "self.lam = self.l1 + self.l2",
+        "self.lam = 2 * (self.l1 + self.l2)",
+    ),
+    "conjugate without its threshold": (
+        AGM + "simple_terms",
+        "excess = np.maximum(np.abs(v) - self.l1, 0.0)",
+        "excess = np.abs(v)",
+    ),
+    "cap not in the conjugate": (
+        AGM + "simple_terms",
+        "if self.cap >= 1:",
+        "if True:",
+    ),
+    "a bound with the smoothed tangent's sum": (
+        AGM + "risks",
+        "return self.penalty.conjugate(-x[:-1]) - float(x[-1])",
+        "return self.penalty.conjugate(-x[:-1]) - 2 * float(x[-1])",
+    ),
+    "gap of the smoothed risk": (
+        AGM + "agm",
+        "self._offer(x, self.f.exact(x) + self.penalty.at(x).psi)",
+        "self._offer(x, self.f.value(x) + self.penalty.at(x).psi)",
+    ),
+    "weights of the dual not averaged": (
+        AGM + "agm",
+        "w = -model.G[:-1]",
+        "w = self.f.weights(x[:-1]) * 0.5",
+    ),
+}
+
+
+def check_laws() -> None:
+    """What holds of projections and of methods, on the smallest instances."""
+    from smoothsp.projections import project_box_equality
+    from tests.linear.accelerated import test_agm, test_estimate_functions
+    from tests.projections import test_boxes_and_balls as boxes
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    # the search itself, before steps of Newton
+    v, a = rng.standard_normal(5000), rng.choice([-1.0, 1.0], 5000)
+    t, _ = boxes.looked_at(v, np.ones(1), a, 50.0)
+    assert abs(a @ np.clip(v + t * a, 0, 1) - 50) < 1e-8
+
+    for share in (0.0, 0.3, 0.7, 1.0) * 5:
+        v, low, high, a, total, d = boxes.draw(rng, 7, share)
+        box = boxes.tensors(v, low, high, a, total, d)
+        expected = boxes.by_bisection(v, low, high, a, total, d)
+        found = project_box_equality(*box)
+        assert np.abs(found.numpy() - expected).max() < 1e-8
+        traced = torch.func.vmap(project_box_equality)(*(x[None] for x in box))
+        assert np.abs(traced[0].numpy() - expected).max() < 1e-8
+    boxes.test_a_sample_that_misleads_costs_a_round_and_nothing_else()
+    boxes.test_gradients_of_a_box_are_derivatives()
+    boxes.test_a_capped_softmax_against_the_root_of_its_sum()
+    boxes.test_an_elastic_net_ball_against_bisection(1.0)
+    laws = test_estimate_functions
+    for bends in laws.BENDS[::3]:
+        for adaptive in (False, True):
+            laws.test_infinite_memory_keeps_what_is_proved_of_it(*bends, adaptive)
+            laws.test_one_memory_keeps_what_is_proved_of_it(*bends, adaptive)
+    laws.test_entropy_certifies_what_is_proved_of_it(np.inf, 0.05, False)
+    laws.test_steps_solve_the_equations_of_the_paper()
+    for simple in (
+        laws.ElasticNet(0.4, 0.7),
+        laws.CappedSimplex(5, 0.0, 0.3),
+    ):
+        laws.test_conjugates_and_minima_are_the_best_of_many_points(simple)
+    for scheme in test_agm.SCHEMES:
+        test_agm.test_every_certificate_holds_and_the_gap_closes(
+            lambda: test_agm.binary(True, n=12, size=2), scheme, "infinite"
+        )
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, sys.argv[1:])
