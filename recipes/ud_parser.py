@@ -16,6 +16,9 @@ are scored.
 ``model`` is a folder that is loaded without running code, written after every epoch
 that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``,
 ``parses.png`` and ``dev.conllu``, the parsed development file, stand there at the end.
+
+English EWT (development file, which also chose the epoch), seed 1, ``--epochs 6``, 273
+s of CPU time of one core: UAS 85.12, LAS 81.09. ``README.md`` has the table.
 """
 
 import zlib
@@ -124,7 +127,7 @@ def train(config: Config) -> dict[str, float]:
     if saved:
         checkpoint.use(path, lambda: run.load(saved))
     print(
-        f"{len(sentences)} sentences to train on,"
+        f"{len(sentences)} sentences of at most {LONGEST} words to train on,"
         f" {sum(map(len, (s.words for s in sentences)))} words, {len(labels)} labels,"
         f" {sum(p.numel() for p in run.model.parameters()):,} weights on {device}"
     )

@@ -63,6 +63,8 @@ FIRST = (
     "recipes/test_lightning_ner.py",
     "linear/solvers/test_primal_runs.py",
     "recipes/localization/test_voc_candidates.py",
+    "recipes/parsing/test_ud_parser.py",
+    "recipes/parsing/test_constituency.py",
     "laws/test_circuits.py",
     "kernels/test_triton_twins.py",
     "recipes/test_resuming.py",
