@@ -42,8 +42,8 @@ from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 
 Structure = Literal["spanning-tree", "projective"]
-Loss = Literal["crf", "hinge", "hinge-l2"]
-MU, TOP_K, LONGEST = 1.0, 5, 100
+Loss = Literal["crf", "hinge", "hinge-l2", "perturbed"]
+MU, TOP_K, SAMPLES, LONGEST = 1.0, 5, 8, 100
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Config:
     structure: Structure = "spanning-tree"
     """Whether arcs may cross."""
     loss: Loss = "crf"
-    """What is minimised; l2 says how the hinge is smoothed."""
+    """What is minimised; l2 says how the hinge is smoothed, perturbed by noise."""
     epochs: int = 8
     """Passes over the training sentences."""
     seed: int = 1
@@ -104,6 +104,8 @@ def check(config: Config) -> None:
 def criterion_of(loss: Loss) -> nn.Module:
     if loss == "crf":
         return losses.CRFLoss()
+    if loss == "perturbed":
+        return losses.PerturbedLoss(SAMPLES)
     return losses.StructuralHinge(losses.L2(MU, TOP_K) if loss == "hinge-l2" else None)
 
 
