@@ -209,6 +209,19 @@ def test_the_optimum_is_that_of_the_quadratic_program(kind):
     assert value - 1e-8 <= point.primal <= value + 0.01
 
 
+def test_the_likelihood_is_minimised_where_a_cone_solver_ends():
+    cvxpy = pytest.importorskip("cvxpy")
+    known, lam = known_problem("semi_markov", states=True), 0.3
+    w = cvxpy.Variable(known.problem.num_weights)
+    losses = [cvxpy.log_sum_exp(-psi @ w) for psi in known.psi]
+    value = lam / 2 * cvxpy.sum_squares(w) + sum(losses) / len(losses)
+    best = cvxpy.Problem(cvxpy.Minimize(value)).solve()
+    found = LBFGS(lam=lam, tol=1e-8).solve(known.problem)
+    near(found.primal, best, 1e-6)
+    assert found.dual <= best + 1e-6
+    near(found.w, w.value, 1e-3)
+
+
 class BinaryLabels:
     """K labels, each 0 or 1; scores (batch, K, 2): it only decodes."""
 
