@@ -388,7 +388,8 @@ def _set_weights(path: Path, network: TaggerNetwork, content: bytes) -> None:
         said = [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
         said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
         raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
-    for name, value in weights.items():
+    for name in own:
+        value = weights[name]
         if value.shape != own[name].shape:
             raise ValueError(
                 f"{path}: expected {tuple(own[name].shape)} for {name} as config.json "
