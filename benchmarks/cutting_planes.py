@@ -299,7 +299,11 @@ def draw(drawn: list[Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
-        len(drawn), 2, figsize=(11, 4.2 * len(drawn)), squeeze=False
+        len(drawn),
+        2,
+        figsize=(11, 4.4 * len(drawn)),
+        squeeze=False,
+        layout="constrained",
     )
     for row, (task, courses) in zip(axes, drawn, strict=True):
         for axis, unit in zip(row, ("passes", "seconds"), strict=True):
@@ -312,12 +316,14 @@ def draw(drawn: list[Any], path: Path) -> None:
                     linestyle="-" if number < 6 else "--",
                     marker="." if len(found.passes) < 15 else None,
                 )
-            axis.set_ylim(1e-7, 30)
+            least = min((found.above[-1] for found in courses), default=1e-7)
+            axis.set_ylim(max(least, 1e-7) / 2, 30)
             axis.set_xlabel(unit)
             axis.set_title(f"{task.name}, n = {len(task.y):,}")
             axis.grid(alpha=0.3)
         row[0].set_ylabel("objective above its minimum, relative")
-    axes[0, 1].legend(fontsize=7, loc="upper right")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=5, fontsize=8, loc="outside lower center")
     save(figure, path)
 
 
@@ -344,7 +350,7 @@ def draw_bound(path: Path, quick: bool) -> None:
     from matplotlib import pyplot
 
     d, lam = (32, 0.05) if quick else (256, 0.05)
-    figure, axis = pyplot.subplots(figsize=(5.5, 4))
+    figure, axis = pyplot.subplots(figsize=(5.5, 4), layout="constrained")
     for inner, marker in (("qp", "o"), ("line-search", "x")):
         solver = BMRM(lam=lam, inner=inner, tol=0, drop_after=None, max_passes=d - 1)
         gaps = [at.gap for at in solver.solve(WorstCase(d)).history]
@@ -362,7 +368,6 @@ def draw_bound(path: Path, quick: bool) -> None:
 
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     print(f"{path} is drawn")
 
