@@ -100,6 +100,7 @@ PUBLIC = {
         "TopKStructure",
         "Tree",
         "Warping",
+        "approximate_by_alpha_expansion",
         "topology",
     },
     "smoothsp.constraints": {"Constraints", "bio"},

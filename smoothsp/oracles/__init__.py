@@ -2,6 +2,7 @@
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment
+from smoothsp.oracles.alpha_expansion import approximate_by_alpha_expansion
 from smoothsp.oracles.binary_graph import BinaryGraph
 from smoothsp.oracles.box_search import BoxSearch
 from smoothsp.oracles.chain import Chain
@@ -50,5 +51,6 @@ __all__ = [
     "TopKStructure",
     "Tree",
     "Warping",
+    "approximate_by_alpha_expansion",
     "topology",
 ]

@@ -60,7 +60,7 @@ class BinaryGraph(SearchStructure):
 
     There is no ``log_partition``: it is #P-hard. For edges without cycles ``Tree`` has
     one, and takes edges that are not submodular. For more than two labels there is no
-    exact answer on graphs with cycles.
+    exact answer on graphs with cycles; see ``approximate_by_alpha_expansion``.
 
     On the CPU; tensors on a device are brought there and back.
 
