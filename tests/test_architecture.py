@@ -85,6 +85,7 @@ PUBLIC = {
         "CircuitStructure",
         "Formula",
         "Grammar",
+        "LoopyGraph",
         "Matching",
         "Models",
         "Multiclass",

@@ -9,6 +9,7 @@ from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
+from smoothsp.oracles.loopy_graph import LoopyGraph
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
@@ -36,6 +37,7 @@ __all__ = [
     "CircuitStructure",
     "Formula",
     "Grammar",
+    "LoopyGraph",
     "Matching",
     "Models",
     "Multiclass",
