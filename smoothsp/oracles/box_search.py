@@ -58,10 +58,10 @@ class BoxSearch(SearchStructure):
     --------
     >>> import torch
     >>> from smoothsp.oracles import BoxSearch
-    >>> cells = torch.tensor([[[-1.0, 2.0, -3.0], [1.0, 2.0, -1.0]]])
+    >>> cells = torch.tensor([[[-0.5, 2.0, -3.0], [1.0, 2.0, -1.0]]])
     >>> value, box = BoxSearch(cells).decode()
     >>> value.tolist(), box.tolist()
-    ([4.0], [[0, 0, 1, 1]])
+    ([4.5], [[0, 0, 1, 1]])
     """
 
     cells: Tensor

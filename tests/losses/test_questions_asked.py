@@ -13,7 +13,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "your_own_structure.md"
 ROWS = re.findall(r"^\| `(\w+\(.*)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 SETTINGS = {**vars(losses), "mu": 5.0, "k": 2}
 OF_SETS = (losses.LatentHinge, losses.MarginalLikelihood)
-Y, ALLOWED = torch.tensor([0]), torch.arange(8)[None] < 1
+# Of ties, so that smoothing over few outputs is not exact; and a row without any, which
+# is done before the other.
+SCORES = torch.zeros(2, 8).index_fill(0, torch.tensor(1), -100.0)
+SCORES[1, 0] = 0.0
+Y, ALLOWED = torch.tensor([0, 0]), torch.arange(8).expand(2, 8) < 1
 
 
 class Recorder:
@@ -28,9 +32,9 @@ class Recorder:
             self.asked.add(name)
             return value
 
-        def question(*arguments):
+        def question(*arguments, **named):
             self.asked.add(name)
-            found = value(*arguments)
+            found = value(*arguments, **named)
             again = isinstance(found, Multiclass)
             return Recorder(found, self.asked) if again else found
 
@@ -38,9 +42,12 @@ class Recorder:
 
 
 def asked(loss, **options):
-    """Of ties, so that smoothing over few outputs is not exact."""
-    recorder = Recorder(Multiclass(torch.zeros(1, 8)), set())
-    loss(recorder, ALLOWED if isinstance(loss, OF_SETS) else Y, **options)
+    """What a loss asks of a structure."""
+    recorder = Recorder(Multiclass(SCORES), set())
+    gold = [ALLOWED if isinstance(loss, OF_SETS) else Y]
+    if isinstance(loss, losses.SPOPlus):
+        gold.append(SCORES)
+    loss(recorder, *gold, **options)
     return recorder.asked
 
 
@@ -67,5 +74,5 @@ def test_costs_and_weights_ask_what_the_page_says():
             assert not found & {"hamming", "augment"}
     weighted = asked(losses.CRFLoss(class_weight=torch.ones(8)))
     assert weighted == {"log_prob", "label_counts", "lengths"}
-    assert asked(losses.CRFLoss(), weight=torch.ones(1)) == {"log_prob", "lengths"}
+    assert asked(losses.CRFLoss(), weight=torch.ones(2)) == {"log_prob", "lengths"}
     assert asked(losses.CRFLoss(reduction="token_mean")) == {"log_prob", "lengths"}

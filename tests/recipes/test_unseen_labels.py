@@ -30,7 +30,7 @@ def warnings_in(capsys):
 
 
 def test_the_network_tagger_tells_of_both_parts_once(corpus, capsys):
-    splits = conll_ner.load_corpus(corpus)
+    splits = conll_ner.load_corpus(conll_ner.Config(data=corpus))
     assert warnings_in(capsys) == [
         "warning: dev has labels that training lacks, B-NEW (1), E-NEW (1); each of"
         " these 2 counts as an error",
@@ -49,8 +49,10 @@ def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, caps
         def __init__(self, **_):
             self.callback_metrics = {}
 
-        def fit(self, model, train, dev, **_):
+        def fit(self, model, data, **_):
+            dev = data.val_dataloader()
             seen.extend(batch.tags for batch in dev)
+            model.on_validation_epoch_start()
             for batch in dev:
                 model.log = lambda *_, **__: None
                 model.validation_step(batch)

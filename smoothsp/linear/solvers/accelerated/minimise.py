@@ -198,16 +198,17 @@ def minimise_composite(
 
     Examples
     --------
-    The lasso:
+    The elastic net:
 
     >>> import numpy as np
+    >>> from smoothsp.linear.solvers import ElasticNet
     >>> X, y = np.eye(3), np.array([3.0, -0.5, 2.0])
     >>> def squares(w):
     ...     r = X @ w - y
     ...     return 0.5 * float(r @ r), X.T @ r
-    >>> found = minimise_composite(squares, ElasticNet(l1=1.0, l2=1e-9), np.zeros(3))
+    >>> found = minimise_composite(squares, ElasticNet(l1=1.0, l2=0.5), np.zeros(3))
     >>> found.converged, found.x.round(3).tolist()
-    (True, [2.0, 0.0, 1.0])
+    (True, [1.333, 0.0, 0.667])
     """
     checks.choice("memory", memory, tuple(MEMORIES))
     x = np.array(start, dtype=np.float64)
