@@ -8,7 +8,7 @@ from tests.faults.runner import verdicts
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.long)])
 def test_every_deliberate_fault_turns_the_laws_red(step, tmp_path):
     found, errors = verdicts("tests.faults.circuits", tmp_path, step)
     assert found.pop("none") == "green", errors
@@ -16,7 +16,7 @@ def test_every_deliberate_fault_turns_the_laws_red(step, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.long)])
 def test_every_fault_in_the_triton_kernels_is_seen(step, tmp_path, monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")

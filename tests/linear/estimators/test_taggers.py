@@ -38,8 +38,14 @@ def named(X):
     ]
 
 
-@parametrize_with_checks([MulticlassSVM(), MulticlassSVM(fit_intercept=False)])
+@parametrize_with_checks([MulticlassSVM()])
 def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([MulticlassSVM(fit_intercept=False)])
+def test_scikit_learn_without_intercept(estimator, check):
     check(estimator)
 
 
