@@ -109,6 +109,11 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
+    if not hasattr(structure, "log_prob"):
+        raise TypeError(
+            "structure: the likelihood needs a structure that answers log_prob, "
+            f"{type(structure).__name__} does not; StructuralHinge needs only decode"
+        )
     return -_one_a_row(structure.log_prob(y), y)
 
 

@@ -7,6 +7,7 @@ from smoothsp.losses.functional import gold_score
 from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of
 
 
@@ -73,6 +74,7 @@ class SPOPlus(nn.Module):
             ``(batch,)`` weight of each example.
         """
         every = row_weights(structure, y, weight, None, self.reduction)
+        true_scores = checks.potentials("true_scores", true_scores)
         # twice the half, so that no structure has to double its potentials
         best, _ = structure.augment(true_scores / -2).decode()
         gold = gold_score(structure, y)

@@ -68,6 +68,8 @@ class BoxSearch(SearchStructure):
     _gold: Tensor
     _weight: Tensor
     _by_row = ("_gold", "_weight")
+    # a cost is that of a box, by what it has in common with the true one
+    _cost_adds = False
     _output_words = "first row, first column, last row, last column inside the image"
 
     def __init__(self, cells: Tensor) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import active_set
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions.parts import parts_of, scores_of
+from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles.protocols import Structure
 
@@ -102,6 +102,7 @@ class SparseMAP:
                 "structure: SparseMAP looks at values, which torch.compile and"
                 " torch.func do not allow; ask it outside of them"
             )
+        require_parts(structure)
         self.strength = float(strength)
         with torch.no_grad():
             search = _Search(structure, self.strength)
@@ -211,7 +212,13 @@ class _Search:
         return self.parts if whole else self.parts[self.rows]
 
     def _score(self, y: Tensor) -> Tensor:
-        return self.live.score(y).detach().double() / self.strength
+        scores = self.live.score(y).detach().double() / self.strength
+        if not bool(scores.isfinite().all()):
+            raise ValueError(
+                "strength: expected scores / strength that float64 holds, got strength "
+                f"= {self.strength:.3g}; use a larger one or smaller scores"
+            )
+        return scores
 
     def _has_weight(self, y: Tensor) -> Tensor:
         """Whether y is among the outputs of its row that have weight."""

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.losses import (
+    CRFLoss,
     MinimumRisk,
     Perturbed,
     PerturbedLoss,
@@ -17,7 +18,7 @@ from smoothsp.losses import (
     StructuralHinge,
     regret,
 )
-from smoothsp.oracles import Multiclass
+from smoothsp.oracles import BoxSearch, Multiclass
 from smoothsp.projections import project_simplex
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
 
@@ -331,6 +332,23 @@ def test_spo_bounds_the_regret_and_is_0_for_right_predictions(kind):
 def test_wrong_arguments_are_named(make, named):
     with pytest.raises((TypeError, ValueError), match=named):
         make(Multiclass(torch.zeros(2, 3)))
+
+
+def test_structures_whose_costs_are_not_of_parts_are_refused():
+    boxes = BoxSearch(torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)))
+    y = boxes.decode()[1]
+    for loss in (SparseMAPLoss(), PerturbedLoss(), MinimumRisk(2), RankingHinge(2)):
+        with pytest.raises(TypeError, match="structure: expected one that adds a cost"):
+            loss(boxes, y)
+    with pytest.raises(TypeError, match="structure: expected"):
+        SparseMAP(torch.zeros(2, 3))
+    with pytest.raises(TypeError, match="StructuralHinge needs only decode"):
+        CRFLoss()(boxes, y)
+
+
+def test_a_strength_that_leaves_the_range_is_named():
+    with pytest.raises(ValueError, match="strength: expected scores"):
+        SparseMAP(Multiclass(torch.tensor([[1e30, -1e30]])), strength=1e-300)
 
 
 def test_empty_batches_cost_nothing():

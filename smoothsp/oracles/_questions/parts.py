@@ -12,6 +12,7 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
     A score is linear in the potentials, so this is its derivative: what the score gains
     when a cost is added to a part.
     """
+    require_parts(structure)
     with torch.enable_grad():
         cost = torch.zeros_like(structure.hamming(y)).requires_grad_()
         total = structure.augment(cost).score(y).sum()
@@ -19,6 +20,15 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
             return cost.detach()
         (parts,) = torch.autograd.grad(total, cost)
     return parts
+
+
+def require_parts(structure: Any) -> None:
+    """Refuse a structure whose costs are not added to parts, one by one."""
+    if not hasattr(structure, "decode") or not getattr(structure, "_cost_adds", True):
+        raise TypeError(
+            "structure: expected one that adds a cost to each part, got "
+            f"{type(structure).__name__}; StructuralHinge takes any structure"
+        )
 
 
 def scores_of(structure: Any, ys: Tensor) -> Tensor:
@@ -31,6 +41,7 @@ def scores_of(structure: Any, ys: Tensor) -> Tensor:
 
 def repeated(structure: Any, n: int) -> Any:
     """The structure with each row n times, one below the other."""
+    require_parts(structure)
     lengths = structure.lengths
     rows = torch.arange(len(lengths), device=lengths.device)
     return structure.select(rows.repeat_interleave(n))
