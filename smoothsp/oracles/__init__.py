@@ -2,14 +2,15 @@
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment
-from smoothsp.oracles.alpha_expansion import approximate_by_alpha_expansion
-from smoothsp.oracles.binary_graph import BinaryGraph
+from smoothsp.oracles.approximate.alpha_expansion import approximate_by_alpha_expansion
 from smoothsp.oracles.box_search import BoxSearch
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
-from smoothsp.oracles.loopy_graph import LoopyGraph
+from smoothsp.oracles.graphs.binary_graph import BinaryGraph
+from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
+from smoothsp.oracles.graphs.tree import Tree
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.projective import ProjectiveDependencies
@@ -24,7 +25,6 @@ from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 from smoothsp.oracles.sparse_map import SparseMAP
-from smoothsp.oracles.tree import Tree
 from smoothsp.oracles.warping import Warping
 
 __all__ = [

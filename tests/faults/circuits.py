@@ -16,7 +16,7 @@ KERNELS = "_kernels/circuits/cpu/"
 ENGINE = "oracles/_circuits/"
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
-    "none": ("oracles/tree", "", ""),
+    "none": ("oracles/graphs/tree", "", ""),
     # topologies
     "a half without its arc": (
         "oracles/projective",
@@ -44,7 +44,7 @@ FAULTS = {
         "(pairs, rule.transpose(0, 2, 1).reshape(1, S, S * S))",
     ),
     "messages that skip the edge": (
-        "oracles/tree",
+        "oracles/graphs/tree",
         "c.define(message[v], (edge[v], below[None]))",
         "c.define(message[v], (below[None],))",
     ),

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles.binary_graph import BinaryGraph
-from smoothsp.oracles.tree import Tree
+from smoothsp.oracles.graphs.binary_graph import BinaryGraph
+from smoothsp.oracles.graphs.tree import Tree
 
 
 def approximate_by_alpha_expansion(
