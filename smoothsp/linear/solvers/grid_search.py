@@ -28,6 +28,7 @@ def grid_search(
     cache: bool = False,
     seed: int = 0,
     refresh_every: int = 10,
+    bounds: tuple[Any, Any] | None = None,
     max_passes: int = 200_000,
     max_seconds: float | None = None,
     callback: Callable[[PathPoint], Any] | None = None,
@@ -47,7 +48,7 @@ def grid_search(
     warm_start
         Where the next value begins: ``"primal"``, with the same weights;
         ``"dual"``, with the same dual variables; ``"none"``, from nothing.
-    sampling, steps, cache, seed, refresh_every
+    sampling, steps, cache, seed, refresh_every, bounds
         As in :class:`BCFW`.
     max_passes, max_seconds
         Budgets of all values together; a pass is n oracle calls.
@@ -85,7 +86,7 @@ def grid_search(
     values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
-    step_settings = StepSettings(sampling, steps, cache, seed, refresh_every)
+    step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     start = time.perf_counter()
     points: list[PathPoint] = []
     dual_point, earlier, bar, status = (

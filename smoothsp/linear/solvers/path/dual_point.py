@@ -37,8 +37,13 @@ class StepSettings:
     cache: bool
     seed: int
     refresh_every: int
+    # of the weights; arrays neither print nor compare well
+    bounds: tuple[Any, Any] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
+        settings.pair_of_bounds(self.bounds)
         checks.choice("sampling", self.sampling, settings.SAMPLINGS)
         checks.choice("steps", self.steps, settings.STEPS)
         checks.flag("cache", self.cache)
@@ -47,6 +52,7 @@ class StepSettings:
 
     def plan(self, lam: float) -> settings.EngineSettings:
         """Of a solver at one lambda."""
+        lower, upper = settings.pair_of_bounds(self.bounds)
         return settings.EngineSettings(
             lam=lam,
             steps=settings.STEPS.index(self.steps),
@@ -55,8 +61,8 @@ class StepSettings:
             overall=0.01,
             most=50 if self.cache else settings.UNLIMITED,
             averaging=False,
-            lower=None,
-            upper=None,
+            lower=lower,
+            upper=upper,
         )
 
 
@@ -182,6 +188,25 @@ class DualPoint:
         self.stream = settings.load_stream(state["stream"])
 
 
+def cone(bounds: Any) -> tuple[Any, Any] | None:
+    """Bounds of weights that may be multiplied by any positive number."""
+    for name, bound, none in zip(
+        ("lower", "upper"),
+        settings.pair_of_bounds(bounds),
+        (-math.inf, math.inf),
+        strict=True,
+    ):
+        given = np.asarray(none if bound is None else bound, dtype=np.float64)
+        wrong = (given != 0) & (given != none)
+        if wrong.any():
+            raise ValueError(
+                f"bounds: expected {none} or 0 as {name} bound of each weight, got"
+                f" {given[wrong][0]}: on a path weights are multiplied by ratios of"
+                " lambda; use BCFW or grid_search"
+            )
+    return bounds  # type: ignore[no-any-return]
+
+
 def begin(
     problem: Any, step_settings: StepSettings, goal: float
 ) -> tuple[DualPoint, float, float]:
@@ -193,8 +218,9 @@ def begin(
 
         (||psi~||^2 + (1/n) sum_i theta_i) / lambda,  theta_i = max_y -<psi~, psi_i(y)>.
 
-    If psi~ is 0, so is lambda^inf, and weights 0 are optimal everywhere. At the third
-    each example would be fitted if it had no features in common with others.
+    With bounds psi~ stands for what is left of it within them. If psi~ is 0, so is
+    lambda^inf, and weights 0 are optimal everywhere. At the third each example would
+    be fitted if it had no features in common with others.
 
     Notes
     -----

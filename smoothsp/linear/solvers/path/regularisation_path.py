@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.dual_point import State, StepSettings
+from smoothsp.linear.solvers.path.dual_point import State, StepSettings, cone
 from smoothsp.linear.solvers.path.run import PathRun, Rules
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
@@ -50,6 +50,9 @@ class RegularisationPath:
         ``solve(problem, resume=path.state)`` with False goes on.
     sampling, steps, cache, seed, refresh_every
         As in :class:`BCFW`.
+    bounds
+        As in :class:`BCFW`, where each bound is 0 or none: weights of either sign, at
+        least 0, at most 0, or 0.
     max_points, max_passes, max_seconds
         Budgets: breakpoints; n oracle calls each, those for certificates included;
         seconds.
@@ -63,9 +66,10 @@ class RegularisationPath:
     Breakpoints keep their weights: memory grows with breakpoints times weights.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
-    Structured SVMs", section 4, proposition 1, algorithms 6 and 7, and appendix K for
-    the path without certificates. That two breakpoints prove what lies between them,
-    where the paper goes on from one as far as its own dual point allows, is ours.
+    Structured SVMs", section 4, proposition 1, algorithms 6 and 7, appendix K for the
+    path without certificates, and appendix H for bounds. That two breakpoints prove
+    what lies between them, where the paper goes on from one as far as its own dual
+    point allows, is ours.
 
     Examples
     --------
@@ -90,6 +94,7 @@ class RegularisationPath:
         cache: bool = False,
         seed: int = 0,
         refresh_every: int = 10,
+        bounds: tuple[Any, Any] | None = None,
         max_points: int = 10_000,
         max_passes: int = 200_000,
         max_seconds: float | None = None,
@@ -102,7 +107,9 @@ class RegularisationPath:
             certified=certified,
             smallest=smallest,
             stop_when_flat=stop_when_flat,
-            step_settings=StepSettings(sampling, steps, cache, seed, refresh_every),
+            step_settings=StepSettings(
+                sampling, steps, cache, seed, refresh_every, cone(bounds)
+            ),
             max_points=max_points,
             max_passes=max_passes,
             max_seconds=max_seconds,

@@ -12,7 +12,7 @@ import numpy as np
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import mark_of, require_same
 from smoothsp.linear.engines.interrupts import uninterrupted
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.solvers.path.dual_point import (
     DualPoint,
     Floats,
@@ -72,8 +72,17 @@ class Rules:
     def __str__(self) -> str:
         return (
             f"eps={self.eps!r} kappa={self.kappa!r} certified={self.certified} "
-            f"{self.step_settings}"
+            f"{self.step_settings}{self._bounds}"
         )
+
+    @property
+    def _bounds(self) -> str:
+        bounds = self.step_settings.bounds
+        if bounds is None:
+            return ""
+        ends = zip(bounds, (-math.inf, math.inf), strict=True)
+        known = [np.asarray(none if x is None else x, float) for x, none in ends]
+        return f" bounds={arrays.checksum(*known)}"
 
 
 class PathRun:
