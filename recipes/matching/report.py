@@ -1,0 +1,157 @@
+"""Table, figures and numbers of ``matching_points.py``."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from torch import Tensor
+
+from matching.baselines import scores
+from matching.points import Pair, Points
+from runs import checkpoint
+
+RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
+SHEET, GAP = 3, 6
+NAMES = ("accuracy", "precision", "recall", "f1")
+
+Images = tuple[np.ndarray, np.ndarray]
+
+
+def write(
+    folder: Path,
+    settings: dict[str, Any],
+    history: list[dict[str, Any]],
+    pairs: list[Pair],
+    images: list[Images],
+    found: Mapping[str, list[Tensor]],
+) -> dict[str, float]:
+    """Print the table, write sheet and numbers; those of the first row come back."""
+    rows = {name: scores(pairs, guess) for name, guess in found.items()}
+    print(f"\n{'test pairs':<30}" + "".join(f"{name:>11}" for name in NAMES))
+    for name, row in rows.items():
+        cells = "".join(f"{100 * row[x]:>11.2f}" for x in NAMES)
+        print(f"{name:<30}{cells}")
+    best = max(history, key=lambda row: row["f1"])
+    ours = next(iter(rows.values()))
+    cpu = sum(row["cpu_seconds"] for row in history)
+    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"], **ours}
+    result |= {"nearest_f1": rows["nearest neighbour"]["f1"]}
+    sheet(folder / "sheet.png", pairs, images, found)
+    content = {"settings": settings, "history": history, "result": result}
+    text = f"{json.dumps(content | {'scores': rows}, indent=2)}\n".encode()
+    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
+    print(
+        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
+        f" {folder / 'sheet.png'} and metrics.json beside it"
+    )
+    return result
+
+
+def sheet(
+    path: Path,
+    pairs: list[Pair],
+    images: list[Images],
+    found: Mapping[str, list[Tensor]],
+) -> None:
+    """Pairs from the best to the worst, ours above and nearest neighbours below."""
+    shown = [next(iter(found)), "nearest neighbour"]
+    f1 = [
+        scores([pair], [guess])["f1"]
+        for pair, guess in zip(pairs, found[shown[0]], strict=True)
+    ]
+    ranked = sorted(range(len(pairs)), key=lambda n: -f1[n])
+    places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
+    figure = Figure(figsize=(5.2 * len(places), 5.4), layout="constrained")
+    panels = figure.subplots(2, len(places), squeeze=False)
+    for column, place in zip(panels.T, places, strict=True):
+        number = ranked[int(place)]
+        pair, image = pairs[number], images[number]
+        for axes, name in zip(column, shown, strict=True):
+            own = found[name][number]
+            draw(axes, image, pair.first, pair.second, own, pair.columns)
+            share = scores([pair], [own])["f1"]
+            axes.set_title(f"{name}: F1 {100 * share:.0f}", fontsize=9)
+    styles = ((RIGHT, "-", "right"), (WRONG, "-", "wrong"), (MISSED, ":", "missed"))
+    handles = [Line2D([], [], color=c, ls=s, label=text) for c, s, text in styles]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+
+
+def draw(
+    axes: Axes,
+    images: Images,
+    first: Points,
+    second: Points,
+    columns: Tensor,
+    true: Tensor | None = None,
+) -> None:
+    """Two views side by side, with lines between partners."""
+    shift = images[0].shape[1] + GAP
+    axes.imshow(side_by_side(images))
+    axes.set_axis_off()
+    one = first.places.numpy()
+    other = second.places.numpy() + np.array([shift, 0], np.float32)
+    for places in (one, other):
+        axes.plot(*places.T, ls="", marker="o", ms=2, color=POINT)
+    for row, column in enumerate(columns.tolist()):
+        gold = column if true is None else int(true[row])
+        if column != gold and gold >= 0 and column < 0:
+            _line(axes, one[row], other[gold], MISSED, ":")
+        if column >= 0:
+            colour = RIGHT if column == gold else WRONG
+            _line(axes, one[row], other[column], colour, "-")
+
+
+def _line(
+    axes: Axes, begin: np.ndarray, end: np.ndarray, colour: str, dashes: str
+) -> None:
+    axes.plot(*zip(begin, end, strict=True), color=colour, lw=0.9, ls=dashes)
+
+
+def side_by_side(images: Images) -> np.ndarray:
+    height = max(image.shape[0] for image in images)
+    padded = [
+        cv2.copyMakeBorder(
+            image, 0, height - len(image), 0, gap, cv2.BORDER_CONSTANT, value=[255] * 3
+        )
+        for image, gap in zip(images, (GAP, 0), strict=True)
+    ]
+    return np.concatenate(padded, 1)
+
+
+def prediction(
+    folder: Path,
+    names: Sequence[str],
+    images: Images,
+    zooms: Sequence[float],
+    pair: Pair,
+    columns: Tensor,
+) -> list[dict[str, Any]]:
+    """Write ``matches.json`` and ``matches.png`` of two images; the matches come back.
+
+    Places are pixels of the files, which were read at ``zooms`` of their size.
+    """
+    matches = [
+        {
+            "first": (pair.first.places[row] / zooms[0]).tolist(),
+            "second": (pair.second.places[column] / zooms[1]).tolist(),
+        }
+        for row, column in enumerate(columns.tolist())
+        if column >= 0
+    ]
+    content = {"first": names[0], "second": names[1], "matches": matches}
+    text = f"{json.dumps(content, indent=1)}\n".encode()
+    checkpoint.write(folder / "matches.json", lambda sink: sink.write(text))
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    axes = figure.subplots()
+    draw(axes, images, pair.first, pair.second, columns)
+    axes.set_title(f"{len(matches)} partners of {len(pair.first)} points", fontsize=9)
+    path = folder / "matches.png"
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    return matches

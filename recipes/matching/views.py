@@ -1,0 +1,106 @@
+"""Two views of an image: the image itself, and one by a random homography, with noise.
+
+The homography is known, so it is known which points are the same.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from localization.folder import read_image
+from matching import drawings
+
+LONGEST_SIDE = 240
+TURN, ZOOM, SLANT = 0.5, 1.25, 0.08
+NOISE, BLUR, HIDDEN = 6.0, 0.8, 0.35
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
+
+
+@dataclass(frozen=True)
+class View:
+    """An image, where it shows something, and the way there from the other one."""
+
+    image: np.ndarray
+    seen: np.ndarray
+    homography: np.ndarray
+
+
+def images_of(folder: Path, most: int) -> list[Path]:
+    """Images of a folder and of its folders, in order of name; at most so many."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"data: expected a folder of images, found none at {folder}"
+        )
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
+    if len(found) < 5:
+        raise ValueError(
+            f"data: expected at least 5 images below {folder}, for training, choosing"
+            f" and testing, found {len(found)}. Names of images end in"
+            f" {', '.join(sorted(SUFFIXES))}"
+        )
+    # evenly, so that a sequence of frames is not cut to its beginning
+    chosen = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round())
+    return [found[int(number)] for number in chosen]
+
+
+def read(path: Path) -> np.ndarray:
+    """An image, red first, at most ``LONGEST_SIDE`` wide and high."""
+    image = read_image(path)
+    scale = min(LONGEST_SIDE / max(image.shape[:2]), 1)
+    return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+
+
+def draw(number: int) -> np.ndarray:
+    return drawings.draw(number)
+
+
+def other_view(image: np.ndarray, chance: np.random.Generator) -> View:
+    """The image turned, zoomed, slanted, partly hidden, blurred, in another light."""
+    height, width = image.shape[:2]
+    homography = _homography(width, height, chance)
+    size, flat = (width, height), (127, 127, 127)
+    moved = cv2.warpPerspective(image, homography, size, borderValue=flat)
+    seen = cv2.warpPerspective(
+        np.full((height, width), 255, np.uint8), homography, size
+    )
+    if chance.random() < 0.7:
+        _hide(moved, chance)
+    moved = cv2.GaussianBlur(moved, (0, 0), chance.uniform(0.3, BLUR))
+    light = moved * chance.uniform(0.75, 1.2) + chance.uniform(-25, 25)
+    noisy = light + chance.normal(0, NOISE, moved.shape)
+    return View(noisy.clip(0, 255).astype(np.uint8), seen > 127, homography)
+
+
+def _homography(width: int, height: int, chance: np.random.Generator) -> np.ndarray:
+    angle = chance.uniform(-TURN, TURN)
+    zoom = np.exp(chance.uniform(-np.log(ZOOM), np.log(ZOOM)))
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], float)
+    middle, longest = corners.mean(0), max(width, height)
+    moved = zoom * (corners - middle) @ turn.T + middle
+    moved += chance.uniform(-SLANT, SLANT, moved.shape) * longest
+    return cv2.getPerspectiveTransform(
+        corners.astype(np.float32), moved.astype(np.float32)
+    )
+
+
+def _hide(image: np.ndarray, chance: np.random.Generator) -> None:
+    """Put a patch of noise somewhere."""
+    height, width = image.shape[:2]
+    high, wide = (int(HIDDEN * x) for x in (height, width))
+    top, left = (int(chance.integers(x)) for x in (height - high, width - wide))
+    patch = image[top : top + high, left : left + wide]
+    patch[:] = chance.integers(90, 160, patch.shape)
+
+
+def moved(places: np.ndarray, homography: np.ndarray) -> np.ndarray:
+    """Where places ``(n, 2)`` of the first view are in the other."""
+    if not len(places):
+        return places
+    return cv2.perspectiveTransform(places[None].astype(np.float64), homography)[0]

@@ -1,0 +1,169 @@
+"""Best places of the parts of a tree, where springs hold each part near its parent.
+
+A part has a score at each place of a grid, ``scores`` [B, P, H, W] of float64, -inf to
+forbid. With its parent at q a part at l loses the spring's ``b d + a d^2`` for rows and
+for columns, where ``d = l - q - anchor`` and a is at least 0; ``springs`` [B, P, 4] are
+b and a of rows, then of columns, ``anchors`` [B, P, 2] a row and a column. ``parents``
+[P] are -1 at roots, and ``order`` [P] has each part after its parent.
+
+What a part is worth to its parent is a generalised distance transform of its scores:
+rows and columns one after the other, each an upper envelope, in O(H W) together.
+
+Source: Felzenszwalb and Huttenlocher, "Distance Transforms of Sampled Functions"
+(2004, 2012) and "Pictorial Structures for Object Recognition" (2005).
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.compilation.kernel import kernel
+
+
+@kernel
+def best(first, last, scores, springs, anchors, parents, order, places, found):
+    """Fill places[B, P, 2], row and column of each part, and found[B]."""
+    _, P, H, W = scores.shape
+    total, message = np.empty((P, H, W)), np.empty((H, W))
+    rows, columns = np.empty((2, P, H, W), np.int32)
+    scratch = _scratch(H, W)
+    for b in range(first, last):
+        total[:] = scores[b]
+        found[b] = True
+        for i in range(P - 1, -1, -1):
+            p = order[i]
+            if parents[p] < 0:
+                continue
+            spring, anchor = springs[b, p], anchors[b, p]
+            _transform(
+                total[p], spring, anchor, 1.0, message, rows[p], columns[p], scratch
+            )
+            total[parents[p]] += message
+        for i in range(P):
+            p = order[i]
+            if parents[p] >= 0:
+                r, c = places[b, parents[p], 0], places[b, parents[p], 1]
+                places[b, p, 0] = rows[p, r, c]
+                places[b, p, 1] = columns[p, rows[p, r, c], c]
+                continue
+            top = -np.inf
+            places[b, p, 0] = places[b, p, 1] = 0
+            for r in range(H):
+                for c in range(W):
+                    if total[p, r, c] > top:
+                        top = total[p, r, c]
+                        places[b, p, 0], places[b, p, 1] = r, c
+            if top == -np.inf:
+                found[b] = False
+
+
+@kernel
+def max_marginals(first, last, scores, springs, anchors, parents, order, highest):
+    """Fill highest[B, P, H, W]: of outputs with a part at a place the highest score.
+
+    What is above a part reaches it as what is below does, by the spring the other way.
+    """
+    _, P, H, W = scores.shape
+    up, down = np.empty((P, H, W)), np.empty((P, H, W))
+    rest = np.empty((H, W))
+    tops, roots = np.empty(P), np.empty(P, np.int64)
+    rows, columns = np.empty((2, H, W), np.int32)
+    scratch = _scratch(H, W)
+    for b in range(first, last):
+        total = highest[b]
+        total[:] = scores[b]
+        for i in range(P - 1, -1, -1):
+            p = order[i]
+            if parents[p] >= 0:
+                spring, anchor = springs[b, p], anchors[b, p]
+                _transform(total[p], spring, anchor, 1.0, up[p], rows, columns, scratch)
+                total[parents[p]] += up[p]
+        for i in range(P):
+            p = order[i]
+            parent = parents[p]
+            roots[p] = p if parent < 0 else roots[parent]
+            if parent < 0:
+                down[p] = 0.0
+                tops[p] = total[p].max()
+                continue
+            rest[:] = scores[b, parent] + down[parent]
+            for other in range(P):
+                if parents[other] == parent and other != p:
+                    rest += up[other]
+            spring, anchor = springs[b, p], anchors[b, p]
+            _transform(rest, spring, anchor, -1.0, down[p], rows, columns, scratch)
+        for p in range(P):
+            total[p] += down[p]
+            for other in range(P):
+                if parents[other] < 0 and other != roots[p]:
+                    total[p] += tops[other]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _scratch(H, W):
+    N = max(H, W)
+    return np.empty((H, W)), np.empty((4, N)), np.empty((2, N), np.int32)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _transform(scores, spring, anchor, way, message, rows, columns, scratch):
+    """Fill message[q] = max over l of scores[l] less the spring at l - q - anchor.
+
+    And where the maximum is: at row ``rows[q]``, and in that row, with the column of q,
+    at ``columns``. With ``way`` -1 the two ends of the spring change places.
+    """
+    H, W = scores.shape
+    half, lines, ints = scratch
+    line, values = lines[0], lines[1]
+    heights, starts, hull, chosen = lines[2], lines[3], ints[0], ints[1]
+    b, a, shift = way * spring[2], spring[3], way * anchor[1]
+    for r in range(H):
+        _envelope(scores[r], W, b, a, shift, half[r], columns[r], heights, starts, hull)
+    b, a, shift = way * spring[0], spring[1], way * anchor[0]
+    for c in range(W):
+        for r in range(H):
+            line[r] = half[r, c]
+        _envelope(line, H, b, a, shift, values, chosen, heights, starts, hull)
+        for r in range(H):
+            message[r, c], rows[r, c] = values[r], chosen[r]
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _envelope(scores, N, b, a, shift, values, chosen, heights, starts, hull):
+    """Fill values[q] = max over l of ``scores[l] - b d - a d^2``, d = l - q - shift.
+
+    With u = q + shift this is, but for what all l share, the line
+    ``2 a l u + (scores[l] - b l - a l^2)`` in u: steeper the further right l is. What
+    lies on top of all lines is found from left to right, then walked along.
+    """
+    size = 0
+    for l in range(N):  # noqa: E741
+        if scores[l] == -np.inf:
+            continue
+        height = scores[l] - b * l - a * l * l
+        start = -np.inf
+        while size > 0:
+            k = hull[size - 1]
+            # where line l rises above line k; parallel lines differ in height alone
+            if a > 0:
+                start = (heights[size - 1] - height) / (2 * a * (l - k))
+            else:
+                start = np.inf if heights[size - 1] >= height else -np.inf
+            if start > starts[size - 1]:
+                break
+            size -= 1
+            start = -np.inf
+        if start < np.inf:
+            hull[size], heights[size], starts[size] = l, height, start
+            size += 1
+    at = 0
+    for q in range(N):
+        u = q + shift
+        while at + 1 < size and starts[at + 1] <= u:
+            at += 1
+        values[q], chosen[q] = -np.inf, 0
+        # rounding may move a start past u: those beside it are looked at, too
+        for near in range(max(at - 1, 0), min(at + 2, size)):
+            d = hull[near] - u
+            value = scores[hull[near]] - b * d - a * d * d
+            if value > values[q]:
+                values[q], chosen[q] = value, hull[near]

@@ -1,0 +1,316 @@
+"""Where the parts of a body are: a tree of parts, held together by springs."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.searches import distance_transform
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._partition import bmmf
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._searches.structure import SearchStructure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class PictorialStructure(SearchStructure):
+    r"""A batch of trees of parts, each of which is at one place of a grid.
+
+    .. math:: s(y) = \sum_p \mathrm{parts}[p, y_p]
+        - \sum_{p \text{ with parent } q}
+        \langle \mathrm{deformation}[p], \Delta(y_p - y_q - \mathrm{anchors}[p])
+        \rangle, \qquad \Delta(d) = (d_1, d_1^2, d_2, d_2^2)
+
+    with d_1 counted in rows and d_2 in columns. Heat maps say where a part is likely,
+    springs how far it may be from where its parent expects it. A score of ``-inf``
+    forbids a place. Everything is exact, and differentiable in scores, deformation and
+    anchors.
+
+    Parameters
+    ----------
+    parts
+        ``(batch, P, H, W)``, float32 or float64; halves are computed in float32.
+    deformation
+        ``(P, 4)`` or ``(batch, P, 4)``, weights of :math:`\Delta`, the squared terms
+        (entries 1 and 3) at least 0. Those of roots are never read.
+    parents
+        ``(P,)`` integers: the parent of each part, -1 at roots. Any number of roots;
+        parts may stand in any order.
+    anchors
+        ``(P, 2)`` or ``(batch, P, 2)``: where a part is without a force, in rows and
+        columns from its parent. Fractions are fine. 0 if absent.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, no places, a parent that is no part, a cycle, NaN or +inf,
+        a squared term below 0, or a row of the batch whose outputs are all forbidden.
+
+    Notes
+    -----
+    An output is ``(batch, P, 2)``: row and column of each part. ``hamming`` counts the
+    parts that are elsewhere; ``distance_cost`` is a cost that forgives small misses,
+    for ``cost=`` of the losses.
+
+    O(P H W) a row of the batch, however far parts may move; max-marginals are about
+    three times that, and the k best 2 k - 1 sets of max-marginals. There is no
+    ``log_partition``: for sums use ``Tree`` with the H W places as states,
+    O(P (H W)^2), or ``StructuralHinge(L2(mu, k))``.
+
+    In float64, on the CPU; tensors on a device are brought there and back.
+
+    Source: Felzenszwalb and Huttenlocher, "Pictorial Structures for Object Recognition"
+    (2005) and "Distance Transforms of Sampled Functions" (2012).
+
+    Examples
+    --------
+    A head expects its body two rows below. The body rather is one column to the right.
+
+    >>> import torch
+    >>> from smoothsp.oracles import PictorialStructure
+    >>> parts = torch.zeros(1, 2, 5, 4)
+    >>> parts[0, 0, 1, 1], parts[0, 1, 3, 2] = 3.0, 2.0
+    >>> deformation = torch.tensor([0.0, 0.5, 0.0, 0.5]).expand(2, 4)
+    >>> anchors = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+    >>> body = PictorialStructure(parts, deformation, torch.tensor([-1, 0]), anchors)
+    >>> value, places = body.decode()
+    >>> value.tolist(), places.tolist()
+    ([4.5], [[[1, 1], [3, 2]]])
+    """
+
+    parts: Tensor
+    deformation: Tensor
+    parents: Tensor
+    anchors: Tensor
+    _by_row: ClassVar[tuple[str, ...]] = ("anchors",)
+    _output_words = "a row and a column of the grid for each part"
+
+    def __init__(
+        self,
+        parts: Tensor,
+        deformation: Tensor,
+        parents: Tensor,
+        anchors: Tensor | None = None,
+    ) -> None:
+        parts = checks.potentials("parts", parts)
+        if parts.dim() != 4 or 0 in parts.shape[2:]:
+            raise ValueError(
+                "parts: expected (batch, P, H, W) with at least one place, got "
+                f"{tuple(parts.shape)}"
+            )
+        B, P = parts.shape[:2]
+        deformation = checks.potentials("deformation", deformation)
+        checks.like("deformation", deformation, "parts", parts)
+        deformation = _of_each_row("deformation", deformation, (B, P, 4))
+        if anchors is None:
+            anchors = parts.new_zeros((P, 2))
+        anchors = checks.potentials("anchors", anchors)
+        checks.same_device("anchors", anchors, parts.device)
+        if not bool(anchors.isfinite().all()):
+            raise ValueError("anchors: expected finite numbers, got NaN or an infinity")
+        self.anchors = _of_each_row("anchors", anchors, (B, P, 2))
+        parents = checks.integers("parents", parents, parts.device)
+        checks.shape("parents", parents, (P,), "(P,)")
+        self.parents = parents.clone(memory_format=torch.contiguous_format)
+        self._above = self.parents.cpu().numpy()
+        self._order = _from_roots(self._above)
+        self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
+        self._start({"parts": parts, "deformation": deformation}, (P, 2))
+        self._require_springs()
+
+    def _require_springs(self) -> None:
+        """No -inf, and no spring that pushes the more the longer it is."""
+        read = self.deformation.detach()[:, self._held_parts]
+        floor = torch.zeros_like(read)
+        floor[..., 0] = floor[..., 2] = torch.finfo(read.dtype).min
+        wrong = read < floor
+        if bool(wrong.any()):
+            b, i, entry = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                "deformation: expected finite weights, those of squares (entries 1 and "
+                f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
+                f"{int(self._held_parts[i])}, entry {entry}; let softplus make them"
+            )
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: the number of parts."""
+        B, P = self.parts.shape[:2]
+        return torch.full((B,), P, device=self.parts.device)
+
+    def _reads(self, name: str) -> Tensor | None:
+        if name == "parts":
+            return None
+        held = (self.parents >= 0)[None, :, None]
+        return held.expand(self._own[name].shape)
+
+    @property
+    def _num_labels(self) -> int:
+        return self.parts.shape[2:].numel()
+
+    def _labels(self, y: Tensor) -> Tensor:
+        """The number of each part's place, row by row."""
+        row, column = y.unbind(3)
+        inside = self._inside(y)
+        return torch.where(inside, row * self.parts.shape[3] + column, -1)
+
+    def _inside(self, y: Tensor) -> Tensor:
+        H, W = self.parts.shape[2:]
+        row, column = y.unbind(3)
+        return (row >= 0) & (row < H) & (column >= 0) & (column < W)
+
+    def _exist(self, y: Tensor) -> Tensor:
+        return self._inside(y).all(2)
+
+    def _used(self, y: Tensor) -> Tensor:
+        """Of the parts' scores: those of the springs are added in ``_value``."""
+        part = torch.arange(self.parts.shape[1], device=y.device)
+        return part * self._num_labels + self._labels(y).clamp(min=0)
+
+    def _value(self, y: Tensor) -> Tensor:
+        held = self._held_parts
+        move = (y[:, :, held] - y[:, :, self.parents[held]]).double()
+        d = move - self.anchors[:, None, held].double()
+        terms = torch.stack([d, d.square()], 4).flatten(3)
+        springs = self.deformation[:, None, held].double()
+        return super()._value(y) - (springs * terms).sum((2, 3))
+
+    def _score(self, y: Tensor) -> Tensor:
+        _, several = self._checked(y)
+        value = self._value(self._several(y)[0])
+        return value if several else value.squeeze(1)
+
+    def distance_cost(
+        self, y: Tensor, reach: float | Tensor
+    ) -> Float[Tensor, "batch part row column"]:
+        """Cost of each place: its squared distance to the part's in y, 1 from far on.
+
+        ``min(1, |l - y_p|^2 / reach^2)``. Of an output these sum to how wrong its parts
+        are; ``StructuralHinge()(structure, y, cost=structure.distance_cost(y, 4.0))``.
+
+        Parameters
+        ----------
+        y
+            ``(batch, P, 2)``.
+        reach
+            The distance from which on a part is wholly wrong, > 0, in places: a number,
+            or one for each row, ``(batch,)``.
+
+        Notes
+        -----
+        Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+        Structured SVMs" (2016), the loss on LSP, there divided by the number of parts.
+        """
+        _, several = self._checked(y)
+        if several:
+            raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
+        B, _, H, W = self.parts.shape
+        far = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
+        if far.dim() and tuple(far.shape) != (B,):
+            raise ValueError(
+                f"reach: expected a number or (batch,) = ({B},), got {tuple(far.shape)}"
+            )
+        if not bool(((far > 0) & (far < torch.inf)).all()):
+            raise ValueError(f"reach: expected positive numbers, got {reach}")
+        row = torch.arange(H, device=y.device)[:, None] - y[..., 0, None, None]
+        column = torch.arange(W, device=y.device) - y[..., 1, None, None]
+        squared = (row.square() + column.square()).double()
+        cost = squared / far.expand(B)[:, None, None, None].square()
+        return cost.clamp(max=1).to(self.parts.dtype)
+
+    def _springs(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
+        """What kernels take beside the scores of parts."""
+        springs = np.ascontiguousarray(self._array("deformation")[rows])
+        anchors = self.anchors.detach().cpu().double().numpy()[rows]
+        return springs, np.ascontiguousarray(anchors), self._above, self._order
+
+    def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
+        """Best places ``[M, P]`` of tables ``[M, P, H W]``, and which exist."""
+        H, W = self.parts.shape[2:]
+        M, P = tables.shape[:2]
+        scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
+        places, found = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
+        arrays = scores, *self._springs(rows), places, found
+        run_rows(distance_transform.best, M, 20 * tables.size, *arrays)
+        return places[..., 0] * W + places[..., 1], found
+
+    def _highest(self, tables: Floats, rows: Ints) -> Floats:
+        """Max-marginals ``[M, P, H W]`` of tables, in any order of rows."""
+        H, W = self.parts.shape[2:]
+        M, P = tables.shape[:2]
+        scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
+        highest = np.empty_like(scores)
+        arrays = scores, *self._springs(rows), highest
+        run_rows(distance_transform.max_marginals, M, 60 * tables.size, *arrays)
+        return highest.reshape(tables.shape)
+
+    def _tables(self) -> tuple[Floats, Ints]:
+        B, P = self.parts.shape[:2]
+        tables = self._array("parts").reshape(B, P, self._num_labels)
+        return np.ascontiguousarray(tables), np.arange(B)
+
+    def _places(self, numbers: Ints) -> Ints:
+        """Rows and columns ``[..., 2]``, -1 of what is none."""
+        W = self.parts.shape[3]
+        found = np.stack([numbers // W, numbers % W], -1)
+        return np.where(numbers[..., None] < 0, -1, found)
+
+    def _best(self) -> tuple[Ints, Bools]:
+        numbers, found = self._solve(*self._tables())
+        return self._places(numbers), found
+
+    def _k_best(self, k: int) -> tuple[Ints, Bools]:
+        tables, _ = self._tables()
+        numbers, exist = bmmf.k_best(tables, k, self._solve, self._highest)
+        return self._places(numbers), exist
+
+    def max_marginals(self) -> Float[Tensor, "batch part row column"]:
+        """Of each place of each part the highest score of an output that has it there.
+
+        Of the shape of the parts' scores, -inf where there is none; without gradients.
+        """
+        found = self._highest(*self._tables()) / self._factor
+        return torch.from_numpy(found).to(self.parts).reshape(self.parts.shape)
+
+
+def _of_each_row(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """``value`` with an entry for each row of the batch."""
+    if value.dim() == 2:
+        checks.shape(name, value, shape[1:], f"(P, {shape[2]})")
+        return value.expand(shape)
+    checks.shape(name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})")
+    return value
+
+
+def _from_roots(parents: Ints) -> Ints:
+    """Parts in an order in which each stands after its parent."""
+    P = len(parents)
+    if P and not ((parents >= -1) & (parents < P)).all():
+        wrong = int(((parents < -1) | (parents >= P)).argmax())
+        raise ValueError(
+            f"parents: expected numbers of parts, 0 to {P - 1}, or -1 at roots, got "
+            f"{int(parents[wrong])} at part {wrong}"
+        )
+    depth = np.full(P, -1, np.int64)
+    for part in range(P):
+        path = []
+        at = part
+        while at >= 0 and depth[at] < 0:
+            if at in path:
+                raise ValueError(
+                    f"parents: expected no cycle, got one through part {at}"
+                )
+            path.append(at)
+            at = int(parents[at])
+        base = -1 if at < 0 else int(depth[at])
+        for above, one in enumerate(reversed(path), 1):
+            depth[one] = base + above
+    return np.argsort(depth, kind="stable")
