@@ -30,6 +30,7 @@ from smoothsp.oracles import (
     Grammar,
     Matching,
     Multiclass,
+    PictorialStructure,
     ProjectiveDependencies,
     SemiMarkov,
     SpanningTree,
@@ -301,6 +302,8 @@ def searches(dtype: torch.dtype) -> Iterator[SearchStructure]:
         if n:
             yield BoxSearch(drawn(B, n, 1))
             yield BoxSearch(drawn(B, 2, n))
+            springs = drawn(B, n, 4).abs()
+            yield PictorialStructure(drawn(B, n, 1, n), springs, torch.arange(n) - 1)
 
 
 def ask_searches(dtype: torch.dtype) -> None:
@@ -323,7 +326,7 @@ def ask_searches(dtype: torch.dtype) -> None:
                 curve = again[0].square().sum()
                 torch.autograd.grad(curve, leaf, retain_graph=True)
             assert all(bool(torch.isfinite(x).all()) for x in found)
-            if isinstance(structure, Matching | BinaryGraph):
+            if isinstance(structure, Matching | BinaryGraph | PictorialStructure):
                 found += [structure.max_marginals().flatten(1).sum(1)]
             sum(x.sum() for x in found).backward()
 

@@ -90,6 +90,7 @@ PUBLIC = {
         "Models",
         "Multiclass",
         "PartialStructure",
+        "PictorialStructure",
         "ProjectiveDependencies",
         "SemiMarkov",
         "SpanTree",

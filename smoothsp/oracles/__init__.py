@@ -13,6 +13,7 @@ from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
 from smoothsp.oracles.graphs.tree import Tree
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
+from smoothsp.oracles.pictorial_structure import PictorialStructure
 from smoothsp.oracles.projective import ProjectiveDependencies
 from smoothsp.oracles.protocols import (
     PartialStructure,
@@ -42,6 +43,7 @@ __all__ = [
     "Models",
     "Multiclass",
     "PartialStructure",
+    "PictorialStructure",
     "ProjectiveDependencies",
     "SemiMarkov",
     "SpanTree",

@@ -123,12 +123,12 @@ class PictorialStructure(SearchStructure):
         self._above = self.parents.cpu().numpy()
         self._order = _from_roots(self._above)
         self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
+        self._require_springs(deformation)
         self._start({"parts": parts, "deformation": deformation}, (P, 2))
-        self._require_springs()
 
-    def _require_springs(self) -> None:
+    def _require_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
-        read = self.deformation.detach()[:, self._held_parts]
+        read = deformation.detach()[:, self._held_parts]
         floor = torch.zeros_like(read)
         floor[..., 0] = floor[..., 2] = torch.finfo(read.dtype).min
         wrong = read < floor
