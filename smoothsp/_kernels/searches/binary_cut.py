@@ -4,12 +4,14 @@ Of each edge the energies ``-score`` are written as energies of its two nodes an
 disagreement, in equal parts for each way round: capacities that are not negative if
 ``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
 
-``nodes`` are ``[B, V, 2]`` and ``edges`` ``[B, E, 2, 2]`` of float64 scores. A graph is
-a tuple of index ``[L, E, 2]`` and of what ``max_flow.lay_out`` fills, starts, heads,
-back and places; L is 1 if all rows share it, else B.
+``nodes`` are ``[B, V, 2]`` of scores, ``edges`` ``[B, E, 4]`` of those of labels 00,
+01, 10 and 11, or ``[B, E, 1]`` of what it scores to agree; all are multiplied by
+``scale``. A graph is a tuple of index ``[L, E, 2]`` and of what ``max_flow.lay_out``
+fills, starts, heads, back and places; L is 1 if all rows share it, else B.
 
 Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?"
-(2004), theorem 4.1.
+(2004), theorem 4.1; max-marginals from one flow: Kohli and Torr, "Measuring Uncertainty
+in Graph Cut Solutions" (2008), section 3.
 """
 
 import numpy as np
@@ -17,105 +19,131 @@ from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.searches.max_flow import SOURCE, maximise, scratch
+from smoothsp._kernels.vectors.simd import get, put, span
+
+# What ``inspect`` may find: no number or +inf, -inf, an edge that is not submodular, or
+# seems not to be for rounding.
+WRONG, FORBIDDEN, REPELLING = 1, 2, 4
 
 
 @kernel
-def cut(first, last, nodes, edges, graph, labels, bound, found):
+def inspect(nodes, edges, found):
+    """Fill found[0] with what there is of ``WRONG`` and so on, added up."""
+    faults = 0
+    V = nodes.shape[1]
+    for b in range(len(nodes)):
+        for v in range(V):
+            for x in (nodes[b, v, 0], nodes[b, v, 1]):
+                if not x < np.inf:
+                    faults |= WRONG
+                if x == -np.inf:
+                    faults |= FORBIDDEN
+        for e in range(edges.shape[1]):
+            a, p, q, d = _scores(edges, b, e, 1.0)
+            if not max(a, p, q, d) < np.inf or not a + p + q + d < np.inf:
+                faults |= WRONG
+            if not a + d - p - q >= 0:
+                faults |= REPELLING
+            if p == -np.inf or q == -np.inf:
+                faults |= FORBIDDEN
+    found[0] = faults
+
+
+@kernel
+def have_two_nodes(index, V, found):
+    """Fill found[0]: whether all edges have two nodes, of V."""
+    found[0] = True
+    for own in range(len(index)):
+        for e in range(index.shape[1]):
+            i, j = index[own, e, 0], index[own, e, 1]
+            if i == j or not 0 <= i < V or not 0 <= j < V:
+                found[0] = False
+
+
+@kernel
+def add_up(nodes, edges, index, labels, values):
+    """Fill values[B, K] with the scores of labels[B, K, V]."""
+    for b in range(len(labels)):
+        own = b if len(index) > 1 else 0
+        for k in range(labels.shape[1]):
+            total = 0.0
+            for v in range(nodes.shape[1]):
+                total += nodes[b, v, labels[b, k, v]]
+            for e in range(edges.shape[1]):
+                y, z = labels[b, k, index[own, e, 0]], labels[b, k, index[own, e, 1]]
+                if edges.shape[2] == 4:
+                    total += edges[b, e, 2 * y + z]
+                elif y == z:
+                    total += edges[b, e, 0]
+            values[b, k] = total
+
+
+@kernel
+def cut(first, last, nodes, edges, graph, scale, labels, bound, found):
     """Fill labels[B, V], found[B], and bound[B]: no labelling scores more."""
     V, E = nodes.shape[1], edges.shape[1]
-    index, starts, heads, back, places = graph
     room, ends, memory = np.empty(2 * E), np.empty(V), scratch(V)
     for b in range(first, last):
-        own = b if len(index) > 1 else 0
-        base = _capacities(
-            nodes[b], edges[b], index[own], places[own], back[own], room, ends
-        )
-        flow = np.inf
-        if base < np.inf:
-            flow = maximise(starts[own], heads[own], back[own], room, ends, memory)
-        bound[b] = -(base + flow)
-        found[b] = base + flow < np.inf
+        least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
+        bound[b] = -least
+        found[b] = least < np.inf
         for v in range(V):
             labels[b, v] = 1 if memory[1][0, v] == SOURCE else 0
 
 
 @kernel
-def detours(first, last, nodes, edges, graph, labels, lost, found):
+def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
     """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
 
     From the flow of the one cut: to hold a node on the other side, as much more flows
-    as still fits between it and the other end. Then that is taken back.
+    as still fits between it and the other end. It is left at that node, which changes
+    no cut, and is on the way for its neighbours.
     """
     V, E = nodes.shape[1], edges.shape[1]
-    index, starts, heads, back, places = graph
     room, ends, memory = np.empty(2 * E), np.empty(V), scratch(V)
-    marks = np.empty(V, np.int64)
-    log, amounts = np.empty(64, np.int64), np.empty((64, 2))
     for b in range(first, last):
-        own = b if len(index) > 1 else 0
-        base = _capacities(
-            nodes[b], edges[b], index[own], places[own], back[own], room, ends
-        )
-        flow = np.inf
-        if base < np.inf:
-            flow = maximise(starts[own], heads[own], back[own], room, ends, memory)
-        found[b] = base + flow < np.inf
-        marks[:] = -1
-        clock = 0
+        own = b if len(graph[0]) > 1 else 0
+        least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
+        found[b] = least < np.inf
         for v in range(V):
             labels[b, v] = 1 if memory[1][0, v] == SOURCE else 0
             lost[b, v] = np.inf
-            if not found[b]:
-                continue
-            total, size = 0.0, 0
-            while True:
-                u = _reach(
-                    v,
-                    labels[b, v] == 0,
-                    starts[own],
-                    heads[own],
-                    back[own],
-                    room,
-                    ends,
-                    memory,
-                    marks,
-                    clock,
-                )
-                clock += 1
-                if u < 0:
-                    break
-                if size + V + 1 > len(log):
-                    more = 2 * (size + V + 1)
-                    old_log, old_amounts = log, amounts
-                    log, amounts = np.empty(more, np.int64), np.empty((more, 2))
-                    log[:size], amounts[:size] = old_log[:size], old_amounts[:size]
-                amount, size = _push(
-                    v,
-                    u,
-                    labels[b, v] == 0,
-                    heads[own],
-                    back[own],
-                    room,
-                    ends,
-                    memory,
-                    log,
-                    amounts,
-                    size,
-                )
-                total += amount
-                if amount == np.inf:
-                    break
-            for i in range(size - 1, -1, -1):
-                if log[i] < 0:
-                    ends[-1 - log[i]] = amounts[i, 0]
-                else:
-                    room[log[i]] = amounts[i, 0]
-                    room[back[own, log[i]]] = amounts[i, 1]
-            lost[b, v] = total
+        if found[b]:
+            _, starts, heads, back, _ = graph
+            arcs = starts[own], heads[own], back[own], room, ends
+            _gather_all(V, *arcs, memory[0], labels[b], lost[b])
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _scores(edges, b, e, scale):
+    """Of labels 00, 01, 10 and 11."""
+    if edges.shape[2] == 1:
+        agree = np.float64(edges[b, e, 0]) * scale
+        return agree, 0.0, 0.0, agree
+    return (
+        np.float64(edges[b, e, 0]) * scale,
+        np.float64(edges[b, e, 1]) * scale,
+        np.float64(edges[b, e, 2]) * scale,
+        np.float64(edges[b, e, 3]) * scale,
+    )
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _capacities(nodes, edges, index, places, back, room, ends):
+def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
+    """The least energy of a row, inf if there is none; the flow in room and ends."""
+    index, starts, heads, back, places = graph
+    own = b if len(index) > 1 else 0
+    base = _capacities(
+        b, nodes, edges, scale, index[own], places[own], back[own], room, ends
+    )
+    if base == np.inf:
+        memory[1][0] = 0
+        return base
+    return base + maximise(starts[own], heads[own], back[own], room, ends, memory)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
     """Fill what fits through arcs and to the ends; the energy that is always there."""
     base = 0.0
     V = len(ends)
@@ -123,76 +151,102 @@ def _capacities(nodes, edges, index, places, back, room, ends):
         ends[v] = 0.0
     for e in range(len(index)):
         i, j = index[e, 0], index[e, 1]
-        a, b = -edges[e, 0, 0], -edges[e, 0, 1]
-        c, d = -edges[e, 1, 0], -edges[e, 1, 1]
+        s00, s01, s10, s11 = _scores(edges, b, e, scale)
         there, here = places[e], back[places[e]]
-        base += a
+        base -= s00
         # energy of label 1 of either; ends are what label 0 costs less that of label 1
-        if b < np.inf and c < np.inf:
-            half = max((b + c - a - d) / 2, 0.0)
+        if s01 > -np.inf and s10 > -np.inf:
+            half = max((s00 + s11 - s01 - s10) / 2, 0.0)
             room[there] = room[here] = half
-            ends[i] -= c - a - half
-            ends[j] -= d - c + half
-        elif c < np.inf:
+            ends[i] -= s00 - s10 - half
+            ends[j] -= s10 - s11 + half
+        elif s10 > -np.inf:
             room[there], room[here] = 0.0, np.inf
-            ends[i] -= c - a
-            ends[j] -= d - c
-        elif b < np.inf:
+            ends[i] -= s00 - s10
+            ends[j] -= s10 - s11
+        elif s01 > -np.inf:
             room[there], room[here] = np.inf, 0.0
-            ends[j] -= b - a
-            ends[i] -= d - b
+            ends[j] -= s00 - s01
+            ends[i] -= s01 - s11
         else:
             room[there] = room[here] = np.inf
-            ends[i] -= d - a
+            ends[i] -= s00 - s11
     for v in range(V):
         # energies of labels 0 and 1
-        zero, one = -nodes[v, 0], -nodes[v, 1] - ends[v]
+        zero = -np.float64(nodes[b, v, 0]) * scale
+        one = -np.float64(nodes[b, v, 1]) * scale - ends[v]
         base += min(zero, one)
         ends[v] = zero - one if zero < np.inf or one < np.inf else 0.0
     return base
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _reach(v, up, starts, heads, back, room, ends, memory, marks, clock):
-    """The nearest node with room to the other end, -1 if none; parents on the way."""
-    parent, queue = memory[0][0], memory[0][3]
-    queue[0] = v
-    marks[v], parent[v] = clock, -1
+def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
+    """For each node, what fits from the end of its own side to it: lost[V]."""
+    graph = span(starts), span(heads), span(back), span(room), span(ends)
+    parent, marks, _, queue, _ = integers
+    search = span(parent), span(marks), span(queue), span(labels)
+    marks[:] = -1
+    clock = 0
+    for v in range(V):
+        # towards v what comes from the source, away from it what goes to the sink
+        sign = 1.0 if labels[v] == 1 else -1.0
+        while abs(ends[v]) < np.inf:
+            u = _reach(v, sign, graph, search, clock)
+            clock += 1
+            if u < 0:
+                lost[v] = abs(ends[v])
+                break
+            if not _fetch(v, u, sign, graph, search):
+                break
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _reach(v, sign, graph, search, clock):
+    """The nearest other node of its side with room to an end, -1 if there is none."""
+    starts, heads, back, room, ends = graph
+    parent, marks, queue, labels = search
+    put(queue, 0, v)
+    put(marks, v, clock)
     at, count = 0, 1
     while at < count:
-        u = queue[at]
+        u = get(queue, at)
         at += 1
-        if (ends[u] < 0) if up else (ends[u] > 0):
-            return u
-        for a in range(starts[u], starts[u + 1]):
-            w = heads[a]
-            if marks[w] != clock and (room[a] if up else room[back[a]]) > 0:
-                marks[w], parent[w] = clock, a
-                queue[count] = w
+        for a in range(get(starts, u), get(starts, u + 1)):
+            w = get(heads, a)
+            # no way leads over the other side
+            if get(marks, w) == clock or get(labels, w) != get(labels, v):
+                continue
+            if get(room, get(back, a) if sign > 0 else a) > 0:
+                put(marks, w, clock)
+                put(parent, w, a)
+                if sign * get(ends, w) > 0:
+                    return w
+                put(queue, count, w)
                 count += 1
     return -1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def _push(v, u, up, heads, back, room, ends, memory, log, amounts, size):
-    """Push what fits between two nodes, and note what was there before."""
-    parent = memory[0][0]
-    amount, w = abs(ends[u]), u
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _fetch(v, u, sign, graph, search):
+    """Bring to v what fits from u; False if that is infinite."""
+    _, heads, back, room, ends = graph
+    parent = search[0]
+    amount, w = sign * get(ends, u), u
     while w != v:
-        a = parent[w] if up else back[parent[w]]
-        amount = min(amount, room[a])
-        w = heads[back[parent[w]]]
+        a = get(parent, w)
+        amount = min(amount, get(room, get(back, a) if sign > 0 else a))
+        w = get(heads, get(back, a))
     if amount == np.inf:
-        return amount, size
-    log[size], amounts[size, 0] = -1 - u, ends[u]
-    size += 1
-    ends[u] += amount if up else -amount
+        return False
+    put(ends, u, get(ends, u) - sign * amount)
+    put(ends, v, get(ends, v) + sign * amount)
     w = u
     while w != v:
-        a = parent[w] if up else back[parent[w]]
-        log[size], amounts[size, 0], amounts[size, 1] = a, room[a], room[back[a]]
-        size += 1
-        room[a] -= amount
-        room[back[a]] += amount
-        w = heads[back[parent[w]]]
-    return amount, size
+        a = get(parent, w)
+        b = get(back, a)
+        used, other = (b, a) if sign > 0 else (a, b)
+        put(room, used, get(room, used) - amount)
+        put(room, other, get(room, other) + amount)
+        w = get(heads, b)
+    return True

@@ -3,20 +3,25 @@
 A graph has V nodes and two arcs, there and back, for each edge: of node v those from
 ``starts[v]`` to ``starts[v + 1]``, ``heads`` where they lead, ``back`` the other one of
 the pair, ``room`` what still fits through them. ``ends[v]`` is what still fits from the
-source to v, or, negative, from v to the sink.
+source to v, or, negative, from v to the sink. To move such an amount along an arc is
+no loss: it may come back.
 
 Source: Boykov and Kolmogorov, "An Experimental Comparison of Min-Cut/Max-Flow
-Algorithms for Energy Minimization in Vision" (2004), section 3.
+Algorithms for Energy Minimization in Vision" (2004), section 3; the passes before it
+are those of Kolmogorov, "Convergent Tree-Reweighted Message Passing for Energy
+Minimization" (2006), section 5.1, for two labels.
 """
 
 import numpy as np
 from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors.simd import get, put, span
 
 FREE, SOURCE, SINK = 0, 1, 2
 # in place of an arc to a parent
 NO_PARENT, TERMINAL, ORPHAN = -1, -2, -3
+FAR = 2**30
 
 
 @kernel
@@ -44,8 +49,8 @@ def lay_out(index, starts, heads, back, places):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def scratch(V):
-    """Parents, stamps, distances, two queues, trees and marks of V nodes."""
-    return np.empty((6, V + 1), np.int32), np.empty((2, V), np.int8)
+    """Parents, stamps, distances, a queue and orphans, trees and marks of V nodes."""
+    return np.empty((5, V + 1), np.int32), np.empty((2, V), np.int8)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -56,197 +61,257 @@ def maximise(starts, heads, back, room, ends, memory):
     are allowed; if one fits from end to end, it is returned at once.
     """
     V = len(ends)
-    parent, stamp, depth, queue, orphans, _ = memory[0]
-    tree, waits = memory[1]
+    graph = span(starts), span(heads), span(back), span(room), span(ends)
+    parent, stamp, depth, queue, orphans = memory[0]
+    nodes = span(parent), span(stamp), span(depth), span(memory[1][0])
+    waiting = span(queue), span(memory[1][1])
+    flow = 0.0
+    if _are_many(V, ends):
+        flow = _pass_on(0, V, 1, graph) + _pass_on(V - 1, -1, -1, graph)
+    return flow + _grow_trees(V, graph, nodes, waiting, span(orphans))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _are_many(V, ends):
+    """Whether passes pay: where more than half of the nodes have room to an end."""
+    count = 0
+    for v in range(V):
+        count += ends[v] != 0
+    return 2 * count > V
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _pass_on(first, last, step, graph):
+    """Move, node by node, what fits from an end on to later neighbours; the flow.
+
+    Each of them is offered the same part. Where amounts from both ends meet they
+    cancel, which takes most of the flow at the price of two looks at each arc.
+    """
+    starts, heads, back, room, ends = graph
+    flow = 0.0
+    for v in range(first, last, step):
+        left = get(ends, v)
+        if left == 0 or np.isinf(left):
+            continue
+        begin, end = get(starts, v), get(starts, v + 1)
+        later = 0
+        for a in range(begin, end):
+            later += (get(heads, a) > v) == (step > 0)
+        sign, rest = (1.0, left) if left > 0 else (-1.0, -left)
+        part = rest / max(later, end - begin - later, 1)
+        for a in range(begin, end):
+            u = get(heads, a)
+            if (u > v) != (step > 0):
+                continue
+            there, here = (a, get(back, a)) if left > 0 else (get(back, a), a)
+            amount = min(part, rest, get(room, there))
+            put(room, there, get(room, there) - amount)
+            put(room, here, get(room, here) + amount)
+            met = get(ends, u)
+            flow += max(min(amount, -sign * met), 0.0)
+            put(ends, u, met + sign * amount)
+            rest -= amount
+        put(ends, v, sign * rest)
+    return flow
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _grow_trees(V, graph, nodes, waiting, orphans):
+    """Push what fits along paths between trees that grow from the two ends."""
+    ends = graph[4]
+    parent, stamp, depth, tree = nodes
+    queue, waits = waiting
     flow, clock = 0.0, 0
     first = count = 0
     for v in range(V):
-        stamp[v] = depth[v] = 0
-        waits[v] = 0
-        if ends[v] != 0:
-            tree[v] = SOURCE if ends[v] > 0 else SINK
-            parent[v] = TERMINAL
-            depth[v] = 1
-            queue[count] = v
+        put(stamp, v, 0)
+        put(depth, v, 1)
+        held = get(ends, v)
+        put(waits, v, held != 0)
+        put(parent, v, TERMINAL if held != 0 else NO_PARENT)
+        put(tree, v, SOURCE if held > 0 else (SINK if held < 0 else FREE))
+        if held != 0:
+            put(queue, count, v)
             count += 1
-            waits[v] = 1
-        else:
-            tree[v], parent[v] = FREE, NO_PARENT
     # a node that is in work stays first in the queue
     while count > 0:
-        v = queue[first]
+        v = get(queue, first)
         bridge = -1
-        if parent[v] != NO_PARENT:
-            bridge, count = _grow(
-                v, starts, heads, back, room, memory, first, count, stamp, depth
-            )
+        if get(parent, v) != NO_PARENT:
+            bridge, count = _grow(v, V, graph, nodes, waiting, first, count)
         if bridge < 0:
-            waits[v] = 0
+            put(waits, v, 0)
             first = first + 1 if first + 1 < V else 0
             count -= 1
             continue
         clock += 1
-        amount, lost = _augment(bridge, heads, back, room, ends, memory)
+        amount, lost = _augment(bridge, graph, parent, orphans)
         flow += amount
         if flow == np.inf:
             return flow
         at = 0
         while at < lost:
-            v = orphans[at]
+            v = get(orphans, at)
             at += 1
-            # those that become orphans go to the end; each waits once at a time
-            lost, count, at = _adopt(
-                v, starts, heads, back, room, memory, first, count, clock, at, lost
+            if _adopt(v, graph, nodes, clock):
+                continue
+            if lost + get(graph[0], v + 1) - get(graph[0], v) > V + 1:
+                # the front has been dealt with
+                for i in range(at, lost):
+                    put(orphans, i - at, get(orphans, i))
+                lost -= at
+                at = 0
+            lost, count = _let_go(
+                v, V, graph, nodes, waiting, first, count, orphans, lost
             )
     return flow
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def _wait(v, queue, waits, first, count, V):
-    if waits[v]:
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _wait(v, V, waiting, first, count):
+    queue, waits = waiting
+    if get(waits, v):
         return count
     at = first + count
-    queue[at if at < V else at - V] = v
-    waits[v] = 1
+    put(queue, at if at < V else at - V, v)
+    put(waits, v, 1)
     return count + 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def _grow(v, starts, heads, back, room, memory, first, count, stamp, depth):
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _grow(v, V, graph, nodes, waiting, first, count):
     """Grow a tree from v, until an arc from the source's to the sink's is found."""
-    V = len(starts) - 1
-    parent, queue = memory[0][0], memory[0][3]
-    tree, waits = memory[1]
-    mine = tree[v]
-    for a in range(starts[v], starts[v + 1]):
-        other = back[a]
-        if not (room[a] if mine == SOURCE else room[other]) > 0:
+    starts, heads, back, room, _ = graph
+    parent, stamp, depth, tree = nodes
+    mine = get(tree, v)
+    for a in range(get(starts, v), get(starts, v + 1)):
+        other = get(back, a)
+        if not get(room, a if mine == SOURCE else other) > 0:
             continue
-        u = heads[a]
-        if tree[u] == FREE:
-            tree[u], parent[u] = mine, other
-            stamp[u], depth[u] = stamp[v], depth[v] + 1
-            count = _wait(u, queue, waits, first, count, V)
-        elif tree[u] != mine:
+        u = get(heads, a)
+        if get(tree, u) == FREE:
+            put(tree, u, mine)
+            count = _wait(u, V, waiting, first, count)
+        elif get(tree, u) != mine:
             return (a if mine == SOURCE else other), count
-        elif stamp[u] <= stamp[v] and depth[u] > depth[v]:
-            # a shorter way to the end
-            parent[u] = other
-            stamp[u], depth[u] = stamp[v], depth[v] + 1
+        elif get(stamp, u) > get(stamp, v) or get(depth, u) <= get(depth, v):
+            continue
+        # free till now, or here is a shorter way to the end
+        put(parent, u, other)
+        put(stamp, u, get(stamp, v))
+        put(depth, u, get(depth, v) + 1)
     return -1, count
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def _augment(bridge, heads, back, room, ends, memory):
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _augment(bridge, graph, parent, orphans):
     """Push what fits through the path over an arc; how much, and how many orphans."""
-    parent, orphans = memory[0][0], memory[0][4]
-    amount = room[bridge]
-    v = heads[back[bridge]]
-    while parent[v] != TERMINAL:
-        amount = min(amount, room[back[parent[v]]])
-        v = heads[parent[v]]
-    amount = min(amount, ends[v])
-    v = heads[bridge]
-    while parent[v] != TERMINAL:
-        amount = min(amount, room[parent[v]])
-        v = heads[parent[v]]
-    amount = min(amount, -ends[v])
+    _, heads, back, room, ends = graph
+    below, above = get(heads, get(back, bridge)), get(heads, bridge)
+    amount = get(room, bridge)
+    v = below
+    while get(parent, v) != TERMINAL:
+        amount = min(amount, get(room, get(back, get(parent, v))))
+        v = get(heads, get(parent, v))
+    amount = min(amount, get(ends, v))
+    v = above
+    while get(parent, v) != TERMINAL:
+        amount = min(amount, get(room, get(parent, v)))
+        v = get(heads, get(parent, v))
+    amount = min(amount, -get(ends, v))
     if amount == np.inf:
         return amount, 0
     lost = 0
-    room[bridge] -= amount
-    room[back[bridge]] += amount
-    v = heads[back[bridge]]
-    while parent[v] != TERMINAL:
-        a = parent[v]
-        room[a] += amount
-        room[back[a]] -= amount
-        if not room[back[a]] > 0:
-            parent[v] = ORPHAN
-            orphans[lost] = v
+    put(room, bridge, get(room, bridge) - amount)
+    put(room, get(back, bridge), get(room, get(back, bridge)) + amount)
+    for side in range(2):
+        v = above if side else below
+        while get(parent, v) != TERMINAL:
+            a = get(parent, v)
+            u = get(heads, a)
+            down = a if side else get(back, a)
+            up = get(back, a) if side else a
+            put(room, up, get(room, up) + amount)
+            left = get(room, down) - amount
+            put(room, down, left)
+            if not left > 0:
+                put(parent, v, ORPHAN)
+                put(orphans, lost, v)
+                lost += 1
+            v = u
+        left = abs(get(ends, v)) - amount
+        put(ends, v, -left if side else left)
+        if not left > 0:
+            put(parent, v, ORPHAN)
+            put(orphans, lost, v)
             lost += 1
-        v = heads[a]
-    ends[v] -= amount
-    if not ends[v] > 0:
-        parent[v] = ORPHAN
-        orphans[lost] = v
-        lost += 1
-    v = heads[bridge]
-    while parent[v] != TERMINAL:
-        a = parent[v]
-        room[back[a]] += amount
-        room[a] -= amount
-        if not room[a] > 0:
-            parent[v] = ORPHAN
-            orphans[lost] = v
-            lost += 1
-        v = heads[a]
-    ends[v] += amount
-    if not ends[v] < 0:
-        parent[v] = ORPHAN
-        orphans[lost] = v
-        lost += 1
     return amount, lost
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def _adopt(v, starts, heads, back, room, memory, first, count, clock, at, lost):
-    """Find v a parent in its tree, the nearest to the end, or let it go."""
-    V = len(starts) - 1
-    parent, stamp, depth, queue, orphans, _ = memory[0]
-    tree, waits = memory[1]
-    mine = tree[v]
-    nearest, chosen = np.int32(2**30), -1
-    for a in range(starts[v], starts[v + 1]):
-        u = heads[a]
-        if tree[u] != mine or parent[u] == NO_PARENT:
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _adopt(v, graph, nodes, clock):
+    """Find v a parent in its tree, the nearest to the end; whether there is one."""
+    starts, heads, back, room, _ = graph
+    parent, stamp, depth, tree = nodes
+    mine = get(tree, v)
+    nearest, chosen = FAR, -1
+    for a in range(get(starts, v), get(starts, v + 1)):
+        u = get(heads, a)
+        if get(tree, u) != mine:
             continue
-        if not (room[back[a]] if mine == SOURCE else room[a]) > 0:
+        if not get(room, get(back, a) if mine == SOURCE else a) > 0:
             continue
         # does its way end at a terminal?
         steps, w = 0, u
         while True:
-            if stamp[w] == clock:
-                steps += depth[w]
+            if get(stamp, w) == clock:
+                steps += get(depth, w)
                 break
-            p = parent[w]
+            up = get(parent, w)
             steps += 1
-            if p == TERMINAL:
-                stamp[w], depth[w] = clock, 1
+            if up == TERMINAL:
+                put(stamp, w, clock)
+                put(depth, w, 1)
                 break
-            if p in (ORPHAN, NO_PARENT):
+            if up < 0:
                 steps = -1
                 break
-            w = heads[p]
+            w = get(heads, up)
         if steps < 0:
             continue
         if steps < nearest:
             nearest, chosen = steps, a
         w = u
-        while stamp[w] != clock:
-            stamp[w], depth[w] = clock, steps
+        while get(stamp, w) != clock:
+            put(stamp, w, clock)
+            put(depth, w, steps)
             steps -= 1
-            w = heads[parent[w]]
-    if chosen >= 0:
-        parent[v] = chosen
-        stamp[v], depth[v] = clock, nearest + 1
-        return lost, count, at
-    tree[v], parent[v] = FREE, NO_PARENT
-    for a in range(starts[v], starts[v + 1]):
-        u = heads[a]
-        if tree[u] != mine or parent[u] == NO_PARENT:
+            w = get(heads, get(parent, w))
+    if chosen < 0:
+        return False
+    put(parent, v, chosen)
+    put(stamp, v, clock)
+    put(depth, v, nearest + 1)
+    return True
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _let_go(v, V, graph, nodes, waiting, first, count, orphans, lost):
+    """Take v out of its tree, its children being orphans; those and who waits."""
+    starts, heads, back, room, _ = graph
+    parent, _, _, tree = nodes
+    mine = get(tree, v)
+    put(tree, v, FREE)
+    put(parent, v, NO_PARENT)
+    for a in range(get(starts, v), get(starts, v + 1)):
+        u = get(heads, a)
+        if get(tree, u) != mine:
             continue
-        if (room[back[a]] if mine == SOURCE else room[a]) > 0:
-            count = _wait(u, queue, waits, first, count, V)
-        p = parent[u]
-        if p >= 0 and heads[p] == v:
-            parent[u] = ORPHAN
-            if lost == len(orphans):
-                # the front has been dealt with
-                for i in range(at, lost):
-                    orphans[i - at] = orphans[i]
-                lost -= at
-                at = 0
-            orphans[lost] = u
+        if get(room, get(back, a) if mine == SOURCE else a) > 0:
+            count = _wait(u, V, waiting, first, count)
+        up = get(parent, u)
+        if up >= 0 and get(heads, up) == v:
+            put(parent, u, ORPHAN)
+            put(orphans, lost, u)
             lost += 1
-    return lost, count, at
+    return lost, count

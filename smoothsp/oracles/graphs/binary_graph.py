@@ -1,10 +1,11 @@
 """Binary labels of the nodes of any graph, whose neighbours like to agree."""
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -81,7 +82,6 @@ class BinaryGraph(SearchStructure):
 
     nodes: Tensor
     edges: Tensor
-    index: Tensor
     _num_labels = 2
     _output_words = "labels 0 or 1"
 
@@ -89,13 +89,10 @@ class BinaryGraph(SearchStructure):
         nodes = checks.potentials("nodes", nodes)
         if nodes.dim() != 3 or nodes.shape[2] != 2:
             raise ValueError(f"nodes: expected (batch, V, 2), got {tuple(nodes.shape)}")
-        self._build(nodes, edges, index)
-
-    def _build(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
         edges = checks.potentials("edges", edges)
         checks.like("edges", edges, "nodes", nodes)
         index = checks.integers("index", index, nodes.device)
-        B, V = len(nodes), nodes.shape[1:-1].numel()
+        B, V = len(nodes), nodes.shape[1]
         several = index.dim() == 3
         E = index.shape[-2] if index.dim() in (2, 3) else -1
         if E < 0 or tuple(index.shape) != ((B, E, 2) if several else (E, 2)):
@@ -105,27 +102,27 @@ class BinaryGraph(SearchStructure):
             )
         if edges.dim() == 2:
             checks.shape("edges", edges, (B, E), "(batch, E)")
-            same = torch.eye(2, dtype=torch.bool, device=edges.device)
-            edges = torch.where(same, edges[..., None, None], 0.0)
-        checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
-        if bool(((index < 0) | (index >= V)).any()):
-            wrong = int(index[(index < 0) | (index >= V)][0])
-            raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {wrong}")
-        loops = index[..., 0] == index[..., 1]
-        if bool(loops.any()):
-            at = int(loops.nonzero()[0, -1])
-            raise ValueError(
-                f"index: expected two nodes, got one twice at edge {at}; add its "
-                "scores to those of the node"
-            )
-        self.index = index.clone(memory_format=torch.contiguous_format)
-        each = self.index.reshape(B if several else 1, E, 2)
-        self._graph = _lay_out(each.cpu().numpy(), V)
-        for name, x in (("nodes", nodes), ("edges", edges)):
-            self._own = {name: x}
-            self._check(name, name)
-        _require_submodular(edges.detach())
-        self._start({"nodes": nodes, "edges": edges}, tuple(nodes.shape[1:-1]))
+        else:
+            checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
+        pairs = index.reshape(B if several else 1, E, 2).cpu().numpy()
+        _require_nodes(pairs, V)
+        self._build(nodes, edges, _lay_out(pairs.copy(), V))
+
+    def _build(self, nodes: Tensor, edges: Tensor, graph: Graph) -> None:
+        self._graph = graph
+        self.shape = tuple(nodes.shape[1:-1])
+        self._hold({"nodes": nodes, "edges": edges})
+        if not checks.values_are_there():
+            return
+        found = np.zeros(1, np.int64)
+        binary_cut.inspect(*self._tables(), found)
+        if found[0] & binary_cut.WRONG:
+            self._check("nodes", "nodes")
+            self._check("edges", "edges")
+        if found[0] & binary_cut.REPELLING:
+            _require_submodular(self._full())
+        if found[0] & binary_cut.FORBIDDEN:
+            self._require_outputs("nodes")
 
     @classmethod
     def grid(cls, nodes: Tensor, down: Tensor, right: Tensor) -> "BinaryGraph":
@@ -157,16 +154,24 @@ class BinaryGraph(SearchStructure):
             if tuple(given.shape) != full or rest not in ((), (2, 2)):
                 words = f"{(B, *size)} or {(B, *size, 2, 2)}"
                 raise ValueError(f"{name}: expected {words}, got {tuple(given.shape)}")
-            if not rest:
-                same = torch.eye(2, dtype=torch.bool, device=given.device)
-                given = torch.where(same, given[..., None, None], 0.0)
-            flat.append(given.reshape(B, size[0] * size[1], 2, 2))
-        at = torch.arange(H * W, device=nodes.device).reshape(H, W)
-        pairs = ((at[:-1], at[1:]), (at[:, :-1], at[:, 1:]))
-        index = torch.cat([torch.stack(x, -1).reshape(-1, 2) for x in pairs])
+            checks.like(name, given, "nodes", nodes)
+            flat.append(given.reshape(B, size[0] * size[1], *rest))
+        if flat[0].dim() != flat[1].dim():
+            flat = [_both_ways(x) for x in flat]
         found = object.__new__(cls)
-        found._build(nodes, torch.cat(flat, 1), index)
+        found._build(nodes, torch.cat(flat, 1), _lay_out_grid(H, W))
         return found
+
+    @property
+    def index(self) -> Int[Tensor, "*batch e 2"]:
+        """``(E, 2)``, or ``(batch, E, 2)``: the nodes of each edge; a copy."""
+        found = torch.from_numpy(self._graph[0].copy()).to(self.nodes.device)
+        return found if self._own_edges else found[0]
+
+    @property
+    def _own_edges(self) -> bool:
+        """Whether each row has edges of its own, as far as it matters."""
+        return len(self._graph[0]) > 1
 
     @property
     def _size(self) -> int:
@@ -175,8 +180,7 @@ class BinaryGraph(SearchStructure):
     def select(self, rows: Tensor) -> "BinaryGraph":
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
         other = super().select(rows)
-        if self.index.dim() == 3:
-            other.index = self.index[rows]
+        if self._own_edges:
             other._graph = tuple(x[rows.cpu().numpy()] for x in self._graph)
         return other
 
@@ -186,49 +190,65 @@ class BinaryGraph(SearchStructure):
     def _used(self, y: Tensor) -> Tensor:
         labels = y.flatten(2).clamp(0, 1)
         V, E = self._size, self.edges.shape[1]
-        at = torch.arange(V, device=y.device)
-        index = self.index.expand(len(y), E, 2)
+        index = torch.from_numpy(self._graph[0]).to(y.device)
+        index = index.expand(len(y), E, 2)
         first, second = (
             labels.gather(2, index[:, None, :, i].expand(-1, labels.shape[1], -1))
             for i in range(2)
         )
-        edge = 2 * V + 4 * torch.arange(E, device=y.device) + 2 * first + second
-        return torch.cat([2 * at + labels, edge], 2)
+        edge = torch.arange(E, device=y.device)
+        if self.edges.dim() == 2:
+            edge = torch.where(first == second, 2 * V + edge, -1)
+        else:
+            edge = 2 * V + 4 * edge + 2 * first + second
+        node = 2 * torch.arange(V, device=y.device)
+        return torch.cat([node + labels, edge], 2)
 
     def _graph_of(self, rows: Ints) -> Graph:
-        if self.index.dim() == 2:
-            return self._graph
-        return tuple(x[rows] for x in self._graph)
+        return tuple(x[rows] for x in self._graph) if self._own_edges else self._graph
 
-    def _arrays(self) -> tuple[Floats, Floats]:
-        nodes = self._array("nodes").reshape(len(self.nodes), self._size, 2)
-        return np.ascontiguousarray(nodes), np.ascontiguousarray(self._array("edges"))
+    def _tables(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given."""
+        nodes, edges = (x.detach().cpu().numpy() for x in self._own.values())
+        B, E = edges.shape[:2]
+        nodes = nodes.reshape(B, self._size, 2)
+        edges = edges.reshape(B, E, 1 if edges.ndim == 2 else 4)
+        return np.ascontiguousarray(nodes), np.ascontiguousarray(edges)
 
-    def _cut(self, nodes: Floats, rows: Ints) -> tuple[Ints, Floats, Bools]:
-        """Labels ``[M, V]``, bounds and which exist, of nodes' scores ``[M, V, 2]``."""
-        M, V = nodes.shape[:2]
-        edges = np.ascontiguousarray(self._array("edges")[rows])
-        labels, bound, found = (
-            np.empty((M, V), np.int64),
-            np.empty(M),
-            np.empty(M, np.bool_),
-        )
-        work = 100 * M * (V + edges.shape[1])
-        arrays = nodes, edges, self._graph_of(rows), labels, bound, found
+    def _full(self) -> Tensor:
+        """Edges ``[B, E, 2, 2]``."""
+        return _both_ways(self.edges.detach())
+
+    def _totals(self, y: Ints) -> Floats:
+        labels = y.reshape(*y.shape[:2], self._size)
+        values = np.empty(y.shape[:2])
+        arrays = *self._tables(), self._graph[0], labels, values
+        binary_cut.add_up(*arrays)
+        return values
+
+    def _cut(
+        self, tables: tuple[NDArray[Any], NDArray[Any]], graph: Graph
+    ) -> tuple[Ints, Floats, Bools]:
+        """Labels ``[M, V]``, bounds and which exist, of nodes and edges."""
+        M, V = tables[0].shape[:2]
+        labels, bound = np.empty((M, V), np.int64), np.empty(M)
+        found = np.empty(M, np.bool_)
+        work = 100 * M * (V + tables[1].shape[1])
+        arrays = *tables, graph, self._factor, labels, bound, found
         run_rows(binary_cut.cut, M, work, *arrays)
         return labels, bound, found
 
     def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
-        labels, _, found = self._cut(nodes, rows)
+        edges = self._tables()[1][rows].astype(np.float64)
+        labels, _, found = self._cut((nodes, edges), self._graph_of(rows))
         return labels, found
 
     def _best(self) -> tuple[Ints, Bools]:
-        nodes, _ = self._arrays()
-        labels, found = self._solve(nodes, np.arange(len(nodes)))
-        return labels.reshape(len(nodes), *self.shape), found
+        labels, _, found = self._cut(self._tables(), self._graph)
+        return labels.reshape(len(labels), *self.shape), found
 
     def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        nodes, _ = self._arrays()
+        nodes = self._tables()[0].astype(np.float64)
         if self._size == 0:
             exist = np.zeros((len(nodes), k), np.bool_)
             exist[:, 0] = True
@@ -241,8 +261,7 @@ class BinaryGraph(SearchStructure):
 
         ``decode()`` attains it, but for rounding; so each proves the other.
         """
-        nodes, _ = self._arrays()
-        found = self._cut(nodes, np.arange(len(nodes)))[1] / self._factor
+        found = self._cut(self._tables(), self._graph)[1] / self._factor
         return self._held(torch.from_numpy(found).to(self.nodes.device), "the bound")
 
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
@@ -251,26 +270,23 @@ class BinaryGraph(SearchStructure):
         Of the shape of the nodes' scores, -inf where there is none; without gradients.
         One maximum flow, and for each node what its other label changes.
         """
-        nodes, _ = self._arrays()
-        found = self._max_marginals(nodes, np.arange(len(nodes))) / self._factor
+        nodes = self._tables()[0].astype(np.float64)
+        found = self._max_marginals(nodes, np.arange(len(nodes)))
         return torch.from_numpy(found).to(self.nodes).reshape(self.nodes.shape)
 
     def _max_marginals(self, nodes: Floats, rows: Ints) -> Floats:
         M, V = nodes.shape[:2]
-        edges = np.ascontiguousarray(self._array("edges")[rows])
+        edges = self._tables()[1][rows].astype(np.float64)
         labels, lost = np.empty((M, V), np.int64), np.empty((M, V))
-        found = np.empty(M, np.bool_)
+        found, best = np.empty(M, np.bool_), np.empty((M, 1))
         graph = self._graph_of(rows)
         work = 2000 * M * (V + edges.shape[1])
-        run_rows(binary_cut.detours, M, work, nodes, edges, graph, labels, lost, found)
-        picked = np.take_along_axis(nodes, labels[..., None], 2).sum((1, 2))
-        index = np.broadcast_to(graph[0], (M, *graph[0].shape[1:]))
-        first, second = (np.take_along_axis(labels, index[..., i], 1) for i in range(2))
-        at = np.arange(edges.shape[1])
-        picked = picked + edges[np.arange(M)[:, None], at, first, second].sum(1)
-        best = np.where(found, picked, -np.inf)[:, None, None]
+        arrays = nodes, edges, graph, self._factor, labels, lost, found
+        run_rows(binary_cut.detours, M, work, *arrays)
+        binary_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
+        best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
-        return np.where(other, best - lost[..., None], best)
+        return np.where(other, best - lost[..., None] / self._factor, best)
 
 
 def _lay_out(index: Ints, nodes: int) -> Graph:
@@ -283,6 +299,40 @@ def _lay_out(index: Ints, nodes: int) -> Graph:
         arrays = starts[one], heads[one], back[one], places[one]
         max_flow.lay_out(index[one], *arrays)
     return index, starts, heads, back, places
+
+
+@functools.lru_cache(maxsize=8)
+def _lay_out_grid(H: int, W: int) -> Graph:
+    """The graph of an image, shared by all of its size: nobody writes to it."""
+    at = np.arange(H * W).reshape(H, W)
+    pairs = ((at[:-1], at[1:]), (at[:, :-1], at[:, 1:]))
+    index = np.concatenate([np.stack(x, -1).reshape(-1, 2) for x in pairs])
+    return _lay_out(index[None], H * W)
+
+
+def _both_ways(edges: Tensor) -> Tensor:
+    """Scores ``[..., 2, 2]`` of edges of which some may be those of agreement."""
+    if edges.dim() == 4:
+        return edges
+    same = torch.eye(2, dtype=torch.bool, device=edges.device)
+    return torch.where(same, edges[..., None, None], 0.0)
+
+
+def _require_nodes(index: Ints, V: int) -> None:
+    """Edges ``[L, E, 2]`` between two nodes each."""
+    fine = np.empty(1, np.bool_)
+    binary_cut.have_two_nodes(index, V, fine)
+    if fine[0]:
+        return
+    wrong = (index < 0) | (index >= V)
+    if wrong.any():
+        found = index[wrong][0]
+        raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {found}")
+    at = (index[..., 0] == index[..., 1]).nonzero()[-1][0]
+    raise ValueError(
+        f"index: expected two nodes, got one twice at edge {at}; add its "
+        "scores to those of the node"
+    )
 
 
 def _require_submodular(edges: Tensor) -> None:
