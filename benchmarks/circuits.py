@@ -151,7 +151,7 @@ def median(values: list[float]) -> float:
 
 
 def present(rows: list[dict[str, str]]) -> None:
-    """Print the table of the README."""
+    """Print the table of the page."""
     print("| race | threads | smoothsp, us | peer | its us | ratio | target |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     ours = {(x["race"], x["threads"]): x for x in rows if x["method"] == OURS}

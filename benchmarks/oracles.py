@@ -1,7 +1,7 @@
 """Time the chain oracles next to all peers, and print which targets are reached.
 
 One command measures everything, on one thread and on two, each in a process of its own,
-and writes the CSV, the figure and the tables of the README:
+and writes the CSV, the figure and the page of tables:
 
     pip install -e ".[bench]"
     python benchmarks/oracles.py
@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inference import targets
+from inference.problems import SMALL
 from measuring import machine
 from report import tables
 from report.results import Results, Row, read, write
@@ -26,7 +27,8 @@ from report.results import Results, Row, read, write
 HERE = Path(__file__).parent
 THREADS = (1, 2)
 UNFINISHED = "results/unfinished"  # the parts of a run
-CSV, FIGURE, README = "results/oracles.csv", "figures/oracles.png", "README.md"
+CSV, FIGURE = "results/oracles.csv", "figures/oracles.png"
+PAGE, CONCLUSIONS = "tables/oracles.md", "README.md"
 
 
 def main() -> None:
@@ -75,7 +77,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--output",
         type=Path,
         default=HERE,
-        help=f"folder of {CSV}, {FIGURE} and {README}",
+        help=f"folder of {CSV}, {FIGURE} and {PAGE}",
     )
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
@@ -145,11 +147,16 @@ def present(rows: list[Row], where: dict[str, str], folder: Path) -> None:
     results = Results(rows)
     verdicts = targets.evaluate(results)
     figure.draw(results, folder / FIGURE)
-    if not (folder / README).exists():
-        shutil.copy(HERE / README, folder / README)
-    tables.fill(folder / README, tables.tables(results, verdicts, where))
+    page = folder / PAGE
+    if not page.exists():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / PAGE, page)
+    tables.fill(page, tables.tables(results, verdicts, where))
+    if (folder / CONCLUSIONS).exists():
+        glance = tables.markdown(tables.at_a_glance(results, str(SMALL)))
+        tables.fill(folder / CONCLUSIONS, {"at a glance": glance})
     print(f"\n{tables.markdown(tables.targets_table(verdicts))}\n")
-    print(f"{folder / CSV}, {folder / FIGURE} and {folder / README} are written")
+    print(f"{folder / CSV}, {folder / FIGURE} and {page} are written")
 
 
 if __name__ == "__main__":

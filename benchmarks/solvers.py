@@ -9,7 +9,7 @@ about these are not measured. A part is a module with ``Plan``, ``QUICK``,
 ``measure(plan)`` and ``goals(entries)``, and ``table(entries)`` where all times would
 be too many.
 Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
-in the README.
+in the page of tables.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from training import chain_races, chain_steps, svm_races, tagger_races
 from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
-CSV = "results/{}.csv"
+CSV, PAGE = "results/{}.csv", "tables/solvers.md"
 PARTS = {
     "svm": svm_races,
     "tagger": tagger_races,
@@ -64,17 +64,17 @@ def main() -> None:
 def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) -> None:
     """CSV and tables of a part; its targets are printed too."""
     print(f"\n{goals_table(goals)}\n")
-    path, readme = folder / CSV.format(name), folder / "README.md"
+    path, page = folder / CSV.format(name), folder / PAGE
     write(path, entries)
     print(f"{path} is written")
-    if readme.exists():
+    if page.exists():
         tables = {
             f"{name} measured": where(),
             f"{name} targets": goals_table(goals),
             f"{name} times": getattr(PARTS[name], "table", times_table)(entries),
         }
-        report_tables.fill(readme, tables)
-        print(f"{readme} has the tables")
+        report_tables.fill(page, tables)
+        print(f"{page} has the tables")
 
 
 def plan_of(name: str, options: argparse.Namespace) -> Any:
@@ -102,7 +102,7 @@ def parse() -> argparse.Namespace:
         " ocr_letters, as many as there are",
     )
     parser.add_argument(
-        "--output", type=Path, default=HERE, help="folder of results and README.md"
+        "--output", type=Path, default=HERE, help=f"folder of results and {PAGE}"
     )
     return parser.parse_args()
 

@@ -43,8 +43,8 @@ def main(options: argparse.Namespace) -> None:
     if not options.quick:
         write(options.output / CSV, rows, where)
         about = tables.measured(Results(rows), where)
-        readme: Path = options.output / "README.md"
-        tables.fill(readme, {"cuda": f"{about}\n\n{table}"})
+        page: Path = options.output / "tables/oracles.md"
+        tables.fill(page, {"cuda": f"{about}\n\n{table}"})
 
 
 def measure(plan: sweep.Plan, builders: dict[str, peers.Builder]) -> Iterator[Row]:

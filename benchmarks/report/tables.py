@@ -1,4 +1,4 @@
-"""What was measured as tables: printed, and between the markers of the README."""
+"""What was measured as tables: printed, and between the markers of a page."""
 
 import re
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def fill(path: Path, tables: dict[str, str]) -> None:
 def tables(
     results: Results, verdicts: list[Verdict], where: dict[str, str]
 ) -> dict[str, str]:
-    """The texts of the README by the names of their markers."""
+    """The texts of the page by the names of their markers."""
     return {
         "measured": measured(results, where),
         "targets": markdown(targets_table(verdicts)),
@@ -105,6 +105,24 @@ def peer_table(results: Results, question: str) -> Table:
         entries = [entry(found.get(name)) for name in names]
         table.append([*map(str, key), *entries])
     return table
+
+
+def at_a_glance(results: Results, case: str) -> Table:
+    """Of one case, in float32 on one thread: our time, and the peers' over it."""
+    rows = results.where(section=ORACLES, case=case, dtype="float32", threads=1)
+    names = [n for n in peers.NAMES if any(row.method == n for row in rows)]
+    table = [["question", *names]]
+    for question in dict.fromkeys(row.question for row in rows):
+        found = {row.method: row for row in rows if row.question == question}
+        table.append([question, *(glance(found.get(name)) for name in names)])
+    return table
+
+
+def glance(row: Row | None) -> str:
+    if row is None or not row.measured:
+        return "" if row is None else row.note
+    ours_too = row.method == ours.NAME
+    return duration(row.median) if ours_too else quantity(row.ratio, "x")
 
 
 def cuda_table(results: Results, names: list[str]) -> Table:

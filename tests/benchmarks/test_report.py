@@ -65,9 +65,9 @@ def test_tables_stand_between_their_markers(tmp_path):
         tables.fill(path, {"b": ""})
 
 
-def test_the_readme_has_a_place_for_every_table():
+def test_the_page_has_a_place_for_every_table():
     found = tables.tables(Results([OURS]), evaluate(Results([OURS])), WHERE)
-    text = (oracles.HERE / oracles.README).read_text()
+    text = (oracles.HERE / oracles.PAGE).read_text()
     for name in [*found, "cuda"]:
         assert f"<!-- {name} -->" in text
         assert f"<!-- end of {name} -->" in text

@@ -40,7 +40,7 @@ class ChainSVM(Tagger):
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
-        unless it says otherwise, chosen by measurement (benchmarks/README.md).
+        unless it says otherwise, chosen by measurement (benchmarks/tables/solvers.md).
     warm_start
         Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
         variables, which are those of the same data (C may be another), with all other
