@@ -1,7 +1,9 @@
-"""Images with boxes in the layout of Pascal VOC: read, checked, downloaded.
+"""Images with boxes: read, checked, downloaded.
 
-``ImageSets/Main/train.txt`` and ``val.txt`` (and ``test.txt`` if it is there) name
-images, one a line; ``JPEGImages`` holds them, ``Annotations`` an XML file for each.
+In the layout of Pascal VOC ``ImageSets/Main/train.txt`` and ``val.txt`` (and
+``test.txt`` if it is there) name images, one a line; ``JPEGImages`` holds them,
+``Annotations`` an XML file for each. In that of figures and grounds ``gray`` or ``rgb``
+holds images, ``figure_ground`` a mask of the same name for each.
 """
 
 import math
@@ -25,6 +27,9 @@ from runs import checkpoint
 Box = tuple[float, float, float, float]
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 SUFFIXES = (".jpg", ".jpeg", ".png")
+MASKS, PICTURES = "figure_ground", ("gray", "rgb")
+# above this a pixel of a mask is figure
+FIGURE = 127
 
 
 class BadFile(ValueError):
@@ -42,6 +47,8 @@ class Example:
     name: str
     image: Path
     box: Box
+    size: tuple[int, int]
+    """Width and height of the image, in pixels."""
 
 
 @dataclass
@@ -52,12 +59,16 @@ class Folder:
     skipped: list[str] = field(default_factory=list)
     without: int = 0
     several: int = 0
+    split: str = ""
+    """How images were shared out where lists do not say it."""
 
     def summary(self, kind: str) -> str:
         """How many images there are, and what was left out."""
         counts = ", ".join(f"{len(own)} {part}" for part, own in self.lists.items())
         lines = [f"images with one {kind}: {counts}"]
         lines.append(f"left out: {self.without} without, {self.several} with several")
+        if self.split:
+            lines.append(self.split)
         if self.skipped:
             lines.append(f"skipped {len(self.skipped)} bad files or boxes:")
             lines += [f"  {message}" for message in self.skipped]
@@ -71,11 +82,13 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
     bad box of another class costs that box only, anything else the whole image.
     """
     main = folder / "ImageSets" / "Main"
+    found, seen = Folder(), Counter[str]()
+    if (folder / MASKS).is_dir() and not main.is_dir():
+        return _read_masks(folder, found, _refusal(found, skip_bad))
     if not main.is_dir():
         raise FileNotFoundError(
             f"{folder}: expected a folder in Pascal VOC layout, found no {main}"
         )
-    found, seen = Folder(), Counter[str]()
     for part in ("train", "val", "test"):
         path = main / f"{part}.txt"
         if part == "test" and not path.exists():
@@ -93,17 +106,69 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
                 f"{main / f'{part}.txt'}: expected images with exactly one box of class"
                 f" {kind!r}, got none"
             )
+    if "test" not in found.lists and len(found.lists["val"]) > 1:
+        every = found.lists["val"]
+        found.lists |= {"val": every[::2], "test": every[1::2]}
+        found.split = "no list of test images: every second one of val is held out"
     return found
 
 
-def _read_list(
-    path: Path, kind: str, found: Folder, seen: Counter[str], skip_bad: bool
-) -> list[Example]:
+def _refusal(found: Folder, skip_bad: bool) -> Callable[[BadFile], None]:
+    """What is done with a bad file."""
+
     def bad(error: BadFile) -> None:
         if not skip_bad:
             raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
         found.skipped.append(str(error))
 
+    return bad
+
+
+def _read_masks(folder: Path, found: Folder, bad: Callable[[BadFile], None]) -> Folder:
+    """Boxes around masks. Of five images three train, one validates, one tests."""
+    images = next((folder / x for x in PICTURES if (folder / x).is_dir()), None)
+    if images is None:
+        raise FileNotFoundError(
+            f"{folder}: expected images in {' or '.join(PICTURES)} beside {MASKS}"
+        )
+    found.lists = {"train": [], "val": [], "test": []}
+    found.split = "of every five masks three are to train on, one validates, one tests"
+    paths = sorted(p for p in (folder / MASKS).iterdir() if p.suffix in SUFFIXES)
+    for number, mask in enumerate(tqdm(paths, "masks", leave=False, disable=None)):
+        part = ("train", "train", "train", "val", "test")[number % 5]
+        try:
+            example = _around(images / mask.name, mask)
+        except BadFile as error:
+            bad(error)
+            continue
+        found.lists[part].append(example)
+    if not all(found.lists.values()):
+        raise ValueError(
+            f"{folder / MASKS}: expected at least 5 masks, got {len(paths)}"
+        )
+    return found
+
+
+def _around(image: Path, mask: Path) -> Example:
+    figure = read_image(mask).max(2) > FIGURE
+    rows, columns = (np.flatnonzero(figure.any(axis)) for axis in (1, 0))
+    if not len(rows):
+        raise BadFile(f"{mask}: expected a figure above {FIGURE}, got none")
+    height, width = read_image(image).shape[:2]
+    if figure.shape != (height, width):
+        raise BadFile(
+            f"{mask}: expected {width} x {height} pixels as in {image}, got"
+            f" {figure.shape[1]} x {figure.shape[0]}"
+        )
+    box = (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
+    left, top, right, bottom = (float(x) for x in box)
+    return Example(image.stem, image, (left, top, right, bottom), (width, height))
+
+
+def _read_list(
+    path: Path, kind: str, found: Folder, seen: Counter[str], skip_bad: bool
+) -> list[Example]:
+    bad = _refusal(found, skip_bad)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -124,7 +189,7 @@ def _read_list(
             found.without += not own
             found.several += len(own) > 1
             if len(own) == 1:
-                examples.append(Example(name, image, _inside(own[0], image)))
+                examples.append(_inside(own[0], name, image))
         except BadFile as error:
             bad(error)
     return examples
@@ -186,7 +251,7 @@ def _box(thing: Element) -> Box:
     return left - 1, top - 1, right, bottom
 
 
-def _inside(box: Box, image: Path) -> Box:
+def _inside(box: Box, name: str, image: Path) -> Example:
     height, width = read_image(image).shape[:2]
     left, top = max(box[0], 0), max(box[1], 0)
     right, bottom = min(box[2], width), min(box[3], height)
@@ -195,7 +260,7 @@ def _inside(box: Box, image: Path) -> Box:
             f"{image}: expected a box inside the image of {width} x {height} pixels,"
             f" got {box}"
         )
-    return left, top, right, bottom
+    return Example(name, image, (left, top, right, bottom), (width, height))
 
 
 def read_image(path: Path) -> np.ndarray:

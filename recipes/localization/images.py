@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.ops import box_iou
 
 from localization import candidates
 from localization import features as localization_features
 from localization.folder import Example
+from smoothsp.models.backbones import Backbone
+from smoothsp.models.box_scores import FeatureScale
+from smoothsp.models.regions import Appearance, geometry
 
 Inputs = Callable[[int], tuple[Tensor, ...]]
 
@@ -51,12 +54,11 @@ class Images:
 
 @dataclass
 class Data:
-    """Images by list, AlexNet's layers, and how large its features are."""
+    """Images by list, the network below the scores, and how large its features are."""
 
     parts: dict[str, Images]
-    layers: nn.Sequential
-    mean: Tensor
-    spread: Tensor
+    backbone: Backbone
+    scale: FeatureScale
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,12 @@ class Preparation:
 
     proposals: str
     max_boxes: int
+    side: int
     finetune: bool
     cache: Path
     workers: int
 
-    def data(self, lists: dict[str, list[Example]], layers: nn.Sequential) -> Data:
+    def data(self, lists: dict[str, list[Example]], backbone: Backbone) -> Data:
         """Candidates and features of all lists, from disk where they are kept."""
         parts = {}
         for part, examples in lists.items():
@@ -77,28 +80,42 @@ class Preparation:
             boxes = candidates.of_images(
                 images, self.proposals, self.max_boxes, self.cache, self.workers
             )
-            inputs = self._inputs(images, boxes, layers)
-            parts[part] = Images(examples, [torch.from_numpy(b) for b in boxes], inputs)
-        network = localization_features.WholeImage(layers) if self.finetune else None
-        device = next(layers.parameters()).device
+            own = [torch.from_numpy(b) for b in boxes]
+            where = [
+                geometry(b, *example.size)
+                for b, example in zip(own, examples, strict=True)
+            ]
+            inputs = self._inputs(images, boxes, where, backbone)
+            parts[part] = Images(examples, own, inputs)
+        network = Appearance(backbone) if self.finetune else None
+        device = next(backbone.parameters()).device
         features = partial(_features, parts["train"], network, device)
         numbers = range(len(parts["train"]))
-        return Data(parts, layers, *localization_features.spread(features, numbers))
+        return Data(parts, backbone, localization_features.scale(features, numbers))
 
     def _inputs(
-        self, images: list[Path], boxes: list[np.ndarray], layers: nn.Sequential
+        self,
+        images: list[Path],
+        boxes: list[np.ndarray],
+        where: list[Tensor],
+        backbone: Backbone,
     ) -> Inputs:
         if self.finetune:
-            return lambda number: localization_features.whole_image(
-                images[number], boxes[number]
+            return lambda n: (
+                *localization_features.picture(
+                    backbone, images[n], boxes[n], self.side
+                ),
+                where[n],
             )
-        kept = localization_features.kept_on_disk(layers, images, boxes, self.cache)
-        return lambda number: (localization_features.open_kept(kept[number]),)
+        kept = localization_features.kept_on_disk(
+            backbone, images, boxes, self.side, self.cache
+        )
+        return lambda n: (localization_features.open_kept(kept[n]), where[n])
 
 
 @torch.no_grad()
 def _features(
-    images: Images, network: nn.Module | None, device: torch.device, number: int
-) -> Tensor:
-    inputs = [x.to(device).float() for x in images.inputs(number)]
-    return network(*inputs) if network else inputs[0]
+    images: Images, network: Appearance | None, device: torch.device, number: int
+) -> tuple[Tensor, Tensor]:
+    *looks, where = (x.to(device).float() for x in images.inputs(number))
+    return (network(*looks) if network else looks[0]), where

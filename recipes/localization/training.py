@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
+from localization.block_coordinates import BlockCoordinates
 from localization.images import Images
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import average_precision, corloc
@@ -30,35 +31,9 @@ Method = Literal[
     "casimir-const",
     "casimir-adapt",
     "prox-linear",
+    "bcfw",
 ]
-TOP_K = 10
-INNER_EPOCHS = 5
-# the paper's; "restart" is faster
-WARM_START = "prox-center"
-# by what is trained and optimizer; a folder of images may want others: --compare
-TUNED: dict[tuple[str, str], dict[str, float]] = {
-    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
-    ("linear", "sgd-sqrt"): {"lr": 2**-8},
-    ("linear", "sgd-inv"): {"lr": 2**-4},
-    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
-    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
-    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
-    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
-    ("nonlinear", "sgd"): {"lr": 2**-8},
-    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
-    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
-    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
-    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
-    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
-    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
-    ("convolutions", "sgd"): {"lr": 2**-12},
-    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
-    ("convolutions", "sgd-inv"): {"lr": 2**-10},
-    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
-    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
-    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
-    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
-}
+WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
 
 
 class Diverged(ValueError):
@@ -76,6 +51,14 @@ class Settings:
     t_0: int | None = None
     smoothness: float | None = None
     mu: float | None = None
+    k: int | Literal["exact"] = 10
+    warm_start: WarmStart = "prox-center"
+    inner_epochs: int = 5
+
+
+def rank(row: dict[str, Any]) -> tuple[float, float, float]:
+    """By which a round is better than another: what validation images say, first."""
+    return row["val_corloc"], row["val_iou"], -row["objective"]
 
 
 class Run:
@@ -87,7 +70,7 @@ class Run:
         self.network, self.train, self.settings = network, train, settings
         self.seed = seed
         self.device = next(network.parameters()).device
-        smoothing = L2(settings.mu, TOP_K) if settings.mu else None
+        smoothing = L2(settings.mu, settings.k) if settings.mu else None
         self.hinge, self.max_hinge = StructuralHinge(smoothing), StructuralHinge()
         self.optimizer = self._optimizer(smoothing)
         self.scheduler = self.average = None
@@ -105,8 +88,12 @@ class Run:
         self.exact: float | None = None
         self.mu: float | None = None
 
-    def _optimizer(self, smoothing: L2 | None) -> torch.optim.Optimizer:
+    def _optimizer(
+        self, smoothing: L2 | None
+    ) -> torch.optim.Optimizer | BlockCoordinates:
         s = self.settings
+        if s.method == "bcfw":
+            return BlockCoordinates(self.network, self.train, s.decay, self.seed)
         params = self.network.parameters()
         shared = {
             "weight_decay": s.decay,
@@ -120,12 +107,12 @@ class Run:
                 smoothness=s.smoothness,
                 num_batches=len(self.train),
                 smoothing=smoothing,
-                warm_start=WARM_START,
+                warm_start=s.warm_start,
                 **shared,
             )
         if s.method == "casimir-adapt":
             return CasimirSVRG.adapt(
-                params, s.lr, smoothing=smoothing, warm_start=WARM_START, **shared
+                params, s.lr, smoothing=smoothing, warm_start=s.warm_start, **shared
             )
         if s.method == "prox-linear":
             return ProxLinear(
@@ -133,11 +120,11 @@ class Run:
                 s.lr,
                 smoothness=s.smoothness,
                 smoothing=smoothing,
-                epochs=INNER_EPOCHS,
+                epochs=s.inner_epochs,
                 inner=partial(
                     CasimirSVRG.const,
                     num_batches=len(self.train),
-                    warm_start=WARM_START,
+                    warm_start=s.warm_start,
                     generator=shared["generator"],
                 ),
                 **shared,
@@ -157,8 +144,9 @@ class Run:
     @property
     def images_a_round(self) -> int:
         """How many times an image is looked at."""
-        per_image = {"prox-linear": 3 * INNER_EPOCHS + 2, "svrg": 3}
-        per_image |= {"casimir-const": 3, "casimir-adapt": 3}
+        per_image = {"prox-linear": 3 * self.settings.inner_epochs + 2}
+        per_image |= {"svrg": 3, "casimir-const": 3, "casimir-adapt": 3}
+        per_image |= {"bcfw": 2}
         return len(self.train) * per_image.get(self.settings.method, 1)
 
     def round(self) -> None:
@@ -189,6 +177,8 @@ class Run:
                 self.optimizer.step(closure, numbers, partial(ask, self.max_hinge))
             elif isinstance(self.optimizer, SVRG):
                 self.optimizer.epoch(closure, numbers)
+            elif isinstance(self.optimizer, BlockCoordinates):
+                self.optimizer.epoch(bar.update)
             else:
                 for image in torch.randint(
                     len(numbers), (len(numbers),), generator=generator
@@ -217,7 +207,7 @@ class Run:
         inputs = (x.to(self.device).float() for x in images.inputs(number))
         label = torch.tensor([images.labels[number]], device=self.device)
         cost = images.cost(number).to(self.device)
-        scores = model(*inputs)
+        scores = model(*inputs)[None]
         if not scores.isfinite().all():
             step = "Raise --smoothness" if self.settings.smoothness else "Lower --lr"
             raise Diverged(
@@ -256,7 +246,11 @@ class Run:
             for overlap, (_, ys) in zip(images.overlaps, found, strict=True)
         ]
         confidence = [float(values[0]) for values, _ in found]
-        return {"corloc": corloc(iou), "ap": average_precision(iou, confidence)}
+        return {
+            "corloc": corloc(iou),
+            "iou": sum(iou) / len(iou),
+            "ap": average_precision(iou, confidence),
+        }
 
     def record(self, val: Images) -> dict[str, Any]:
         """Evaluate, remember the weights if they are the best so far."""
@@ -271,8 +265,7 @@ class Run:
             "mu": self.mu,
         }
         row |= {f"val_{name}": x for name, x in self.evaluate(val).items()}
-        lowest = min((r["objective"] for r in self.history), default=torch.inf)
-        if row["objective"] < lowest:
+        if all(rank(row) > rank(other) for other in self.history):
             state = self.shown.state_dict()
             self.best = {name: value.clone() for name, value in state.items()}
         self.history.append(row)

@@ -4,8 +4,9 @@ Needs safetensors: ``pip install "smoothsp[models]"``.
 """
 
 try:
+    from smoothsp.models.loading import load
     from smoothsp.models.tagged import Span, Tagged
-    from smoothsp.models.tagger import Tagger, load
+    from smoothsp.models.tagger import Tagger
 except ModuleNotFoundError as error:
     if error.name != "safetensors":
         raise

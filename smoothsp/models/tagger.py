@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as from_bytes
-from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 from smoothsp.constraints import bio
@@ -20,54 +17,27 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.tagged import Span, Tagged
+from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
 from smoothsp.oracles import Chain
 
-__all__ = ["Tagger", "load"]
+__all__ = ["FORMAT", "Tagger", "from_folder"]
 
-FORMAT, VERSION = "smoothsp.models.Tagger", 1
-WEIGHTS, VOCABULARY, TOKENIZER = (
-    "model.safetensors",
-    "vocabulary.json",
-    "tokenizer.json",
-)
+FORMAT = "smoothsp.models.Tagger"
+VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 
 
-def load(
-    folder: str | os.PathLike[str], device: str | torch.device | None = None
+def from_folder(
+    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Tagger":
-    """The tagger that ``Tagger.save`` wrote to a folder. Runs no code that is in it.
-
-    Parameters
-    ----------
-    folder
-        Of ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
-    device
-        Where it computes; if absent, on the GPU where there is one.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no model.
-    ValueError
-        If a file is missing, damaged or edited, or weights are missing, too many, of
-        wrong shapes or not finite: names the file and what is wrong.
-    """
-    place = Path(folder)
-    config, content = files.read(place)
+    """The tagger of what ``files.read`` gave."""
     path = place / files.CONFIG
-    if config.get("format") != FORMAT or config.get("version") != VERSION:
-        raise ValueError(
-            f"{path}: expected format {FORMAT} in version {VERSION}, got "
-            f"{config.get('format')!r} in version {config.get('version')!r}"
-        )
     for name in (WEIGHTS, VOCABULARY):
         if name not in content:
             raise ValueError(f"{path}: expected the checksum of {name}, got none")
     vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
     network, labels = _network(path, config, vocabulary, content.get(TOKENIZER))
-    _set_weights(place / WEIGHTS, network, content[WEIGHTS])
-    usual = "cuda" if torch.cuda.is_available() else "cpu"
-    network = network.to(device if device is not None else usual)
+    said_by = f"{files.CONFIG} and {VOCABULARY}"
+    set_weights(place / WEIGHTS, network, content[WEIGHTS], said_by)
     return Tagger(network, vocabulary, labels, config.get("about"))
 
 
@@ -119,18 +89,14 @@ class Tagger:
         encoder = self.network.encoder
         config = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": 1,
             "labels": self.labels,
             "sizes": asdict(self.network.sizes),
             "encoder": encoder.description() if encoder else None,
             "about": self.about,
         }
-        weights = {
-            name: value.detach().cpu().contiguous()
-            for name, value in self.network.state_dict().items()
-        }
         content = {
-            WEIGHTS: as_bytes(weights),
+            WEIGHTS: weights_of(self.network),
             VOCABULARY: files.json_bytes(asdict(self.vocabulary)),
         }
         if encoder:
@@ -356,7 +322,10 @@ def _strings(value: object) -> bool:
 
 
 def _network(
-    path: Path, config: dict[str, Any], vocabulary: Vocabulary, tokenizer: bytes | None
+    path: Path,
+    config: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    tokenizer: bytes | None,
 ) -> tuple[TaggerNetwork, list[str]]:
     labels = config.get("labels")
     if not isinstance(labels, list) or not labels:
@@ -375,31 +344,3 @@ def _network(
             f"{path}: expected what describes a network, got one that cannot be built "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-
-
-def _set_weights(path: Path, network: TaggerNetwork, content: bytes) -> None:
-    try:
-        weights = from_bytes(content)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected safetensors, got {error}") from error
-    own = network.state_dict()
-    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own)
-    if missing or extra:
-        said = [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
-        said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
-        raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
-    for name in own:
-        value = weights[name]
-        if value.shape != own[name].shape:
-            raise ValueError(
-                f"{path}: expected {tuple(own[name].shape)} for {name} as config.json "
-                f"and {VOCABULARY} say, got {tuple(value.shape)}"
-            )
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            count = int((~value.isfinite()).sum())
-            raise ValueError(
-                f"{path}: expected numbers, got NaN or infinity in {count} of "
-                f"{value.numel()} places of {name}; the training diverged, or the file "
-                "was edited"
-            )
-    network.load_state_dict(weights)

@@ -4,7 +4,7 @@ import pytest
 
 import voc_localization
 from conll_ner import Config, main
-from localization import report, toy
+from localization import figures, toy
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
@@ -45,6 +45,7 @@ def localise(ladybirds):
     def configure(out, **options):
         data, cache = ladybirds
         few = {"proposals": "grid", "max_boxes": 60, "passes": 4, "workers": 1}
+        few |= {"backbone": "efficientnet-lite0", "side": 160}
         about = {"data": data, "kind": "ladybird", "cache": cache, "out": out}
         return voc_localization.Config(**about | few | options)
 
@@ -55,8 +56,8 @@ def localise(ladybirds):
 def undrawn(monkeypatch):
     """Leave out the figures; return what would be drawn."""
     drawn = []
-    monkeypatch.setattr(report, "sheet", lambda *_: None)
-    monkeypatch.setattr(report, "curves", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(figures, "sheet", lambda *_: None)
+    monkeypatch.setattr(figures, "curves", lambda *arguments: drawn.append(arguments))
     return drawn
 
 

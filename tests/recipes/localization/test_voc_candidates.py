@@ -10,6 +10,8 @@ import torch
 from torchvision.ops import box_iou
 
 from localization import candidates, folder, toy
+from smoothsp.models import proposals
+from smoothsp.models.proposals import propose
 from tests.programs import ROOT, Program
 
 
@@ -35,8 +37,8 @@ def test_every_invented_image_has_one_ladybird(ladybirds):
 def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
     example = folder.read(ladybirds[0], "ladybird").lists["train"][0]
     image = folder.read_image(example.image)
-    boxes = candidates.selective_search(image)
-    assert np.array_equal(boxes, candidates.selective_search(image))
+    boxes = propose(image, "selective-search", 1000)
+    assert np.array_equal(boxes, propose(image, "selective-search", 1000))
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
     overlap = box_iou(torch.tensor(boxes), torch.tensor([example.box]))
     assert overlap.max() > 0.6
@@ -45,18 +47,18 @@ def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
 def test_boxes_of_a_large_image_are_in_its_own_pixels():
     image = np.full((600, 1500, 3), 255, np.uint8)
     cv2.rectangle(image, (900, 150), (1199, 449), (0, 0, 200), -1)
-    boxes = candidates.selective_search(image)
+    boxes = propose(image, "selective-search", 1000)
     assert (boxes >= 0).all() and (boxes <= (1500, 600, 1500, 600)).all()
     true = torch.tensor([[900.0, 150, 1200, 450]])
     assert box_iou(torch.tensor(boxes), true).max() > 0.9
 
 
-@pytest.mark.parametrize("shape", [(40, 300), (300, 40), (120, 120), (3, 3)])
+@pytest.mark.parametrize("shape", [(40, 300), (300, 40), (120, 120), (3, 3), (1, 700)])
 def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
     image = np.zeros((*shape, 3), np.uint8)
     height, width = shape
     for limit in (5, 100, 1000):
-        boxes = candidates.sliding_window(image, limit)
+        boxes = propose(image, "grid", limit)
         assert 1 <= len(boxes) <= limit
         assert (boxes[:, :2] >= 0).all()
         assert (boxes[:, 2:] <= np.float32((width, height)) + 1e-3).all()
@@ -65,16 +67,16 @@ def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
 
 def test_the_densest_grid_within_the_limit_is_taken():
     image = np.zeros((120, 160, 3), np.uint8)
-    few, many = (len(candidates.sliding_window(image, n)) for n in (100, 1000))
+    few, many = (len(propose(image, "grid", n)) for n in (100, 1000))
     assert 50 < few <= 100 and 500 < many <= 1000
 
 
 def test_an_image_without_candidates_has_itself(monkeypatch):
-    monkeypatch.setattr(candidates, "SMALLEST_BOX", 1000)
+    monkeypatch.setattr(proposals, "SMALLEST_BOX", 1000)
     image = np.zeros((30, 40, 3), np.uint8)
     for boxes in (
-        candidates.selective_search(image),
-        candidates.sliding_window(image, 10),
+        propose(image, "selective-search", 1000),
+        propose(image, "grid", 10),
     ):
         assert boxes.tolist() == [[0, 0, 40, 30]]
 
@@ -84,11 +86,11 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
 ):
     counted = []
 
-    def search(image):
+    def search(image, method, limit):
         counted.append(image.shape)
         return np.arange(20, dtype=np.float32).reshape(5, 4)
 
-    monkeypatch.setattr(candidates, "selective_search", search)
+    monkeypatch.setattr(candidates, "propose", search)
     arguments = (images, "selective-search", 3, tmp_path, 1)
     first = candidates.of_images(*arguments)
     assert len(counted) == len(images) == len(list(tmp_path.iterdir()))

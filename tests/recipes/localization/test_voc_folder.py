@@ -252,3 +252,61 @@ def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
     ):
         localization_folder.download(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- lists that are not there, and masks ---
+
+
+def test_without_a_list_of_test_images_half_of_val_is_held_out(folder):
+    main = folder / "ImageSets" / "Main"
+    (main / "test.txt").unlink()
+    (main / "val.txt").write_text("val\ntest\ntrain\n")
+    found = read(folder, "cup")
+    names = {part: [e.name for e in own] for part, own in found.lists.items()}
+    assert names == {"train": ["train"], "val": ["val", "train"], "test": ["test"]}
+    assert "every second one of val is held out" in found.summary("cup")
+
+
+def masked(folder, name, *box, size=(40, 30)):
+    pixels = np.zeros((size[1], size[0]), np.uint8)
+    left, top, right, bottom = box
+    pixels[top:bottom, left:right] = 255
+    for sub in ("figure_ground", "gray"):
+        (folder / sub).mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / sub / f"{name}.png")
+
+
+def test_boxes_are_drawn_around_masks(tmp_path):
+    for number in range(6):
+        masked(tmp_path, f"horse{number}", 4, 5 + number, 20, 21)
+    found = read(tmp_path, "horse")
+    names = {part: [e.name for e in own] for part, own in found.lists.items()}
+    assert names == {
+        "train": ["horse0", "horse1", "horse2", "horse5"],
+        "val": ["horse3"],
+        "test": ["horse4"],
+    }
+    for number, name in enumerate(names["train"][:3]):
+        example = found.lists["train"][number]
+        assert (example.name, example.size) == (name, (40, 30))
+        assert example.box == (4, 5 + number, 20, 21)
+    assert "three are to train on" in found.summary("horse")
+
+
+def test_masks_that_are_wrong_are_named(tmp_path):
+    for number in range(5):
+        masked(tmp_path, f"horse{number}", 4, 5, 20, 21)
+    masked(tmp_path, "horse5", 0, 0, 0, 0)
+    with pytest.raises(ValueError, match=r"horse5.png: expected a figure above 127"):
+        read(tmp_path, "horse")
+    assert len(read(tmp_path, "horse", skip_bad=True).skipped) == 1
+    Image.new("L", (9, 9)).save(tmp_path / "gray" / "horse0.png")
+    (tmp_path / "figure_ground" / "horse5.png").unlink()
+    with pytest.raises(ValueError, match=r"expected 9 x 9 pixels as in .*got 40 x 30"):
+        read(tmp_path, "horse")
+    (tmp_path / "figure_ground" / "horse3.png").unlink()
+    with pytest.raises(ValueError, match="figure_ground: expected at least 5 masks"):
+        read(tmp_path, "horse", skip_bad=True)
+    shutil.rmtree(tmp_path / "gray")
+    with pytest.raises(FileNotFoundError, match="expected images in gray or rgb"):
+        read(tmp_path, "horse")

@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+import smoothsp
 import voc_localization
-from localization import comparison, features, report, toy, training
+from localization import comparison, figures, study, toy, training
 from voc_localization import load, main
 
 CPU = torch.device("cpu")
@@ -39,7 +40,7 @@ def test_numbers_and_figures_are_written(trained, data):
     assert [float(row["passes"]) for row in rows] == [0, 2, 4]
     objectives = [row["objective"] for row in content["history"]]
     assert [float(row["objective"]) for row in rows] == pytest.approx(objectives, 1e-5)
-    assert result["objective"] == min(objectives) < objectives[0]
+    assert result["lowest_objective"] == min(objectives) < objectives[0]
     for name in ("curves.png", "sheet.png"):
         assert (config.out / name).read_bytes().startswith(b"\x89PNG")
     with Image.open(config.out / "sheet.png") as sheet:
@@ -48,14 +49,33 @@ def test_numbers_and_figures_are_written(trained, data):
     rows, columns = len(pixels) // 3, len(pixels[0]) // 4
     for panel in range(3):
         shown = pixels[:rows, panel * columns : (panel + 1) * columns]
-        for colour in (report.TRUE, report.PREDICTED):
-            wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-            assert (abs(shown - wanted).sum(2) < 10).sum() > 50
+        for colours in ((figures.TRUE,), (figures.HIT, figures.MISS)):
+            assert sum(drawn(shown, colour) for colour in colours) > 50
+    hits = round(result["test_corloc"] * 3)
+    wrong = drawn(pixels, figures.MISS) > 50
+    assert wrong == (hits < 3)
     for part in ("val", "test"):
-        overlaps = data.parts[part].overlaps
-        share = np.mean([bool((overlap > 0.5).any()) for overlap in overlaps])
-        assert result[f"{part}_best_possible"] == pytest.approx(share)
-        assert 0 <= result[f"{part}_ap"] <= result[f"{part}_corloc"] <= share
+        limit = result[f"{part}_best_candidate"]
+        assert 0 <= result[f"{part}_ap"] <= result[f"{part}_corloc"] <= limit
+
+
+def drawn(pixels, colour):
+    """How many pixels have the colour."""
+    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return (abs(pixels - wanted).sum(2) < 10).sum()
+
+
+def test_baselines_stand_beside_what_was_learned(trained, data, capsys):
+    config, result = trained
+    main(dataclasses.replace(config, resume=True))
+    said = capsys.readouterr().out
+    for name in ("centre box", "nearest to centre", "largest candidate", "mean box"):
+        assert f"\n{name}" in said
+    for part in ("val", "test"):
+        best = result[f"{part}_best_candidate"]
+        share = [bool((own > 0.5).any()) for own in data.parts[part].overlaps]
+        assert best == pytest.approx(np.mean(share))
+        assert 0 <= result[f"{part}_centre_box"] <= 1
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -69,7 +89,10 @@ def test_the_result_depends_on_the_seed_and_on_nothing_else(trained, tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_random_features_are_called_a_baseline(trained, tmp_path, capsys):
     main(dataclasses.replace(trained[0], out=tmp_path, passes=1))
-    assert "random weights, never trained: a baseline" in capsys.readouterr().out
+    assert (
+        "efficientnet-lite0 with random weights, never trained"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -84,32 +107,36 @@ def test_optimizers_are_compared_and_those_that_are_done_are_kept(
     localise, tmp_path, monkeypatch, capsys, undrawn
 ):
     monkeypatch.setattr(comparison, "SEEDS", (1, 2))
-    monkeypatch.setattr(comparison, "METHODS", {"linear": ("sgd", "svrg")})
+    monkeypatch.setattr(comparison, "METHODS", {"linear": ("sgd", "bcfw")})
     monkeypatch.setattr(comparison, "FACTOR", 1.5)
     config = localise(tmp_path, compare=True, passes=2)
     result = main(config)
     with (tmp_path / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     runs = [(row["optimizer"], row["seed"]) for row in rows if row["round"] == "0"]
-    assert runs == [(m, s) for m in ("sgd", "svrg") for s in "12"]
+    assert runs == [(m, s) for m in ("sgd", "bcfw") for s in "12"]
     lowest = [
         min(float(r["objective"]) for r in rows if (r["optimizer"], r["seed"]) == run)
         for run in runs
     ]
-    assert result["sgd_objective"] == pytest.approx(np.mean(lowest[:2]), rel=1e-5)
-    assert result["svrg_objective"] == pytest.approx(np.mean(lowest[2:]), rel=1e-5)
+    assert result["sgd_lowest_objective"] == pytest.approx(
+        np.mean(lowest[:2]), rel=1e-5
+    )
+    assert result["bcfw_lowest_objective"] == pytest.approx(
+        np.mean(lowest[2:]), rel=1e-5
+    )
     path, histories, title = undrawn[-1]
     assert path == tmp_path / "comparison.png"
-    assert "6 training images, linear scores, AlexNet with weights: random" in title
+    assert "6 training images, linear scores, efficientnet-lite0 with w" in title
     assert {name: len(found) for name, found in histories.items()} == {
         "sgd": 2,
-        "svrg": 2,
+        "bcfw": 2,
     }
     capsys.readouterr()
-    (tmp_path / "svrg-2" / "checkpoint.pt").unlink()
+    (tmp_path / "bcfw-2" / "checkpoint.pt").unlink()
     assert main(dataclasses.replace(config, resume=True)) == result
     said = capsys.readouterr().out
-    assert said.count("resuming") == said.count("lowest objective") - 1
+    assert said.count("resuming") == said.count("best on validation") - 1
 
 
 @pytest.mark.parametrize("best", [-3, 0, 1, 4])
@@ -120,7 +147,7 @@ def test_the_grid_grows_until_its_best_value_is_inside(best, localise, tmp_path)
         exponent = round(np.log2(config.lr / 0.5) / 2)
         tried.append(exponent)
         assert (config.optimizer, config.seed) == ("svrg", 0)
-        return {"objective": abs(exponent - best)}
+        return {"lowest_objective": abs(exponent - best)}
 
     found = comparison._tune(localise(tmp_path), "svrg", "lr", 0.5, train)
     assert found == 0.5 * 4.0**best
@@ -131,7 +158,7 @@ def test_what_diverges_is_not_chosen(localise, tmp_path):
     def train(config):
         if config.lr > 0.5:
             raise training.Diverged
-        return {"objective": 1 / config.lr}
+        return {"lowest_objective": 1 / config.lr}
 
     found = comparison._tune(localise(tmp_path), "sgd", "lr", 0.5, train)
     assert found == 0.5
@@ -139,22 +166,49 @@ def test_what_diverges_is_not_chosen(localise, tmp_path):
 
 @pytest.mark.parametrize("method", ["sgd", "casimir-const", "prox-linear"])
 @pytest.mark.usefixtures("undrawn")
-def test_the_convolutions_can_be_trained_too(method, localise, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "LONGEST_SIDE", 160)
-    monkeypatch.setattr(training, "INNER_EPOCHS", 1)
+def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
     options = {"finetune": True, "optimizer": method, "scores": "nonlinear"}
     name, value = ("lr", 1e-5) if method == "sgd" else ("smoothness", 1e5)
-    config = localise(tmp_path, max_boxes=20, passes=1, **options, **{name: value})
+    options |= {"inner_epochs": 1} if method == "prox-linear" else {}
+    options |= {"side": 64, "max_boxes": 20, "passes": 1, name: value}
+    config = localise(tmp_path, **options)
     data = load(config, CPU)
-    before = features.checksum(data.layers)
+    before = data.backbone.checksum()
     voc_localization.train(config, data)
     # another run starts from the same weights
-    assert features.checksum(data.layers) == before
+    assert data.backbone.checksum() == before
     saved = torch.load(config.checkpoint, weights_only=True)
-    weight = saved["network"]["features.layers.0.weight"]
-    assert not torch.equal(weight, data.layers[0].weight)
+    name = "layers.0.convolution.weight"
+    weight = saved["network"][f"appearance.backbone.{name}"]
+    assert not torch.equal(weight, data.backbone.state_dict()[name])
     history = saved["history"]
     assert history[1]["objective"] < history[0]["objective"]
+    kept = smoothsp.models.load(config.model, "cpu").network.state_dict()
+    assert all(torch.equal(kept[name], own) for name, own in saved["best"].items())
+
+
+def test_a_study_trains_each_case_with_each_seed(
+    localise, tmp_path, monkeypatch, capsys, undrawn
+):
+    cases = [
+        ("K = 2", "casimir-const", {"k": 2}),
+        ("K = exact", "casimir-const", {"k": "exact"}),
+        ("diverges", "sgd", {"lr": 1e30}),
+    ]
+    monkeypatch.setattr(study, "STUDIES", {"k": cases})
+    monkeypatch.setattr(study, "SEEDS", (1, 2))
+    result = main(localise(tmp_path, study=("k",), passes=2))
+    with (tmp_path / "k.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    runs = [(row["case"], row["seed"]) for row in rows if row["round"] == "0"]
+    assert runs == [(c, s) for c in ("K = 2", "K = exact") for s in "12"]
+    last = [float(r["objective"]) for r in rows if r["case"] == "K = 2"]
+    mean = np.mean([last[1], last[3]])
+    assert result["k/K = 2/objective"] == pytest.approx(mean, rel=1e-5)
+    path, histories, title = undrawn[-1]
+    assert path == tmp_path / "k.png" and title.startswith("k; ladybird")
+    assert list(histories) == ["K = 2", "K = exact"]
+    assert "diverges                diverged" in capsys.readouterr().out
 
 
 # --- bad configurations ---
@@ -175,6 +229,12 @@ def test_the_convolutions_can_be_trained_too(method, localise, tmp_path, monkeyp
         ({"lr": 1.0}, "lr: expected none with --optimizer casimir-const, got 1.0"),
         ({"optimizer": "svrg", "t_0": 3}, "t_0: expected none with --optimizer svrg"),
         ({"optimizer": "sgd", "mu": 1.0}, "mu: expected none with --optimizer sgd"),
+        ({"optimizer": "bcfw", "scores": "nonlinear"}, "optimizer: expected another"),
+        ({"backbone": "vgg"}, r"backbone: expected one of alexnet,.*got 'vgg'"),
+        ({"side": 31}, "side: expected at least 32, got 31"),
+        ({"k": 0}, "k: expected a positive number, got 0"),
+        ({"study": ("k",), "mu": 1.0}, "mu: expected none with --compare and --st"),
+        ({"study": ("k",), "compare": True}, "expected one of --compare, --study"),
         ({"mu": 0.0}, "mu: expected a positive number, got 0"),
         ({"decay": float("inf")}, "decay: expected a positive number, got inf"),
         ({"smoothness": float("nan")}, "smoothness: expected a positive number"),

@@ -63,6 +63,7 @@ def test_a_finished_run_resumes_to_its_report_and_can_be_prolonged(whole, tmp_pa
         ({"scores": "nonlinear"}, "scores: expected linear as in"),
         ({"smoothness": 7.0}, r"smoothness: expected [\d.]+ as in"),
         ({"decay": 7.0}, "decay: expected 10.0 as in"),
+        ({"k": 3}, "k: expected 10 as in"),
         ({"max_boxes": 30}, r"data: expected \{'train': "),
     ],
 )
@@ -93,6 +94,7 @@ def test_a_run_killed_twice_ends_with_the_same_numbers(whole, tmp_path):
     arguments = ["--data", str(config.data), "--class", config.kind]
     arguments += ["--cache", str(config.cache), "--out", str(tmp_path)]
     arguments += ["--proposals", "grid", "--max-boxes", "60", "--passes", "6"]
+    arguments += ["--backbone", "efficientnet-lite0", "--side", "160"]
     env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "recipes/voc_localization.py", *arguments, "--resume"]
     done = run(*command, env=env)

@@ -1,0 +1,62 @@
+"""What a localiser has to beat: boxes that are chosen without a look at the image.
+
+Each function takes candidates ``(box, 4)`` of an image and its size, and answers one
+box; ``best`` alone knows the true one and is the limit of what any choice can reach.
+"""
+
+import torch
+from torch import Tensor
+from torchvision.ops import box_iou
+
+from localization.folder import Example
+from localization.images import Images
+from smoothsp.metrics import corloc
+
+# sides of the box in the middle, as a share of the image's: half of its area
+MIDDLE = 0.5**0.5
+RIGHT = 0.5
+
+
+def mean_box(examples: list[Example]) -> Tensor:
+    """Mean corners of the true boxes, in units of their images."""
+    sizes = torch.tensor([example.size * 2 for example in examples])
+    return (torch.tensor([example.box for example in examples]) / sizes).mean(0)
+
+
+def overlaps(images: Images, mean: Tensor) -> dict[str, list[float]]:
+    """IoU of each baseline's box with the true one, image by image."""
+    found: dict[str, list[float]] = {}
+    for example, boxes, own in zip(
+        images.examples, images.boxes, images.overlaps, strict=True
+    ):
+        size = torch.tensor(example.size * 2, dtype=torch.float32)
+        margin = (1 - MIDDLE) / 2
+        middle = size * torch.tensor([margin, margin, 1 - margin, 1 - margin])
+        for name, box in (
+            ("centre box", middle),
+            ("mean box of training", mean * size),
+        ):
+            iou = box_iou(box[None], torch.tensor([example.box]))
+            found.setdefault(name, []).append(float(iou))
+        areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        away = (boxes[:, :2] + boxes[:, 2:] - size[:2]).norm(dim=1)
+        # of several in the middle the largest
+        nearest = int((away + areas / size[:2].prod() * -1e-3).argmin())
+        found.setdefault("nearest to centre", []).append(float(own[nearest]))
+        found.setdefault("largest candidate", []).append(float(own[areas.argmax()]))
+        found.setdefault("best candidate", []).append(float(own.max()))
+    return found
+
+
+def chance(images: Images) -> float:
+    """CorLoc of candidates that are drawn at random."""
+    right = [float((own > RIGHT).double().mean()) for own in images.overlaps]
+    return sum(right) / len(right)
+
+
+def table(images: Images, mean: Tensor) -> dict[str, dict[str, float]]:
+    """CorLoc and mean IoU of each baseline."""
+    return {
+        name: {"corloc": corloc(iou), "iou": sum(iou) / len(iou)}
+        for name, iou in overlaps(images, mean).items()
+    }

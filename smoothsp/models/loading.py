@@ -1,0 +1,76 @@
+"""Any trained model, from its folder."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothsp.models import files, tagger
+
+__all__ = ["load"]
+
+VERSION = 1
+LOCALISER = "smoothsp.models.Localiser"
+# what a localiser needs and a tagger does not
+LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
+
+
+def load(
+    folder: str | os.PathLike[str], device: str | torch.device | None = None
+) -> Any:
+    """The tagger or localiser that ``save`` wrote. Runs no code that is in the folder.
+
+    Parameters
+    ----------
+    folder
+        Of ``model.safetensors``, ``config.json``, and of a tagger ``vocabulary.json``.
+    device
+        Where it computes; if absent, on the GPU where there is one.
+
+    Returns
+    -------
+    Tagger or Localiser
+        As ``config.json`` says: see :class:`~smoothsp.models.Tagger` and
+        :class:`~smoothsp.models.localiser.Localiser`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no model.
+    ModuleNotFoundError
+        If it is a localiser, and one of the libraries it needs is not installed.
+    ValueError
+        If a file is missing, damaged or edited, or weights are missing, too many, of
+        wrong shapes or not finite: names the file and what is wrong.
+    """
+    place = Path(folder)
+    config, content = files.read(place)
+    found, version = config.get("format"), config.get("version")
+    known = (tagger.FORMAT, LOCALISER)
+    if found not in known or version != VERSION:
+        raise ValueError(
+            f"{place / files.CONFIG}: expected format {' or '.join(known)} in version "
+            f"{VERSION}, got {found!r} in version {version!r}"
+        )
+    if found == LOCALISER:
+        model: Any = _localisers().from_folder(place, config, content)
+    else:
+        model = tagger.from_folder(place, config, content)
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    model.network.to(device if device is not None else usual)
+    return model
+
+
+def _localisers() -> Any:
+    try:
+        from smoothsp.models import localiser
+    except ModuleNotFoundError as error:
+        if error.name not in LIBRARIES:
+            raise
+        raise ModuleNotFoundError(
+            f"smoothsp.models: localisers need {LIBRARIES[error.name]}: pip install"
+            ' "smoothsp[localiser]"',
+            name=error.name,
+        ) from error
+    return localiser

@@ -1,0 +1,98 @@
+"""Boxes that may hold an object: selective search, or a sliding window."""
+
+import ctypes
+import os
+from itertools import product
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LONGEST_SIDE", "METHODS", "SMALLEST_BOX", "propose"]
+
+METHODS = ("selective-search", "grid")
+# as large as the images of Pascal VOC; larger ones are searched at this size
+LONGEST_SIDE = 500
+SMALLEST_BOX = 4
+SCALES, SHAPES = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
+
+Pixels = NDArray[np.uint8]
+Boxes = NDArray[np.float32]
+
+
+def propose(image: Pixels, method: str, limit: int) -> Boxes:
+    """At most ``limit`` boxes ``(box, 4)``: left, top, right, bottom in pixels.
+
+    Parameters
+    ----------
+    image
+        ``(height, width, 3)``, red first.
+    method
+        ``"selective-search"``, OpenCV's, the most promising first, which takes about a
+        second for 500 x 375 pixels; or ``"grid"``, the densest grid of windows over
+        scales and shapes that keeps to the limit.
+    limit
+        At least 1.
+
+    Notes
+    -----
+    Source: Uijlings et al., "Selective Search for Object Recognition", the fast mode.
+    """
+    if method not in METHODS:
+        raise ValueError(
+            f"proposals: expected one of {', '.join(METHODS)}, got {method!r}"
+        )
+    if limit < 1:
+        raise ValueError(f"max_boxes: expected at least 1, got {limit}")
+    found = (
+        _sliding_window(image, limit) if method == "grid" else _selective_search(image)
+    )
+    if not len(found):
+        found = np.array([(0, 0, image.shape[1], image.shape[0])])
+    return found[:limit].astype(np.float32)
+
+
+def _selective_search(image: Pixels) -> NDArray[np.float64]:
+    scale = min(LONGEST_SIDE / max(image.shape[:2]), 1)
+    size = [max(round(x * scale), 1) for x in image.shape[1::-1]]
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+    search.setBaseImage(cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
+    search.switchToSelectiveSearchFast()
+    if os.name == "posix":
+        # OpenCV perturbs the ranking with C's rand(): the same for the same image
+        ctypes.CDLL(None).srand(1)
+    found = search.process()
+    ratio = np.array(image.shape[1::-1]) / small.shape[1::-1]
+    boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1)
+    boxes = boxes * np.tile(ratio, 2)
+    # distinct, in the order of first appearance
+    _, first = np.unique(boxes, axis=0, return_index=True)
+    boxes = boxes[np.sort(first)]
+    large = (boxes[:, 2:] - boxes[:, :2] >= SMALLEST_BOX).all(1)
+    return np.asarray(boxes[large], np.float64)
+
+
+def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
+    height, width = image.shape[:2]
+    sides = min(height, width) * SCALES
+    sizes = [(s * shape**0.5, s / shape**0.5) for s, shape in product(sides, SHAPES)]
+    sizes = [
+        (w, h)
+        for w, h in sizes
+        if w <= width and h <= height and min(w, h) >= SMALLEST_BOX
+    ]
+    for stride in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 1):
+        grids = [
+            (_places(width - w, stride * w), _places(height - h, stride * h), w, h)
+            for w, h in sizes
+        ]
+        if sum(len(xs) * len(ys) for xs, ys, _, _ in grids) <= limit:
+            break
+    boxes = [(x, y, x + w, y + h) for xs, ys, w, h in grids for y in ys for x in xs]
+    return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def _places(room: float, stride: float) -> NDArray[np.float64]:
+    count = int(np.ceil(room / stride)) + 1 if room else 1
+    return np.linspace(0, room, count)

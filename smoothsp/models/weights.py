@@ -1,0 +1,57 @@
+"""Weights of a network as the bytes of ``model.safetensors``, and back."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as as_bytes
+from torch import nn
+
+__all__ = ["WEIGHTS", "set_weights", "weights_of"]
+
+WEIGHTS = "model.safetensors"
+
+
+def weights_of(network: nn.Module) -> bytes:
+    """All parameters and buffers."""
+    return as_bytes(
+        {
+            name: value.detach().cpu().contiguous()
+            for name, value in network.state_dict().items()
+        }
+    )
+
+
+def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
+    """Set all of them; ``said_by`` names the files that say which shapes they have.
+
+    Raises
+    ------
+    ValueError
+        If weights are missing, too many, of wrong shapes or not finite: names them.
+    """
+    try:
+        weights = from_bytes(content)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected safetensors, got {error}") from error
+    own = network.state_dict()
+    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own)
+    if missing or extra:
+        said = [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
+        said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
+        raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
+    for name in own:
+        value = weights[name]
+        if value.shape != own[name].shape:
+            raise ValueError(
+                f"{path}: expected {tuple(own[name].shape)} for {name} by {said_by}, "
+                f"got {tuple(value.shape)}"
+            )
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            count = int((~value.isfinite()).sum())
+            raise ValueError(
+                f"{path}: expected numbers, got NaN or infinity in {count} of "
+                f"{value.numel()} places of {name}; the training diverged, or the file "
+                "was edited"
+            )
+    network.load_state_dict(weights)

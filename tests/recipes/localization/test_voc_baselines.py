@@ -1,0 +1,56 @@
+"""Boxes that are chosen without a look at the image."""
+
+import pytest
+import torch
+
+from localization import baselines
+from localization.folder import Example
+from localization.images import Images
+
+CANDIDATES = [
+    [0.0, 0, 100, 50],
+    [40, 20, 60, 30],
+    [10, 10, 40, 40],
+    [45, 20, 55, 30],
+]
+
+
+def image(box, size=(100, 50), candidates=CANDIDATES):
+    example = Example("one", None, box, size)
+    return Images([example], [torch.tensor(candidates)], None)
+
+
+def test_each_baseline_takes_its_own_box():
+    found = baselines.overlaps(image((10.0, 10.0, 40.0, 40.0)), torch.zeros(4))
+    # the whole image, the larger one of two in the middle, and the true one itself
+    assert found["largest candidate"] == [pytest.approx(900 / 5000)]
+    assert found["nearest to centre"] == [0]
+    assert found["best candidate"] == [1]
+    found = baselines.overlaps(image((40.0, 20.0, 60.0, 30.0)), torch.zeros(4))
+    assert found["nearest to centre"] == [1]
+
+
+def test_the_centre_box_is_half_of_the_image_in_its_middle():
+    side = 0.5**0.5
+    box = [50 - 50 * side, 25 - 25 * side, 50 + 50 * side, 25 + 25 * side]
+    found = baselines.overlaps(image(tuple(box)), torch.zeros(4))
+    assert found["centre box"] == [pytest.approx(1, abs=1e-5)]
+
+
+def test_the_mean_box_is_in_units_of_each_image():
+    examples = [
+        Example("a", None, (0.0, 0.0, 50.0, 50.0), (100, 50)),
+        Example("b", None, (2.0, 2.0, 10.0, 4.0), (10, 10)),
+    ]
+    mean = baselines.mean_box(examples)
+    torch.testing.assert_close(mean, torch.tensor([0.1, 0.1, 0.75, 0.7]))
+    found = baselines.overlaps(image((10.0, 5.0, 75.0, 35.0)), mean)
+    assert found["mean box of training"] == [pytest.approx(1, abs=1e-5)]
+
+
+def test_chance_is_the_share_of_right_candidates():
+    images = image((10.0, 10.0, 40.0, 40.0))
+    assert baselines.chance(images) == 0.25
+    table = baselines.table(images, torch.zeros(4))
+    assert table["best candidate"] == {"corloc": 1, "iou": 1}
+    assert table["largest candidate"]["corloc"] == 0

@@ -1,0 +1,63 @@
+"""A trained localiser on a folder of new images."""
+
+import dataclasses
+import json
+
+import pytest
+from PIL import Image
+
+from localization import toy
+from smoothsp.models import load
+from voc_localization import main
+
+
+@pytest.fixture(scope="module")
+def trained(localise, tmp_path_factory):
+    config = localise(tmp_path_factory.mktemp("trained"), passes=2)
+    return config, main(config)
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = toy.make(tmp_path, {"train": 2}, seed=9) / "JPEGImages"
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def test_boxes_of_new_images_are_drawn_and_written(trained, images):
+    config, _ = trained
+    answer = main(dataclasses.replace(config, predict=images, nbest=2))
+    assert answer == {"images": 2}
+    content = json.loads((config.out / "predictions.json").read_text())
+    assert content["class"] == "ladybird"
+    localiser = load(config.model, "cpu")
+    assert localiser.side == config.side
+    for path in sorted(images.glob("*.jpg")):
+        (found,) = localiser.locate([path], 2)
+        assert content["images"][path.name] == json.loads(found.json())
+        assert 1 <= len(found.boxes) <= 2
+        drawn = config.out / "predictions" / f"{path.name}.png"
+        with Image.open(drawn) as figure:
+            assert figure.size[0] > 300
+    assert set(content["images"]) == {p.name for p in images.glob("*.jpg")}
+
+
+def test_the_saved_model_finds_what_the_run_found(trained):
+    config, result = trained
+    assert result["best_round"] >= 0
+    localiser = load(config.model, "cpu")
+    assert localiser.kind == "ladybird"
+    assert localiser.about["val_corloc"] == result["val_corloc"]
+
+
+def test_what_cannot_be_predicted_is_named(trained, images, tmp_path):
+    config, _ = trained
+    for folder, message in (
+        (tmp_path / "none", "predict: expected a folder of images"),
+        (tmp_path, "predict: expected images .*found none in"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            main(dataclasses.replace(config, predict=folder))
+    elsewhere = dataclasses.replace(config, predict=images, out=tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match="expected a model, found no"):
+        main(elsewhere)
