@@ -14,7 +14,7 @@ from smoothsp.metrics import corloc
 
 # sides of the box in the middle, as a share of the image's: half of its area
 MIDDLE = 0.5**0.5
-RIGHT = 0.5
+RIGHT, FITS_WELL = 0.5, 0.7
 
 
 def mean_box(examples: list[Example]) -> Tensor:
@@ -56,7 +56,13 @@ def chance(images: Images) -> float:
 
 def table(images: Images, mean: Tensor) -> dict[str, dict[str, float]]:
     """CorLoc and mean IoU of each baseline."""
+    return {name: hits(iou) for name, iou in overlaps(images, mean).items()}
+
+
+def hits(iou: list[float]) -> dict[str, float]:
+    """CorLoc, the share of boxes that fit well, and how well they fit on average."""
     return {
-        name: {"corloc": corloc(iou), "iou": sum(iou) / len(iou)}
-        for name, iou in overlaps(images, mean).items()
+        "corloc": corloc(iou),
+        "corloc_7": corloc(iou, FITS_WELL),
+        "iou": sum(iou) / len(iou),
     }

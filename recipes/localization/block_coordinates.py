@@ -17,8 +17,8 @@ Weights = np.ndarray
 class BlockCoordinates:
     """``smoothsp.linear``'s BCFW, which keeps its weights in the linear scores.
 
-    Line search and weighted average, as in the paper; each epoch ends with the
-    certificate, which asks about all images once more.
+    Line search and weighted average, as in the paper; each epoch ends with certificates
+    of iterate and average, which ask about all images twice more.
     """
 
     def __init__(

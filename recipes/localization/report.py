@@ -59,7 +59,7 @@ def write(
 
 def table(rows: dict[str, dict[str, dict[str, float]]]) -> str:
     """A line each way of choosing a box, columns by list of images."""
-    heads = {"corloc": "CorLoc", "iou": "IoU", "ap": "AP"}
+    heads = {"corloc": "CorLoc", "corloc_7": "at 0.7", "iou": "IoU", "ap": "AP"}
     width = max(len(name) for own in rows.values() for name in own) + 2
     columns = [f"{part} {heads[name]}" for part in rows for name in heads]
     lines = [" " * width + "".join(f"{head:>13}" for head in columns)]

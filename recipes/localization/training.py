@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
+from localization import baselines
 from localization.block_coordinates import BlockCoordinates
 from localization.images import Images
 from smoothsp.losses import L2, StructuralHinge
-from smoothsp.metrics import average_precision, corloc
+from smoothsp.metrics import average_precision
 from smoothsp.optim import (
     SVRG,
     CasimirSVRG,
@@ -146,7 +147,7 @@ class Run:
         """How many times an image is looked at."""
         per_image = {"prox-linear": 3 * self.settings.inner_epochs + 2}
         per_image |= {"svrg": 3, "casimir-const": 3, "casimir-adapt": 3}
-        per_image |= {"bcfw": 2}
+        per_image |= {"bcfw": 3}
         return len(self.train) * per_image.get(self.settings.method, 1)
 
     def round(self) -> None:
@@ -246,11 +247,7 @@ class Run:
             for overlap, (_, ys) in zip(images.overlaps, found, strict=True)
         ]
         confidence = [float(values[0]) for values, _ in found]
-        return {
-            "corloc": corloc(iou),
-            "iou": sum(iou) / len(iou),
-            "ap": average_precision(iou, confidence),
-        }
+        return baselines.hits(iou) | {"ap": average_precision(iou, confidence)}
 
     def record(self, val: Images) -> dict[str, Any]:
         """Evaluate, remember the weights if they are the best so far."""

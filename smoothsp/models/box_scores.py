@@ -89,7 +89,10 @@ class NonlinearScores(_Scores):
         return hidden.flatten(1) @ self.weight.flatten() + self.of_place(geometry)
 
 
-KINDS = {"linear": LinearScores, "nonlinear": NonlinearScores}
+KINDS: dict[str, type[LinearScores] | type[NonlinearScores]] = {
+    "linear": LinearScores,
+    "nonlinear": NonlinearScores,
+}
 
 
 def _inverse(deviation: Tensor) -> Tensor:

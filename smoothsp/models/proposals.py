@@ -62,7 +62,7 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
     if os.name == "posix":
         # OpenCV perturbs the ranking with C's rand(): the same for the same image
         ctypes.CDLL(None).srand(1)
-    found = search.process()
+    found = np.asarray(search.process())
     ratio = np.array(image.shape[1::-1]) / small.shape[1::-1]
     boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1)
     boxes = boxes * np.tile(ratio, 2)

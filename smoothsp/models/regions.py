@@ -75,7 +75,9 @@ class _RoIAlign(torch.autograd.Function):
 
     @staticmethod
     def forward(maps: Tensor, boxes: Tensor) -> Tensor:
-        return roi_align(maps, [boxes], PLACES, 1 / STRIDE, SAMPLES, aligned=True)
+        places = (PLACES, 1 / STRIDE, SAMPLES)
+        found: Tensor = roi_align(maps, [boxes], *places, aligned=True)
+        return found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

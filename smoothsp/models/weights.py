@@ -44,8 +44,8 @@ def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) ->
         value = weights[name]
         if value.shape != own[name].shape:
             raise ValueError(
-                f"{path}: expected {tuple(own[name].shape)} for {name} by {said_by}, "
-                f"got {tuple(value.shape)}"
+                f"{path}: expected {tuple(own[name].shape)} for {name} as in "
+                f"{said_by}, got {tuple(value.shape)}"
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             count = int((~value.isfinite()).sum())

@@ -8,7 +8,7 @@ from localization.folder import Example
 from localization.images import Images
 
 CANDIDATES = [
-    [0.0, 0, 100, 50],
+    [0.0, 0, 98, 50],
     [40, 20, 60, 30],
     [10, 10, 40, 40],
     [45, 20, 55, 30],
@@ -22,8 +22,8 @@ def image(box, size=(100, 50), candidates=CANDIDATES):
 
 def test_each_baseline_takes_its_own_box():
     found = baselines.overlaps(image((10.0, 10.0, 40.0, 40.0)), torch.zeros(4))
-    # the whole image, the larger one of two in the middle, and the true one itself
-    assert found["largest candidate"] == [pytest.approx(900 / 5000)]
+    # nearly the whole image, the larger of two in the middle, and the true one itself
+    assert found["largest candidate"] == [pytest.approx(900 / 4900)]
     assert found["nearest to centre"] == [0]
     assert found["best candidate"] == [1]
     found = baselines.overlaps(image((40.0, 20.0, 60.0, 30.0)), torch.zeros(4))
@@ -52,5 +52,14 @@ def test_chance_is_the_share_of_right_candidates():
     images = image((10.0, 10.0, 40.0, 40.0))
     assert baselines.chance(images) == 0.25
     table = baselines.table(images, torch.zeros(4))
-    assert table["best candidate"] == {"corloc": 1, "iou": 1}
+    assert table["best candidate"] == {"corloc": 1, "corloc_7": 1, "iou": 1}
     assert table["largest candidate"]["corloc"] == 0
+
+
+def test_a_box_that_fits_overlaps_by_more_than_seven_tenths():
+    found = baselines.hits([0.4, 0.6, 0.7, 0.8])
+    assert found == {
+        "corloc": 0.75,
+        "corloc_7": 0.25,
+        "iou": pytest.approx(0.625),
+    }

@@ -148,7 +148,7 @@ if __name__ == "__main__":
 def test_processes_end_with_the_one_that_is_killed(tmp_path):
     program = tmp_path / "work.py"
     program.write_text(WORK)
-    env = {"PYTHONPATH": str(ROOT / "recipes")}
+    env = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "recipes")))}
     with Program(sys.executable, program, env=env) as parent:
         parent.wait(lambda: parent.so_far().stdout.endswith("\n"))
         assert not parent.ended()
