@@ -106,6 +106,7 @@ PUBLIC = {
         "Tree",
         "Warping",
         "approximate_by_alpha_expansion",
+        "approximate_by_dual_decomposition",
         "topology",
     },
     "smoothsp.constraints": {"Constraints", "bio"},

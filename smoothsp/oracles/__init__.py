@@ -3,6 +3,9 @@
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment
 from smoothsp.oracles.approximate.alpha_expansion import approximate_by_alpha_expansion
+from smoothsp.oracles.approximate.dual_decomposition import (
+    approximate_by_dual_decomposition,
+)
 from smoothsp.oracles.box_search import BoxSearch
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
@@ -56,5 +59,6 @@ __all__ = [
     "Tree",
     "Warping",
     "approximate_by_alpha_expansion",
+    "approximate_by_dual_decomposition",
     "topology",
 ]

@@ -117,17 +117,21 @@ class PictorialStructure(SearchStructure):
         if not bool(anchors.isfinite().all()):
             raise ValueError("anchors: expected finite numbers, got NaN or an infinity")
         self.anchors = _of_each_row("anchors", anchors, (B, P, 2))
-        parents = checks.integers("parents", parents, parts.device)
-        checks.shape("parents", parents, (P,), "(P,)")
-        self.parents = parents.clone(memory_format=torch.contiguous_format)
-        self._above = self.parents.cpu().numpy()
-        self._order = _from_roots(self._above)
-        self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
+        # of constants, also where a transform is under way
+        with torch._C._DisableFuncTorch():
+            parents = checks.integers("parents", parents, parts.device)
+            checks.shape("parents", parents, (P,), "(P,)")
+            self.parents = parents.clone(memory_format=torch.contiguous_format)
+            self._above = self.parents.cpu().numpy()
+            self._order = _from_roots(self._above)
+            self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
         self._require_springs(deformation)
         self._start({"parts": parts, "deformation": deformation}, (P, 2))
 
     def _require_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
+        if not checks.values_are_there():
+            return
         read = deformation.detach()[:, self._held_parts]
         floor = torch.zeros_like(read)
         floor[..., 0] = floor[..., 2] = torch.finfo(read.dtype).min

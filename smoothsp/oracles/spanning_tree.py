@@ -10,7 +10,9 @@ from smoothsp._kernels.searches import arborescence
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import lawler
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_transformed
 from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._searches import transformed
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import (
     Chances,
@@ -182,15 +184,25 @@ class SpanningTree(SearchStructure):
         return self._held(self._log_partition(), "a log-partition")
 
     def _log_partition(self) -> Tensor:
-        found: Tensor = LogPartition.apply(self._sums_of(), self._trees)
+        return self._total(self._sums_of())
+
+    def _total(self, arcs: Tensor) -> Tensor:
+        if is_transformed():
+            return transformed.LogPartition(self._single).ask(arcs, self._lengths)
+        found: Tensor = LogPartition.apply(arcs, self._trees)
+        return found
+
+    def _chances(self, arcs: Tensor) -> Tensor:
+        if is_transformed():
+            return transformed.Chances(self._single).ask(arcs, self._lengths)
+        found: Tensor = Chances.apply(arcs, self._trees)
         return found
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Chance of each arc. Differentiable once."""
         if name != "arcs":
             raise ValueError(f"name: expected one of ['arcs'], got {name!r}")
-        found: Tensor = Chances.apply(self._sums_of(), self._trees)
-        return found.to(self.arcs.dtype)
+        return self._chances(self._sums_of()).to(self.arcs.dtype)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -218,9 +230,9 @@ class SpanningTree(SearchStructure):
             # each word has one head: what all of them share takes no part
             top = arcs.detach().masked_fill(~read, -torch.inf).amax(1, keepdim=True)
             arcs = arcs - top.nan_to_num(0, neginf=0)
-        chances = Chances.apply(arcs, self._trees)
+        chances = self._chances(arcs)
         mean = (chances * arcs.masked_fill(~read, 0)).sum((1, 2))
-        value = LogPartition.apply(arcs, self._trees) - mean
+        value = self._total(arcs) - mean
         return self._held(value.clamp(min=0), "an entropy")
 
     def sample(
@@ -230,11 +242,13 @@ class SpanningTree(SearchStructure):
         n = checks.positive_int("n", n)
         size, device = (len(self.arcs), n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
+        if is_transformed():
+            asked = transformed.Samples(self._single)
+            return asked.ask(self._sums_of().detach(), self._lengths, seeds)
         return find_samples(self._sums_of(), self._trees, seeds)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self._sums_of().detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).double()
-        found: Tensor = LogPartition.apply(flat, self._trees)
-        return found.to(self.arcs.dtype)
+        return self._total(flat).to(self.arcs.dtype)

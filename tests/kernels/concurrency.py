@@ -6,13 +6,17 @@ Run as ``python -m tests.kernels.concurrency NAME``; any difference raises.
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from smoothsp._kernels.threads import ranges
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.oracles import Chain
+from tests.oracles.searches.test_threads import answers as answers_of
+from tests.truth.circuits.cases import SEARCHES
 
 # Enough for two threads, and few enough numbers that torch itself stays on one: its
 # OpenMP does not survive a fork.
@@ -40,6 +44,12 @@ def answers() -> bytes:
     found = [value, best, values, ys, loss, total, samples, *gradients]
     found += [chain.marginals(), chain.log_count()]
     return b"".join(x.detach().numpy().tobytes() for x in found)
+
+
+def searches() -> bytes:
+    """The same of each structure whose maxima are searched for."""
+    found = [x for kind in SEARCHES for x in answers_of(kind)]
+    return b"".join(x.contiguous().numpy().tobytes() for x in found)
 
 
 def expect(expected: bytes, found: bytes, where: str) -> None:
@@ -96,26 +106,35 @@ def from_workers(expected: bytes) -> None:
     expect(expected, answers(), "in the parent of the workers")
 
 
-def after_fork(expected: bytes) -> None:
+def after_fork(expected: bytes, ask: Callable[[], bytes] = answers) -> None:
     """Ask in a child, in its own child, and in the parent after both."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            expect(expected, answers(), "in the child")
+            expect(expected, ask(), "in the child")
             expect_pool()
             grandchild = os.fork()
             if grandchild == 0:
-                os._exit(0 if answers() == expected else 1)
+                os._exit(0 if ask() == expected else 1)
             _, waited = os.waitpid(grandchild, 0)
             status = os.waitstatus_to_exitcode(waited)
         finally:
             os._exit(status)
-    expect(expected, answers(), "in the parent, while the child runs")
+    expect(expected, ask(), "in the parent, while the child runs")
     _, waited = os.waitpid(child, 0)
     if os.waitstatus_to_exitcode(waited) != 0:
         raise AssertionError("the child failed")
-    expect(expected, answers(), "in the parent, after the child")
+    expect(expected, ask(), "in the parent, after the child")
+
+
+def searches_after_fork(_: bytes) -> None:
+    """The searches in a child, where any work is shared among threads."""
+    ranges.WORK_PER_THREAD = 1
+    after_fork(searches(), searches)
+
+
+PROGRAMS = (from_threads, from_workers, after_fork, searches_after_fork)
 
 
 def main() -> None:
@@ -124,7 +143,7 @@ def main() -> None:
     torch.set_num_threads(2)
     expect(expected, answers(), "on two threads")
     expect_pool()
-    programs = {f.__name__: f for f in (from_threads, from_workers, after_fork)}
+    programs = {f.__name__: f for f in PROGRAMS}
     programs[sys.argv[1]](expected)
 
 

@@ -11,7 +11,9 @@ from tests.programs import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["from_threads", "from_workers", "after_fork"])
+@pytest.mark.parametrize(
+    "program", ["from_threads", "from_workers", "after_fork", "searches_after_fork"]
+)
 def test_the_oracles_give_the_same_bits(program):
     # Newer Pythons warn about any fork beside threads, which is what is tried here.
     flags = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]

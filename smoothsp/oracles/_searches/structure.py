@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_plain, is_transformed
+from smoothsp.oracles._questions.transforms import Transformed
+from smoothsp.oracles._searches.transformed import Found
 
 Self = TypeVar("Self", bound="SearchStructure")
 # Differences and sums of scores below this are far from the end of float64.
@@ -103,6 +105,32 @@ class SearchStructure:
         return None
 
     # What follows ---------------------------------------------------------------
+
+    def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
+        """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
+        if not is_transformed():
+            return self._answer(k)
+        rest = (getattr(self, name) for name in self._by_row)
+        found: tuple[Tensor, Tensor] = Transformed.apply(
+            Found(self, k), *self._own.values(), *rest
+        )
+        return found
+
+    def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
+        found = self._best() if k is None else self._k_best(k)
+        y, exist = (torch.from_numpy(x).to(self._main.device) for x in found)
+        return y, exist
+
+    def _of_rows(self: Self, tensors: tuple[Tensor, ...]) -> Self:
+        """The structure with such potentials, and what else has an entry for each row.
+
+        Of as many rows, or of a multiple: one batch below the other.
+        """
+        own = dict(zip(self._own, tensors, strict=False))
+        other = self._like(own)
+        for name, x in zip(self._by_row, tensors[len(own) :], strict=True):
+            setattr(other, name, x)
+        return other
 
     @property
     def _main(self) -> Tensor:
@@ -304,7 +332,7 @@ class SearchStructure:
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
         other = self._like({**self._own, name: main + cost})
         other._check(name, "cost")
-        if bool((cost.detach() == -torch.inf).any()):
+        if checks.values_are_there() and bool((cost.detach() == -torch.inf).any()):
             other._require_outputs("cost")
         return other
 
@@ -353,8 +381,7 @@ class SearchStructure:
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        found, _ = self._best()
-        y = torch.from_numpy(found).to(self._main.device)
+        y, _ = self._ask(None)
         value = self._value(y[:, None]).squeeze(1)
         return self._held(value, "the highest score"), y
 
@@ -375,9 +402,7 @@ class SearchStructure:
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
         k = checks.positive_int("k", k)
-        outputs, exist = self._k_best(k)
-        ys = torch.from_numpy(outputs).to(self._main.device)
-        valid = torch.from_numpy(exist).to(self._main.device)
+        ys, valid = self._ask(k)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])
         values = self._value(ys)

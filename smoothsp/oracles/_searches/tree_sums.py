@@ -47,6 +47,12 @@ def _moves(
     return found
 
 
+def find_moves(arcs: Tensor, trees: Trees, along: Tensor) -> Tensor:
+    """How chances ``[B, m, m]`` move along a direction."""
+    given = [x.detach().cpu().contiguous().numpy() for x in (arcs, along)]
+    return _as(_moves(given[0], trees, given[1])[2], arcs)
+
+
 def find_samples(arcs: Tensor, trees: Trees, seeds: Tensor) -> Tensor:
     """Heads ``[B, draws, n]`` of independent trees, from seeds ``[B, draws]``."""
     given = arcs.detach().cpu().contiguous().numpy()
@@ -93,6 +99,4 @@ class Chances(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         (arcs,) = ctx.saved_tensors
-        way = grads[0].detach().cpu().contiguous().numpy()
-        given = arcs.detach().cpu().contiguous().numpy()
-        return _as(_moves(given, ctx.trees, way)[2], arcs), None
+        return find_moves(arcs, ctx.trees, grads[0]), None

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles.approximate import dual_decomposition, pairwise
 from smoothsp.oracles.graphs.binary_graph import BinaryGraph
-from smoothsp.oracles.graphs.tree import Tree
 
 
 def approximate_by_alpha_expansion(
@@ -25,7 +25,8 @@ def approximate_by_alpha_expansion(
     Labels take turns until none improves. To find the best labelling is NP-hard, so the
     score is a lower bound of the maximum, and this is a function rather than a
     structure: a loss over it would not be the loss that it says. Where a labelling is
-    known to be the best, ``exact`` says so.
+    known to be the best, ``exact`` says so; ``approximate_by_dual_decomposition``
+    finds out of more.
 
     Parameters
     ----------
@@ -48,8 +49,7 @@ def approximate_by_alpha_expansion(
     y
         ``(batch, V)`` int64.
     exact
-        ``(batch,)`` bool: with one or two labels, and where edges form no cycle (then
-        ``Tree`` answers).
+        ``(batch,)`` bool: with one or two labels, and where edges form no cycle.
 
     Raises
     ------
@@ -76,47 +76,21 @@ def approximate_by_alpha_expansion(
     ([[2, 2, 2]], [False])
     """
     max_rounds = checks.positive_int("max_rounds", max_rounds)
-    nodes = checks.potentials("nodes", nodes)
-    if nodes.dim() != 3 or not nodes.shape[2]:
-        raise ValueError(
-            "nodes: expected (batch, V, S) with at least one label, got "
-            f"{tuple(nodes.shape)}"
-        )
-    full, index = _edges(nodes, edges, index)
+    nodes, full, index = pairwise.checked(nodes, edges, index)
     B, V, S = nodes.shape
     with torch.no_grad():
         fixed = nodes.detach(), full.detach()
-        # the door of the binary graphs looks at nodes, indices, and loops
-        empty = nodes.new_zeros((B, len(index), 2, 2))
-        first = torch.stack([fixed[0].amax(2), fixed[0].amax(2)], 2)
-        BinaryGraph(first, empty, index)
-        if S <= 2 or _is_forest(index, V):
-            y = _exactly(*fixed, index)
-            exact = torch.ones(B, dtype=torch.bool, device=nodes.device)
+        forests = dual_decomposition.cover(index, V)
+        exact = torch.ones(B, dtype=torch.bool, device=nodes.device)
+        if S == 1 or len(forests[1]) == 1:
+            y, _, _ = dual_decomposition.descend(*fixed, forests, 1)
+        elif S == 2:
+            y = BinaryGraph(*fixed, index).decode()[1]
         else:
             _require_expandable(fixed[1])
             y = _expanded(*fixed, index, max_rounds)
-            exact = torch.zeros(B, dtype=torch.bool, device=nodes.device)
-    return _score(nodes, full, index, y), y, exact
-
-
-def _edges(nodes: Tensor, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores ``(batch, E, S, S)``, and the index."""
-    edges = checks.potentials("edges", edges)
-    checks.like("edges", edges, "nodes", nodes)
-    index = checks.integers("index", index, nodes.device)
-    if index.dim() != 2 or index.shape[1] != 2:
-        raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
-    B, _, S = nodes.shape
-    E = len(index)
-    if not bool(edges.isfinite().all()):
-        raise ValueError("edges: expected finite numbers; forbid labels by nodes")
-    if edges.dim() == 2:
-        checks.shape("edges", edges, (B, E), "(batch, E)")
-        same = torch.eye(S, dtype=torch.bool, device=edges.device)
-        edges = torch.where(same, edges[..., None, None], 0.0)
-    checks.shape("edges", edges, (B, E, S, S), "(batch, E, S, S)")
-    return edges, index
+            exact = ~exact
+    return pairwise.score(nodes, full, index, y), y, exact
 
 
 def _require_expandable(edges: Tensor) -> None:
@@ -172,59 +146,8 @@ def _expand(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor, a: int) -> T
     pairs[..., 0, 0] += lack.clamp(min=0)
     _, taken = BinaryGraph(moves.double(), pairs, index).decode()
     moved = torch.where(taken == 1, a, y)
-    old = _score(nodes.double(), edges.double(), index, y)
-    new = _score(nodes.double(), edges.double(), index, moved)
+    old = pairwise.score(nodes.double(), edges.double(), index, y)
+    new = pairwise.score(nodes.double(), edges.double(), index, moved)
     # a tie would go on for ever
     better = new > old + 1e-12 * (1 + old.abs())
     return torch.where(better.unsqueeze(1), moved, y)
-
-
-def _score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
-    at = torch.arange(len(y), device=y.device)[:, None]
-    e = torch.arange(len(index), device=y.device)
-    first, second = y[:, index[:, 0]], y[:, index[:, 1]]
-    own = nodes.gather(2, y.unsqueeze(2)).squeeze(2).sum(1)
-    return own + edges[at, e, first, second].sum(1)
-
-
-def _is_forest(index: Tensor, V: int) -> bool:
-    """Whether no edge closes a cycle."""
-    above = list(range(V))
-    for i, j in index.tolist():
-        while above[i] != i:
-            above[i] = i = above[above[i]]
-        while above[j] != j:
-            above[j] = j = above[above[j]]
-        if i == j:
-            return False
-        above[i] = j
-    return True
-
-
-def _exactly(nodes: Tensor, edges: Tensor, index: Tensor) -> Tensor:
-    """Best labellings, where there are two labels or no cycles."""
-    B, V, S = nodes.shape
-    if S == 1:
-        return torch.zeros(B, V, dtype=torch.int64, device=nodes.device)
-    if not _is_forest(index, V):
-        return BinaryGraph(nodes, edges, index).decode()[1]
-    near: list[list[tuple[int, int, bool]]] = [[] for _ in range(V)]
-    for e, (i, j) in enumerate(index.tolist()):
-        near[i].append((j, e, True))
-        near[j].append((i, e, False))
-    parents = torch.full((V,), -1, device="cpu")
-    tree = edges.new_zeros((B, V, S, S))
-    seen = [False] * V
-    for root in range(V):
-        waiting = [] if seen[root] else [root]
-        seen[root] = True
-        while waiting:
-            v = waiting.pop()
-            for u, e, down in near[v]:
-                if seen[u]:
-                    continue
-                seen[u] = True
-                parents[u] = v
-                tree[:, u] = edges[:, e] if down else edges[:, e].transpose(1, 2)
-                waiting.append(u)
-    return Tree(nodes, tree, parents.to(nodes.device)).decode()[1]

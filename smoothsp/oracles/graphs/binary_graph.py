@@ -61,7 +61,8 @@ class BinaryGraph(SearchStructure):
 
     There is no ``log_partition``: it is #P-hard. For edges without cycles ``Tree`` has
     one, and takes edges that are not submodular. For more than two labels there is no
-    exact answer on graphs with cycles; see ``approximate_by_alpha_expansion``.
+    exact answer on graphs with cycles; see ``approximate_by_alpha_expansion``, and
+    ``approximate_by_dual_decomposition``, which may prove its own.
 
     On the CPU; tensors on a device are brought there and back.
 
@@ -91,20 +92,23 @@ class BinaryGraph(SearchStructure):
             raise ValueError(f"nodes: expected (batch, V, 2), got {tuple(nodes.shape)}")
         edges = checks.potentials("edges", edges)
         checks.like("edges", edges, "nodes", nodes)
-        index = checks.integers("index", index, nodes.device)
+        # of constants, also where a transform is under way
+        with torch._C._DisableFuncTorch():
+            given = checks.integers("index", index, nodes.device)
+            pairs = given.detach().cpu().numpy()
         B, V = len(nodes), nodes.shape[1]
-        several = index.dim() == 3
-        E = index.shape[-2] if index.dim() in (2, 3) else -1
-        if E < 0 or tuple(index.shape) != ((B, E, 2) if several else (E, 2)):
+        several = pairs.ndim == 3
+        E = pairs.shape[-2] if pairs.ndim in (2, 3) else -1
+        if E < 0 or pairs.shape != ((B, E, 2) if several else (E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) or (batch, E, 2) with batch = {B}, got "
-                f"{tuple(index.shape)}"
+                f"{pairs.shape}"
             )
         if edges.dim() == 2:
             checks.shape("edges", edges, (B, E), "(batch, E)")
         else:
             checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
-        pairs = index.reshape(B if several else 1, E, 2).cpu().numpy()
+        pairs = pairs.reshape(B if several else 1, E, 2)
         _require_nodes(pairs, V)
         self._build(nodes, edges, _lay_out(pairs.copy(), V))
 
@@ -182,6 +186,13 @@ class BinaryGraph(SearchStructure):
         other = super().select(rows)
         if self._own_edges:
             other._graph = tuple(x[rows.cpu().numpy()] for x in self._graph)
+        return other
+
+    def _of_rows(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
+        other = super()._of_rows(tensors)
+        if self._own_edges:
+            times = len(tensors[0]) // len(self._graph[0])
+            other._graph = tuple(np.concatenate([x] * times) for x in self._graph)
         return other
 
     def _exist(self, y: Tensor) -> Tensor:

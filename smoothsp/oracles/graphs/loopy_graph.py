@@ -53,7 +53,8 @@ class LoopyGraph(CircuitStructure):
     remembered.
 
     Of large graphs with cycles ``BinaryGraph`` finds the best of two states where
-    neighbours like to agree, and ``approximate_by_alpha_expansion`` good ones of more.
+    neighbours like to agree; ``approximate_by_dual_decomposition`` tries with more, and
+    says whether it found the best.
 
     Source: Koller and Friedman, "Probabilistic Graphical Models" (2009), sections 9.3
     and 9.4.3.2 (elimination, and its order by min-fill).
@@ -179,7 +180,7 @@ def _order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[int]:
             raise ValueError(
                 f"index: expected a graph of at most {_MOST:,} products, got one that "
                 f"joins {len(around)} neighbours of {S} states each; use BinaryGraph "
-                "or approximate_by_alpha_expansion"
+                "or approximate_by_dual_decomposition"
             )
         for u in around:
             near[u] |= around - {u}
