@@ -1,0 +1,351 @@
+"""Figure and ground: superpixels under a minimum cut, on photographs of horses.
+
+SLIC cuts an image into superpixels; histograms of colours, textures and places describe
+them, contrasts their neighbours. ``smoothsp.oracles.BinaryGraph`` finds the best labels
+of all, exactly, by a maximum flow.
+
+    python recipes/horse_segmentation.py                        # drawn animals
+    python recipes/horse_segmentation.py --data DIR             # images and masks
+    python recipes/horse_segmentation.py --model network --loss cross-entropy
+    python recipes/horse_segmentation.py --predict FILE_OR_FOLDER
+
+DIR holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``) with
+the same names, as the Weizmann horses do. Three fifths of the images are to train on, a
+fifth to choose by, and a fifth is looked at once, at the end.
+
+``--model linear`` is a structured SVM by block-coordinate pairwise Frank-Wolfe with gap
+sampling and a cache, its smoothing weights at least 0: a path over all lambda, each
+point with its duality gap, of which the one with the best IoU on dev is solved to
+``--tol``. ``--model network`` trains a small convolutional network end to end. With
+``--study`` the linear one also compares sampling, steps and ways down to small lambda.
+
+``model`` is a folder that is loaded without running code; ``checkpoint.pt`` is what
+``--resume`` needs; ``metrics.json``, ``sheet.png`` and ``path.png`` stand there at the
+end. ``README.md`` has what came out.
+
+Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
+Structured SVMs", for the linear model, its features and its solver.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import tyro
+
+from ner.training import seed_all
+from runs import checkpoint, terminal
+from runs import folder as run_folder
+from segmentation import (
+    drawn,
+    linear,
+    model_folder,
+    network,
+    prediction,
+    report,
+    study,
+    training,
+    words,
+)
+from segmentation import folder as image_folder
+from segmentation.picture_sets import PictureSet, checksum, prepare
+from segmentation.superpixels import COSTS
+from smoothsp.linear.solvers import PathPoint
+
+Kind = Literal["linear", "network"]
+Cost = Literal["balanced", "pixels"]
+DRAWN_SIDE, DRAWN_SUPERPIXELS = 128, 150
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train a segmenter, or segment images with a trained one."""
+
+    data: Path | None = None
+    """Folder of images and masks; default: drawn animals."""
+    limit: int | None = None
+    """Most images to take, from a fixed shuffle; default: all, of drawn ones 100."""
+    side: int = 240
+    """Longest side of the images that are worked on; drawn ones have 128."""
+    superpixels: int = 300
+    """Of an image, about; of drawn ones half as many."""
+    model: Kind = "linear"
+    """A structured SVM, or a convolutional network."""
+    cost: Cost = "balanced"
+    """Of wrong pixels: both classes alike, or each pixel alike."""
+    eps: float = 0.1
+    """With linear: how far from its minimum the objective may be on the path."""
+    tol: float = 0.01
+    """With linear: the duality gap at the lambda that is chosen."""
+    study: bool = False
+    """With linear: compare solvers at that lambda, and ways down to small ones."""
+    loss: training.Loss = "hinge"
+    """With network: of the graph, or of each superpixel on its own."""
+    backbone: Literal["small", "efficientnet-lite0"] = "small"
+    """With network: what turns pixels into maps."""
+    weights: str = "imagenet"
+    """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
+    epochs: int = 12
+    """With network: passes over the training images."""
+    seed: int = 1
+    """Of the initial weights and of the order of images."""
+    out: Path = Path("runs/horse_segmentation")
+    """Folder of the checkpoint, the model, the numbers and the figures."""
+    resume: bool = False
+    """Continue the run in --out from its last breakpoint or epoch."""
+    predict: Path | None = None
+    """Segment this image, or those in this folder, with the model in --out."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    @property
+    def model_folder(self) -> Path:
+        return self.out / "model"
+
+
+def main(config: Config) -> dict[str, float]:
+    """Train, or segment; the numbers that come back are those of the held-out part."""
+    check(config)
+    if config.predict is not None:
+        model = model_folder.load(config.model_folder)
+        return prediction.write(config.predict, model, config.out / "predicted")
+    with run_folder.held(config.out):
+        return train(config)
+
+
+def check(config: Config) -> None:
+    choices = {"model": get_args(Kind), "cost": COSTS, "backbone": network.BACKBONES}
+    for name, allowed in (choices | {"loss": get_args(training.Loss)}).items():
+        if getattr(config, name) not in allowed:
+            raise ValueError(
+                f"{name}: expected one of {', '.join(allowed)}, got"
+                f" {getattr(config, name)!r}"
+            )
+    least = {"side": 32, "superpixels": 2, "epochs": 1, "seed": 0, "limit": 3}
+    for name, smallest in least.items():
+        value = getattr(config, name)
+        if value is not None and value < smallest:
+            raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+    for name in ("eps", "tol"):
+        if not 0 < getattr(config, name) < 1:
+            value = getattr(config, name)
+            raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
+    if config.study and config.model != "linear":
+        raise ValueError(f"study: expected --model linear, got {config.model}")
+    if config.resume and config.predict is not None:
+        raise ValueError("resume: expected --resume or --predict, got both")
+
+
+def train(config: Config) -> dict[str, float]:
+    side, count = config.side, config.superpixels
+    if config.data is None:
+        side, count = DRAWN_SIDE, min(count, DRAWN_SUPERPIXELS)
+        parts = drawn.make(config.limit or 100)
+    else:
+        parts = image_folder.load(config.data, config.limit, side)
+    settings = settings_of(config, checksum(parts))
+    saved = None
+    if config.resume:
+        saved = checkpoint.load_to_resume(config.checkpoint, settings)
+        print(f"resuming {config.checkpoint}")
+    elif config.checkpoint.exists():
+        path = config.checkpoint
+        print(f"starting over: {path} will be replaced (--resume continues it)")
+    known = words.learn([example.image for example in parts["train"]])
+    sets = prepare(parts, known, count)
+    sizes = [len(graph.sizes) for graph in sets["train"].graphs]
+    counts = ", ".join(f"{len(own)} {part}" for part, own in sets.items())
+    print(f"{counts} images, {np.mean(sizes):.0f} superpixels each")
+    about = Trained(config, settings, sets, side)
+    with_labels = about.linear if config.model == "linear" else about.network
+    labels, weights, more = with_labels(saved)
+    model = model_folder.Model(
+        config.model, known, side, count, weights, {"settings": settings}
+    )
+    model_folder.save(config.model_folder, model)
+    return finish(config, settings, sets, labels, more)
+
+
+class Trained:
+    """Training of either kind: labels by part and name, weights, and the history."""
+
+    def __init__(
+        self,
+        config: Config,
+        settings: dict[str, Any],
+        sets: dict[str, PictureSet],
+        side: int,
+    ) -> None:
+        self.config, self.settings, self.sets, self.side = config, settings, sets, side
+
+    def save(self, **state: Any) -> None:
+        content = {"settings": self.settings, "best": {}} | state
+        checkpoint.save(self.config.checkpoint, content)
+
+    def linear(self, saved: dict[str, Any] | None) -> tuple[Any, Any, Any]:
+        config, sets = self.config, self.sets
+        train, dev = sets["train"], sets["dev"]
+        problem = linear.problem_of(train.graphs, train.golds, config.cost)
+        rows = saved["rows"] if saved else []
+        state, whole = None, False
+        if saved:
+            state, whole = unpacked(saved["path"]), saved["whole"]
+
+        def reached(point: PathPoint) -> None:
+            row = {"lam": point.lam, "gap": point.gap, "primal": point.primal}
+            row |= {"calls": point.oracle_calls / len(problem)}
+            for part, own in (("train", train), ("dev", dev)):
+                found = own.scores(linear.labels_of(point.w, own.graphs))
+                row |= {f"{part}_{name}": value for name, value in found.items()}
+            rows.append(row | {"seconds": point.seconds})
+            self.save(rows=rows, path=packed(point.state), whole=False)
+            print(
+                f"lambda {row['lam']:9.3g}  gap {row['gap']:.4f}  objective"
+                f" {row['primal']:.3f}  calls / n {row['calls']:6.1f}  dev IoU"
+                f" {100 * row['dev_iou']:.1f}  {point.seconds:.1f} s",
+                flush=True,
+            )
+
+        if not whole:
+            path = linear.path(config.eps, config.seed, reached)
+            found = path.solve(problem, resume=state)
+            if found.status.startswith("interrupted"):
+                print("\nstopped; add --resume to continue after the last lambda")
+                raise KeyboardInterrupt
+            print(f"path: {found.status}")
+            self.save(rows=rows, path=packed(found.state), whole=True)
+        chosen = max(rows, key=lambda row: row["dev_iou"])["lam"]
+        print(f"lambda {chosen:.4g} has the best dev IoU; solving it to {config.tol:g}")
+        weights, ends = {}, {}
+        for name, neighbours in (("alone", False), ("together", True)):
+            try:
+                found = linear.solve(
+                    problem, chosen, config.tol, config.seed, neighbours
+                )
+            except KeyboardInterrupt:
+                print("\nstopped; add --resume to continue after the path")
+                raise
+            weights[name] = found.w
+            ends[name] = {"lam": chosen, "primal": found.primal, "gap": found.gap}
+            ends[name] |= {"calls": found.oracle_calls / len(problem)}
+            print(
+                f"{name}: objective {found.primal:.4f}, gap {found.gap:.4f},"
+                f" {ends[name]['calls']:.0f} calls an image, {found.status}"
+            )
+        labels = {
+            part: {
+                "superpixels alone": linear.labels_of(weights["alone"], own.graphs),
+                "linear, graph cut": linear.labels_of(weights["together"], own.graphs),
+            }
+            for part, own in sets.items()
+            if part != "train"
+        }
+        out = config.out
+        report.along_path(out / "path.png", rows, chosen, f"{len(train)} images")
+        if config.study:
+            limits = study.Limits(config.eps, chosen, rows[-1]["lam"], config.seed)
+            study.run(problem, limits, out, self.settings, config.resume)
+        w = torch.from_numpy(weights["together"])
+        return labels, {"w": w}, {"history": rows, "solved": ends}
+
+    def network(self, saved: dict[str, Any] | None) -> tuple[Any, Any, Any]:
+        config, sets = self.config, self.sets
+        seed_all(config.seed, 0)
+        model = network.Segmenter(config.backbone)
+        if config.backbone != "small" and config.weights != "random":
+            network.use_pretrained(model, config.weights)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        run = training.Run(model.to(device), config.loss, config.cost, self.side)
+        if saved:
+            checkpoint.use(config.checkpoint, lambda: run.load(saved))
+        count = sum(p.numel() for p in model.parameters())
+        print(f"{count:,} weights on {device}, {config.loss}")
+        for epoch in range(len(run.history) + 1, config.epochs + 1):
+            try:
+                row = training.train(run, sets, config.seed, config.epochs)
+                run.record(row)
+                self.save(**run.state())
+            except KeyboardInterrupt:
+                keep = f"add --resume to continue after epoch {epoch - 1}"
+                print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
+                raise
+            print(
+                f"epoch {epoch:>2}/{config.epochs}  loss {row['loss']:.4f}  dev IoU"
+                f" {100 * row['dev_iou']:.1f}  {row['cpu_seconds']:.1f} s of CPU",
+                flush=True,
+            )
+        model.load_state_dict(run.best)
+        name = f"network, {config.loss}"
+        labels = {
+            part: {
+                name: training.labels_of(
+                    model,
+                    config.loss,
+                    [x.image for x in own.examples],
+                    own.graphs,
+                    self.side,
+                )
+            }
+            for part, own in sets.items()
+            if part != "train"
+        }
+        return labels, model.state_dict(), {"history": run.history}
+
+
+def finish(
+    config: Config,
+    settings: dict[str, Any],
+    sets: dict[str, PictureSet],
+    labels: dict[str, dict[str, list[np.ndarray]]],
+    more: dict[str, Any],
+) -> dict[str, float]:
+    rows = report.tables(sets, labels)
+    print(f"\n{report.printed(rows)}")
+    ours = list(labels["test"])[-1]
+    title = f"{ours}: {len(sets['test'])} held-out images, from best to worst"
+    masks = sets["test"].masks(labels["test"][ours])
+    report.sheet(config.out / "sheet.png", sets["test"].examples, masks, title)
+    content = {"settings": settings, "scores": rows} | more
+    report.metrics(config.out / "metrics.json", content)
+    print(f"\nsee {config.out}: metrics.json, sheet.png")
+    found = {
+        f"{part}_{name}": x for part in rows for name, x in rows[part][ours].items()
+    }
+    known = rows["test"]["mean mask"]
+    return found | {f"test_mean_mask_{name}": x for name, x in known.items()}
+
+
+def packed(state: dict[str, Any]) -> torch.Tensor:
+    """Arrays of a solver as the bytes of one file without pickle."""
+    content = io.BytesIO()
+    np.savez(content, **state)
+    return torch.frombuffer(bytearray(content.getbuffer()), dtype=torch.uint8)
+
+
+def unpacked(content: torch.Tensor) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(content.numpy().tobytes())) as arrays:
+        return dict(arrays)
+
+
+def settings_of(config: Config, data: str) -> dict[str, Any]:
+    """What decides the numbers; two runs that agree in it are the same run."""
+    names = ["superpixels", "model", "cost", "seed"]
+    names += (
+        ["eps", "tol"]
+        if config.model == "linear"
+        else ["loss", "backbone", "weights", "epochs"]
+    )
+    return {"data": data} | {name: getattr(config, name) for name in names}
+
+
+def command_line() -> None:
+    terminal.run(lambda: main(tyro.cli(Config)))
+
+
+if __name__ == "__main__":
+    command_line()

@@ -1,0 +1,72 @@
+"""A trained segmenter as a folder: ``model.safetensors`` and ``config.json``.
+
+The arrays of a linear one are ``w``, those of a network its state; both have the words
+of pixels, which graphs are built with.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as as_bytes
+from torch import Tensor
+
+from segmentation.words import Words
+from smoothsp.models.files import read, write
+
+WEIGHTS, FORMAT = "model.safetensors", "horse_segmentation, version 1"
+KINDS = ("linear", "network")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What there is to predict with; ``side`` and ``superpixels`` are of graphs."""
+
+    kind: str
+    words: Words
+    side: int
+    superpixels: int
+    weights: dict[str, Tensor]
+    about: dict[str, Any]
+
+
+def save(folder: Path, model: Model) -> None:
+    """Replace the model in a folder in one step, or make one."""
+    arrays = {f"weights.{name}": x for name, x in model.weights.items()}
+    for name in ("colours", "textures"):
+        arrays[name] = torch.from_numpy(getattr(model.words, name))
+    whole = {name: x.detach().cpu().contiguous() for name, x in arrays.items()}
+    config = {"format": FORMAT, "kind": model.kind, "side": model.side}
+    config |= {"superpixels": model.superpixels, "about": model.about}
+    write(folder, config, {WEIGHTS: as_bytes(whole)})
+
+
+def load(folder: Path) -> Model:
+    """What was saved. Runs no code that is in the folder."""
+    try:
+        config, content = read(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"out: expected a trained model, found none at {folder}. Train one first,"
+            " with the same --out and without --predict"
+        ) from error
+    if config.get("format") != FORMAT or config.get("kind") not in KINDS:
+        raise ValueError(
+            f"{folder}: expected the format {FORMAT!r}, got {config.get('format')!r}"
+        )
+    try:
+        arrays = from_bytes(content[WEIGHTS])
+        words = Words(*(np.asarray(arrays.pop(x)) for x in ("colours", "textures")))
+        weights = {name.removeprefix("weights."): x for name, x in arrays.items()}
+        sizes = int(config["side"]), int(config["superpixels"])
+        return Model(config["kind"], words, *sizes, weights, config["about"])
+    except (LookupError, SafetensorError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{folder}: expected the model of this recipe, got one that was edited or"
+            f" is of another version ({type(error).__name__}:"
+            f" {' '.join(str(error).split())[:200]})"
+        ) from error

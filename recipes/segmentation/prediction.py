@@ -1,0 +1,105 @@
+"""Masks of new images: pictures with contours, masks, and a file of numbers."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+from tqdm import tqdm
+
+from runs import checkpoint
+from segmentation import linear, training
+from segmentation.folder import images_in, read_image, scaled
+from segmentation.model_folder import Model
+from segmentation.network import BACKBONES, Segmenter
+from segmentation.report import metrics
+from segmentation.superpixels import Graph, graph_of
+
+CONTOUR = (232, 89, 12)
+
+
+def write(source: Path, model: Model, out: Path) -> dict[str, float]:
+    """Segment an image or a folder of them; how many, and the mean share of figure."""
+    paths = _images(source)
+    decode = _decoder(model)
+    rows, shares = [], []
+    for path in tqdm(paths, "segmenting", leave=False, disable=None):
+        whole = read_image(path)
+        image = scaled(whole, model.side)
+        graph = graph_of(image, model.words, model.superpixels)
+        labels = decode(image, graph)
+        size = whole.shape[1::-1]
+        mask = cv2.resize(
+            graph.paint(labels).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST
+        )
+        names = {"mask": f"{path.stem}-mask.png", "picture": f"{path.stem}.png"}
+        _png(out / names["mask"], 255 * mask)
+        _png(out / names["picture"], _with_contour(whole, mask))
+        shares.append(float(mask.mean()))
+        rows.append({"image": str(path), "figure": shares[-1]} | _box(mask) | names)
+    metrics(out / "predicted.json", {"images": rows})
+    print(f"{len(rows)} images; see {out}: predicted.json, masks and pictures")
+    return {"images": float(len(rows)), "figure": float(np.mean(shares))}
+
+
+def _images(source: Path) -> list[Path]:
+    if source.is_dir():
+        found = images_in(source)
+        if not found:
+            raise ValueError(f"predict: expected images in {source}, found none")
+        stems = [path.stem for path in found]
+        twice = [stem for stem in stems if stems.count(stem) > 1]
+        if twice:
+            raise ValueError(
+                f"predict: expected images of different names in {source}, got"
+                f" {twice[0]} twice"
+            )
+        return found
+    if not source.is_file():
+        raise FileNotFoundError(
+            f"predict: expected an image or a folder of images, found no {source}"
+        )
+    return [source]
+
+
+def _decoder(model: Model):
+    """What finds the labels of superpixels of an image."""
+    if model.kind == "linear":
+        w = model.weights["w"].numpy()
+        return lambda _, graph: linear.labels_of(w, [graph])[0]
+    settings = model.about["settings"]
+    if settings["backbone"] not in BACKBONES:
+        raise ValueError(
+            f"out: expected a known backbone, got {settings['backbone']!r}"
+        )
+    network = Segmenter(settings["backbone"])
+    network.load_state_dict(model.weights)
+    network.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def decode(image: np.ndarray, graph: Graph) -> np.ndarray:
+        return training.labels_of(
+            network, settings["loss"], [image], [graph], model.side
+        )[0]
+
+    return decode
+
+
+def _with_contour(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    found, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+    width = max(1, round(max(image.shape[:2]) / 250))
+    return cv2.drawContours(image.copy(), found, -1, CONTOUR, width)
+
+
+def _box(mask: np.ndarray) -> dict[str, list[int] | None]:
+    """Left, top, right and bottom of the figure, the last two outside it."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    if not len(rows):
+        return {"box": None}
+    ends = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+    return {"box": [int(end) for end in ends]}
+
+
+def _png(path: Path, pixels: np.ndarray) -> None:
+    image = Image.fromarray(pixels)
+    checkpoint.write(path, lambda sink: image.save(sink, format="PNG"))

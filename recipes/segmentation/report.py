@@ -1,0 +1,128 @@
+"""Tables, figures and numbers of ``horse_segmentation.py``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from runs import checkpoint
+from segmentation.folder import Example
+from segmentation.picture_sets import PictureSet
+from segmentation.scores import baselines, iou, scores
+
+TRUE, FOUND = "#2ca02c", "#e8590c"
+SHEET = 12
+Row = dict[str, Any]
+
+
+def tables(
+    sets: dict[str, PictureSet], found: dict[str, dict[str, list[np.ndarray]]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Scores by part and by what made the labels: baselines, ours, the best possible.
+
+    ``found`` has labels of superpixels by part and name.
+    """
+    rows: dict[str, dict[str, dict[str, float]]] = {}
+    for part, labels in found.items():
+        own = sets[part]
+        known = baselines(sets["train"].examples, own.examples)
+        rows[part] = {
+            name: scores(own.examples, masks) for name, masks in known.items()
+        }
+        rows[part] |= {name: own.scores(ys) for name, ys in labels.items()}
+        rows[part]["best of these superpixels"] = own.scores(own.golds)
+    return rows
+
+
+def printed(rows: dict[str, dict[str, dict[str, float]]]) -> str:
+    """As Markdown, in percent."""
+    parts = list(rows)
+    heads = [f"{part} {name}" for part in parts for name in ("IoU", "pixels")]
+    lines = [f"| | {' | '.join(heads)} |", "|" + " --- |" * (1 + len(heads))]
+    for name in rows[parts[0]]:
+        cells = [
+            f"{100 * rows[part][name][score]:.1f}"
+            for part in parts
+            for score in ("iou", "accuracy")
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def sheet(
+    path: Path, examples: list[Example], masks: list[np.ndarray], title: str
+) -> None:
+    """Images from the best to the worst, evenly spaced, with both contours."""
+    good = [iou(x.mask, mask) for x, mask in zip(examples, masks, strict=True)]
+    ranked = sorted(range(len(examples)), key=lambda n: -good[n])
+    places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    panels = list(figure.subplots(3, 4).flat)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, place in zip(panels, places, strict=False):
+        number = ranked[int(place)]
+        axes.imshow(examples[number].image)
+        contour(axes, examples[number].mask, TRUE)
+        contour(axes, masks[number], FOUND)
+        axes.set_title(f"{examples[number].name}  IoU {good[number]:.2f}", fontsize=8)
+    handles = [Line2D([], [], color=TRUE, label="mask")]
+    handles += [Line2D([], [], color=FOUND, label="found")]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    save(figure, path)
+
+
+def contour(axes: Axes, mask: np.ndarray, colour: str) -> None:
+    """The border of a mask, closed at the border of the image."""
+    wide = np.pad(mask, 1).astype(float)
+    ends = np.arange(-1, mask.shape[1] + 1), np.arange(-1, mask.shape[0] + 1)
+    if mask.any():
+        axes.contour(*ends, wide, [0.5], colors=colour, linewidths=1.4)
+    axes.set(xlim=(-0.5, mask.shape[1] - 0.5), ylim=(mask.shape[0] - 0.5, -0.5))
+
+
+def along_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> None:
+    """IoU, objective with its certificate, and cost, from the largest lambda down."""
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    one, two, three = figure.subplots(1, 3)
+    lams = [row["lam"] for row in rows]
+    for part, colour in (("train", "#777777"), ("dev", "#2a6f97")):
+        values = [100 * row[f"{part}_iou"] for row in rows]
+        one.plot(lams, values, "o-", color=colour, ms=3, label=part)
+    one.axvline(chosen, color=FOUND, lw=1, label="chosen on dev")
+    one.legend(frameon=False, fontsize=8)
+    primal = np.array([row["primal"] for row in rows])
+    gaps = np.array([row["gap"] for row in rows])
+    two.plot(lams, primal, color="#2a6f97", label="objective")
+    two.fill_between(
+        lams, primal - gaps, primal, alpha=0.3, label="its minimum is here"
+    )
+    two.legend(frameon=False, fontsize=8)
+    three.plot(lams, [row["calls"] for row in rows], "o-", color="#2a6f97", ms=3)
+    names = ("IoU (%)", "objective", "oracle calls / n so far")
+    for axes, name in zip((one, two, three), names, strict=True):
+        axes.set(xscale="log", xlabel="lambda", ylabel=name)
+        axes.invert_xaxis()
+        tidy(axes)
+    save(figure, path)
+
+
+def tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+
+
+def save(figure: Figure, path: Path) -> None:
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+
+
+def metrics(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    checkpoint.write(path, lambda sink: sink.write(text.encode()))

