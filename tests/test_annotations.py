@@ -23,6 +23,8 @@ from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, functional
 from smoothsp.oracles import Chain, Multiclass
 
 torch.manual_seed(0)
+# most tests ask for the same kernels then
+torch.set_default_dtype(torch.float64)
 mask = torch.tensor([[True, True, False], [False, False, False]])
 y = torch.tensor([[0, 1, -100], [-100, -100, -100]])
 shared = Chain(torch.randn(2, 3, 4), torch.randn(4, 4), torch.randn(4), mask=mask)

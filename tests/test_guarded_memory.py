@@ -8,6 +8,7 @@ import torch
 
 from tests.guarded_memory import PARTS, guarded
 from tests.programs import run
+from tests.sweeps import thinned
 
 # The C library looks at the ends of what is given back, and fills what it hands out.
 # Where the first is no library of the system, the linker says so and goes on.
@@ -21,9 +22,11 @@ CHECKS = {
 LINEAR = ("estimators", "linear")
 
 
+# the loops of both are the same source
+@pytest.mark.parametrize("dtype", thinned(["float64", "float32"], 2))
 @pytest.mark.parametrize("parts", [tuple(PARTS.keys() - set(LINEAR)), LINEAR])
-def test_empty_and_single_inputs_stay_within_their_arrays(parts):
-    command = [sys.executable, "-m", "tests.guarded_memory"]
+def test_empty_and_single_inputs_stay_within_their_arrays(parts, dtype):
+    command = [sys.executable, "-m", "tests.guarded_memory", dtype]
     done = run(*command, *sorted(parts), env=CHECKS)
     assert done.stdout.split() == sorted(parts)
 

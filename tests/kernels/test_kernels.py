@@ -15,6 +15,7 @@ from smoothsp._kernels.chain.cpu import (
 )
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from tests.instances.drawn import forbid_some, generators, structure, values
+from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
 
 # Rows enough for several groups of lanes, the last one partly idle.
@@ -89,7 +90,7 @@ def random_batch(B: int, T: int, S: int, scale: float = 1.0, **real) -> ChainCas
     return ChainCase(*drawn, **real)
 
 
-dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+dtypes = pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 shared_kernels = pytest.mark.parametrize("kernel", ["lanes", "states"])
 
 

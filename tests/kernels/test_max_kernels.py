@@ -12,6 +12,7 @@ from smoothsp._kernels.chain.cpu import hinge as cpu_hinge
 from tests.instances.chains import large_case
 from tests.instances.drawn import SPREADS, forbid_some, generators, structure
 from tests.instances.drawn import values as drawn_values
+from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
 
 # Rows that fill groups of eight and blocks of four, or not; states that fill vectors of
@@ -92,7 +93,7 @@ def placed(chain: tuple, b: int, labels: list[int]) -> np.ndarray:
     return row
 
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+dtypes = pytest.mark.parametrize("dtype", thinned([torch.float64, torch.float32], 2))
 
 
 @dtypes

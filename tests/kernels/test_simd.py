@@ -23,8 +23,9 @@ from smoothsp._kernels.vectors.simd_parts import (
     sum_of,
     transpose,
 )
+from tests.sweeps import thinned
 
-dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+dtypes = pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 
 
 @njit

@@ -52,7 +52,7 @@ def test_a_kernel_equals_its_twin(kernel, case, dtype, generator):
 
 # A step that shares no factor with the number of kernels meets all of them.
 @pytest.mark.parametrize(
-    ("kernel", "B", "T", "S", "per_edge", "dtype"), thinned(SIZES, 5)
+    ("kernel", "B", "T", "S", "per_edge", "dtype"), thinned(SIZES, 11)
 )
 def test_sizes_that_fill_no_block(kernel, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)

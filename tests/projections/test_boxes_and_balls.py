@@ -18,6 +18,7 @@ from smoothsp.projections import (
     project_simplex,
     prox_elastic_net,
 )
+from tests.sweeps import thinned
 
 INF = torch.inf
 
@@ -59,7 +60,7 @@ def tensors(*arrays, dtype=torch.float64):
     return [torch.tensor(x, dtype=dtype) for x in arrays]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", thinned([torch.float64, torch.float32], 2))
 def test_a_box_with_an_equation_against_bisection(dtype):
     rng = np.random.default_rng(0)
     for trial in range(400):

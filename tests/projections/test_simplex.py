@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from smoothsp._kernels.multiclass import capped_sum, simplex_sum
 from smoothsp.losses.functional import max_l2
 from smoothsp.projections import project_simplex, project_weston_watkins
+from tests.sweeps import thinned
 from tests.truth.exact_blocks import (
     events,
     is_minimum,
@@ -66,7 +67,7 @@ def test_the_reference_runs_through_the_example_of_the_paper():
     assert b == [Fraction(x, 10) for x in (6, 2, 2, 2, 0, 0, 0, 0, 0, 0)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_is_exact_on_drawn_instances(dtype):
     rng = np.random.default_rng(1)
     for _ in range(5000):
@@ -76,7 +77,7 @@ def test_weston_watkins_is_exact_on_drawn_instances(dtype):
         assert_minimum(found_minimum(v, c, dtype), expected, v, c, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_is_exact_for_many_classes(dtype):
     rng = np.random.default_rng(2)
     for _ in range(60):
@@ -87,7 +88,7 @@ def test_weston_watkins_is_exact_for_many_classes(dtype):
         assert_minimum(found_minimum(v, c, dtype), expected, v, c, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_is_exact_for_bounds_that_differ(dtype):
     rng = np.random.default_rng(3)
     for _ in range(300):
@@ -143,7 +144,7 @@ def test_sorted_breakpoints_and_newton_steps_find_the_same_root(even):
         ([9, 8, 7], 1.5, 3 * [1.5]),
     ],
 )
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_in_closed_form(v, C, b, dtype):
     found = project_weston_watkins(torch.tensor(v, dtype=dtype), float(C))
     expected = torch.zeros(len(v), dtype=dtype)
@@ -152,7 +153,7 @@ def test_weston_watkins_in_closed_form(v, C, b, dtype):
     assert bool(((found == 0) == (expected == 0)).all())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_survives_extremes(dtype):
     info = torch.finfo(dtype)
     huge, small = info.max / 8, info.tiny
@@ -190,14 +191,14 @@ def test_the_sum_is_the_threshold():
     assert bool((gamma.squeeze(1) <= v.amax(1).clamp(min=0)).all())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_simplex_is_that_of_the_smoothed_maximum(dtype):
     scores = torch.randn(300, 11, dtype=dtype) * 2
     _, expected = max_l2(scores, 1.5)
     assert_close(project_simplex(scores / 1.5), expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_a_small_total_is_not_lost_in_large_entries(dtype):
     v = torch.tensor([[1e6, 1e6, 3.0], [2.0, 5.0, 4.0]], dtype=dtype)
     found = project_simplex(v.requires_grad_(), 1e-9)

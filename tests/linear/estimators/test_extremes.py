@@ -16,6 +16,7 @@ from smoothsp.linear import (
     WestonWatkinsSVC,
 )
 from smoothsp.linear.descent.coordinate_descent import Status
+from tests.sweeps import thinned
 from tests.truth.svm_objectives import MODELS, MULTICLASS, data_for, losses
 
 EVERY = (*MODELS, MulticlassSVM)
@@ -122,7 +123,7 @@ def test_weights_that_vanish_are_weights_of_0(model):
         model(class_weight=kinds).fit(X, y, sample_weight=1.0 * (y == 0))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 @pytest.mark.parametrize("model", MODELS)
 def test_an_intercept_out_of_range_is_named(model, dtype):
     X, y = data_for(model, dtype=dtype)
@@ -166,7 +167,7 @@ def test_a_structured_svm_names_products_out_of_range(scale, C):
         MulticlassSVM(C=C).fit(X * scale, y)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("C", [1e3, 1e6, 1e9, 1e12])
 def test_what_rounding_hides_is_never_called_converged(model, C, dtype):
@@ -257,6 +258,7 @@ def test_no_numbers_lead_to_coefficients_that_are_none(name):
     assert fit_or_refuse(name, 1e300) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in KINDS if "SVC" in name])
 def test_nor_do_those_of_float32(name):
     scales = (1e-38, 1e-25, 1e-15, 1e10, 1e15, 1e18, 1e19, 1e20, 1e38)

@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear import HingeSVC
+from tests.sweeps import thinned
 from tests.truth.svm_objectives import (
     MODELS,
     MULTICLASS,
@@ -93,7 +94,7 @@ def test_duplicated_and_contradicting_samples_are_legal(model):
     assert fitted.history_[-1].primal == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("C", [1e-30, 1e-12])
 def test_tiny_c_is_legal(model, C, dtype):
@@ -157,7 +158,7 @@ def test_classes_of_one_sample_are_legal(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 def test_float_types_stay(model, dtype):
     X, y = data_for(model, dtype=dtype)
     options = {"tol": 1e-4, "fit_intercept": True, "random_state": 0}

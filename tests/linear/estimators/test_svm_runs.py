@@ -10,6 +10,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from smoothsp.linear import CrammerSingerSVC, MulticlassSVM, WestonWatkinsSVC
 from smoothsp.linear.descent.coordinate_descent import Status
+from tests.sweeps import thinned
 from tests.truth.svm_objectives import MODELS, data_for
 
 ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -38,7 +39,7 @@ def numbers(history):
 
 @ROUGH
 @pytest.mark.parametrize("every", [1, 3, "auto"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 @pytest.mark.parametrize("model", MODELS)
 def test_every_checkpoint_leads_to_the_same_bits(model, dtype, every):
     X, y = data_for(model, dtype=dtype)

@@ -7,6 +7,7 @@ import pytest
 
 from smoothsp.linear.problems import CallbackProblem, MulticlassProblem
 from smoothsp.linear.solvers import BCFW
+from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain, random_rows
 
@@ -82,9 +83,7 @@ def test_the_certificate_holds_at_every_pass(problem, best, steps, cache):
 
 
 # float32 features have compiled loops of their own
-@pytest.mark.parametrize(
-    "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 def test_classes_are_solved(dtype):
     rng = np.random.default_rng(1)
     X, y = random_rows(rng, 9, 4), rng.integers(3, size=9)

@@ -72,8 +72,20 @@ def test_plain_text_is_parsed(trained, tmp_path, capsys):
     assert parsed[2].labels == ["root"]
 
 
-@pytest.mark.parametrize("structure", ["projective", "spanning-tree"])
-@pytest.mark.parametrize("loss", ["crf", "hinge", "hinge-l2", "perturbed"])
+# every loss, and both structures
+@pytest.mark.parametrize(
+    ("structure", "loss"),
+    [
+        ("projective", "crf"),
+        ("spanning-tree", "hinge"),
+        ("projective", "hinge-l2"),
+        ("spanning-tree", "perturbed"),
+        pytest.param("spanning-tree", "crf", marks=pytest.mark.long),
+        pytest.param("projective", "hinge", marks=pytest.mark.long),
+        pytest.param("spanning-tree", "hinge-l2", marks=pytest.mark.long),
+        pytest.param("projective", "perturbed", marks=pytest.mark.long),
+    ],
+)
 def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
     config = Config(bank, structure, loss, out=tmp_path, epochs=2, hidden=30)
     main(config)
