@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests import sweeps
+
 # An index out of range raises instead of ending the run.
 os.environ["NUMBA_BOUNDSCHECK"] = "1"
 # Triton reads this when it is imported, which other libraries do too.
@@ -81,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: member of a sweep, run with --long")
     if config.getoption("long"):
         settings.load_profile("long")
+        sweeps.long = True
 
 
 def pytest_collection_modifyitems(

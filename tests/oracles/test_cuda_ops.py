@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.instances.chains import large_case, random_case
 from tests.instances.drawn import chains, fill_padding, generators
 from tests.kernels.twins import DEVICE, OPS, UGLY, WIDE, Twins, kernels, ugly_case
-from tests.sweeps import thinned
+from tests.sweeps import drawn_from, thinned
 from tests.truth.chain_cases import ChainCase
 
 from smoothsp._kernels.chain.cpu import faults  # isort: skip
@@ -36,7 +35,7 @@ NAMES = (
 )
 any_question = pytest.mark.parametrize("name", NAMES)
 any_transitions = pytest.mark.parametrize("per_edge", [False, True])
-dtypes = st.sampled_from([torch.float32, WIDE])
+dtypes = drawn_from([WIDE, torch.float32])
 
 
 @pytest.fixture(scope="module", autouse=True)
