@@ -11,6 +11,7 @@ processes of one checkout differ too. Race a checkout with itself to see by how 
 
 import argparse
 import csv
+import importlib.util
 import io
 import os
 import statistics
@@ -208,7 +209,6 @@ def work(quick: bool) -> None:
     """Read what to prepare and to time, and answer with numbers."""
     import torch
 
-    import smoothsp
     from inference import gate, sweep
     from inference.cells import judged_call
     from inference.problems import DTYPES
@@ -218,7 +218,9 @@ def work(quick: bool) -> None:
     threads = int(os.environ["OMP_NUM_THREADS"])
     torch.set_num_threads(threads)
     found = list(cells(sweep.QUICK if quick else sweep.Plan(), threads))
-    print(Path(smoothsp.__file__).resolve(), len(found), sep="\n")
+    # which of several smoothsp this process has
+    origin = importlib.util.find_spec("smoothsp").origin
+    print(Path(origin).resolve(), len(found), sep="\n")
     for case, dtype, question in found:
         print(case, dtype, question, sep="\t")
     sys.stdout.flush()
