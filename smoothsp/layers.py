@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,9 @@ from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPer
 from smoothsp.losses.reduction import Reduction
 from smoothsp.oracles import Chain
 from smoothsp.oracles._questions import checks
+
+if TYPE_CHECKING:
+    from smoothsp.viterbi import Viterbi
 
 LossName = Literal["crf", "hinge", "hinge-l2", "hinge-entropy", "perceptron"]
 # What checks say of a structure, in the words of who calls a head.
@@ -241,6 +244,22 @@ class LinearChain(nn.Module):
             tags = tags.masked_fill(tags < 0, pad_value)
             return TopKDecoding(self._as_given(tags, 2), scores, valid)
 
+    def exportable(self) -> "Viterbi":
+        """``decode`` in plain PyTorch, for ``torch.export``, AOTInductor and ONNX.
+
+        A module with the scores and constraints of now: called with emissions and a
+        mask it answers tags, -1 at masked positions, and scores, as ``decode`` does. It
+        needs nothing of this library where the exported program runs.
+        """
+        from smoothsp.viterbi import Viterbi
+
+        return Viterbi(
+            _forbid(self.transitions, self.allowed_moves),
+            _forbid(self.start_transitions, self.allowed_start),
+            _forbid(self.end_transitions, self.allowed_end),
+            self.batch_first,
+        )
+
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None
     ) -> Float[Tensor, "batch time tag"]:
@@ -263,9 +282,12 @@ class LinearChain(nn.Module):
                 f"{type(emissions).__name__}{_remedy(emissions)}"
             )
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
+            alone = emissions.dim() == 2 and emissions.shape[1] == self.num_tags
+            axis = 0 if self.batch_first else 1
+            hint = f"; of one sequence, emissions.unsqueeze({axis})" if alone else ""
             raise ValueError(
                 f"emissions: expected ({self._order}, num_tags) with num_tags = "
-                f"{self.num_tags}, got {tuple(emissions.shape)}"
+                f"{self.num_tags}, got {tuple(emissions.shape)}{hint}"
             )
         if emissions.device != self.transitions.device:
             raise TypeError(
@@ -299,6 +321,11 @@ class LinearChain(nn.Module):
             raise TypeError(
                 f"mask: expected a torch.Tensor, got {type(mask).__name__}"
                 f"{_remedy(mask)}"
+            )
+        if mask.dim() == 1 and mask.dtype != torch.bool:
+            raise ValueError(
+                f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
+                "torch.arange(time) < lengths[:, None]"
             )
         checks.shape("mask", mask, tuple(emissions.shape[:2]), f"({self._order})")
         if mask.dtype == torch.bool:
@@ -395,7 +422,13 @@ def _remedy(value: object) -> str:
         return "; hand over its .logits"
     if type(value).__module__ == "numpy":
         return "; convert with torch.from_numpy"
-    return "; convert with torch.tensor" if isinstance(value, list | tuple) else ""
+    if not isinstance(value, list | tuple):
+        return ""
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    if isinstance(value, str):
+        return "; number the tags first, with {tag: n for n, tag in enumerate(tags)}"
+    return "; convert with torch.tensor"
 
 
 def _forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:

@@ -22,9 +22,11 @@ MAY_IMPORT = {
         "smoothsp.constraints",
         "smoothsp.oracles",
         "smoothsp.losses",
+        "smoothsp.viterbi",
         "torch",
         "jaxtyping",
     },
+    "viterbi": {"torch", "jaxtyping"},
     "compilation": {"smoothsp.layers", "smoothsp.oracles", "numba", "torch"},
     "_schemes": set(),
     "constraints": {"smoothsp._schemes", "torch", "jaxtyping"},
@@ -64,7 +66,7 @@ MAY_IMPORT = {
         "torchvision",
         "transformers",
     },
-    "optim": {"torch"},
+    "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
 }
 PUBLIC = {
@@ -213,6 +215,7 @@ PUBLIC = {
         "ProxLinear",
         "SVRG",
         "SubgradientLR",
+        "Trace",
         "estimate_smoothness",
         "plan",
         "schedules",
@@ -321,7 +324,7 @@ MAKERS = {"arange", "as_tensor", "empty", "eye", "full", "linspace", "ones", "ra
 MAKERS |= {"randint", "randn", "tensor", "zeros"}
 # modules and constants of their own are made on the default device, as torch's are
 ON_DEFAULT_DEVICE = {"constraints", "layers", "linear", "models", "optim"}
-ON_DEFAULT_DEVICE |= {"_kernels", "compilation"}
+ON_DEFAULT_DEVICE |= {"_kernels", "compilation", "viterbi"}
 ANSWERS = [path for part, path in PARTS if part not in ON_DEFAULT_DEVICE]
 
 

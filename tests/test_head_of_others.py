@@ -200,6 +200,21 @@ MISTAKES = {
         r"^tags: expected \(batch, time\) = \(1, 2\), got \(2,\)",
     ),
     "tags that are a list": (lambda h: h(Z, [[0, 1]]), TypeError, "^tags: .*got list"),
+    "tags that are names": (
+        lambda h: h(Z, [["O", "B-X"]]),
+        TypeError,
+        "^tags: .*got list; number the tags first",
+    ),
+    "emissions of one sequence": (
+        lambda h: h.decode(Z[0]),
+        ValueError,
+        r"^emissions: .* got \(2, 3\); of one sequence, emissions.unsqueeze\(0\)",
+    ),
+    "lengths for a mask": (
+        lambda h: h(Z, Y, torch.tensor([2])),
+        ValueError,
+        r"^mask: .* got \(1,\); of lengths, torch.arange\(time\) < lengths",
+    ),
     "mask for tags": (
         lambda h: h(Z, Y.bool(), Y),
         TypeError,

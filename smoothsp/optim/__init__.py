@@ -8,6 +8,7 @@ from smoothsp.optim.prox_linear import ProxLinear
 from smoothsp.optim.smoothness import estimate_smoothness
 from smoothsp.optim.subgradient import SubgradientLR, weighted_average
 from smoothsp.optim.svrg import SVRG
+from smoothsp.optim.trace import Trace
 
 __all__ = [
     "SVRG",
@@ -16,6 +17,7 @@ __all__ = [
     "Plan",
     "ProxLinear",
     "SubgradientLR",
+    "Trace",
     "estimate_smoothness",
     "plan",
     "schedules",

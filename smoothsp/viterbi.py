@@ -1,0 +1,94 @@
+"""The best labels of a chain in plain PyTorch, for programs that leave Python."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
+
+
+class Viterbi(nn.Module):
+    r"""``LinearChain.decode`` without kernels: for ``torch.export`` and ONNX.
+
+    Two scans over time, of operators that every runtime has: forwards the recursion
+
+    .. math:: v_t(j) = e_t(j) + \max_i v_{t-1}(i) + A(i, j)
+
+    in float64, which keeps what attains the maximum, and backwards along that.
+
+    Parameters
+    ----------
+    transitions
+        ``(state, state)``, -inf where forbidden.
+    start, end
+        ``(state,)``.
+    batch_first
+        If False, emissions, mask and labels have time before batch.
+
+    Notes
+    -----
+    O(batch time state^2), and as much memory for a step as a whole batch of
+    transitions: ``LinearChain.decode`` is many times as fast. Values are not checked.
+
+    Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+    algorithm 1.
+    """
+
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+
+    def __init__(
+        self, transitions: Tensor, start: Tensor, end: Tensor, batch_first: bool = True
+    ) -> None:
+        super().__init__()
+        self.batch_first = batch_first
+        for name, scores in (
+            ("transitions", transitions),
+            ("start", start),
+            ("end", end),
+        ):
+            self.register_buffer(name, scores.detach().double())
+
+    def forward(
+        self,
+        emissions: Float[Tensor, "batch time state"],
+        mask: Bool[Tensor, "batch time"],
+    ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, " batch"]]:
+        """Best labels, -1 at masked positions, and their scores."""
+        if self.batch_first:
+            emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
+        scores, mask = emissions.double(), mask.bool()
+        T, B, S = scores.shape
+        if T == 0 or B == 0:
+            labels = mask.long()
+            labels = labels.transpose(0, 1) if self.batch_first else labels
+            return labels, emissions.new_zeros(B)
+        # before a position is real, best[b, j] is what it takes to start with j
+        begun = scores.new_zeros(B, 1)
+        best = scores.new_zeros(B, S) + self.start
+        states = torch.arange(S, device=scores.device)
+        masked = torch.full((1,), -1, device=scores.device)
+
+        def step(carry: tuple[Tensor, Tensor], x: tuple[Tensor, Tensor]) -> Any:
+            best, begun = carry
+            e, real = x[0], x[1][:, None]
+            reached, before = (best[:, :, None] + self.transitions).max(1)
+            reached = torch.where(begun > 0, reached, best)
+            before = torch.where((begun > 0) & real, before, states.expand(B, S))
+            best = torch.where(real, reached + e, best)
+            begun = torch.maximum(begun, real.to(begun.dtype))
+            return (best, begun), before
+
+        (best, begun), before = scan(step, (best, begun), (scores, mask))
+        value, last = (best + self.end).max(1)
+
+        def back(label: Tensor, x: tuple[Tensor, Tensor]) -> Any:
+            before, real = x
+            found = torch.where(real, label, masked.expand(B))
+            return before.gather(1, label[:, None]).squeeze(1), found
+
+        _, labels = scan(back, last, (before, mask), reverse=True)
+        value = torch.where(begun[:, 0] > 0, value, 0.0).to(emissions.dtype)
+        return labels.transpose(0, 1) if self.batch_first else labels, value
