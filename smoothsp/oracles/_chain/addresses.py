@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from smoothsp._kernels.vectors.lanes import lanes_pay
+
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
     torch.float32: np.zeros(16, np.float32),
@@ -26,6 +28,12 @@ def rows_of_piece(B: int, T: int, S: int) -> int:
     pieces = max(2 * (work // (2 * PIECE)), 1)  # for two threads as much each
     together = OVER_STATES if S > STATES_OVER_LANES else IN_LANES
     return -(-B // (pieces * together)) * together
+
+
+def lanes_of(where: tuple[Any, ...]) -> int | None:
+    """How sums go over these chains, as ``_kernels.chain.cpu.whole_calls`` takes it."""
+    B, _, S, *_, zeros = where
+    return 1 if lanes_pay(B, S, len(zeros)) else None
 
 
 def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@ For batches so small that the way from Python to the kernels would cost as much 
 kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
 start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
 ``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
+``lanes`` says how sums go over a chain: None for one state per lane, a number for one
+chain per lane. By its type, so that only the one that is asked for is compiled.
 """
 
 import numpy as np
@@ -17,7 +19,6 @@ from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
 from smoothsp._kernels.chain.cpu.weigh import weigh_residual
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.memory import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS
 
@@ -124,7 +125,7 @@ def decode(
 
 
 @njit(error_model="numpy")
-def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending):
+def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending, lanes):
     """Fill log_z[B] and the marginals, and clear ``pending`` of the rows that are safe.
 
     The others are not safe in this dtype.
@@ -133,14 +134,14 @@ def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending):
     order = _longest_first(chain[5], T)
     limits = np.finfo(zeros.dtype)
     ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
-    if lanes_pay(B, S, len(zeros)):
-        sums_in_lanes.forward_backward(
-            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
+    if lanes is None:
+        sums_over_states.forward_backward(
+            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
     else:
-        sums_over_states.forward_backward(
-            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
+        sums_in_lanes.forward_backward(
+            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
 
@@ -157,6 +158,7 @@ def sums(
     steps,
     lengths,
     zeros,
+    lanes,
     wide,
     value,
     nodes,
@@ -175,7 +177,7 @@ def sums(
     _sums(
         chain, zeros, log_z, at(nodes, (B, T, S), zeros),
         at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros), pending,
+        at(tails, (B, S), zeros), pending, lanes,
     )  # fmt: skip
     far = 0
     for b in range(B):
@@ -255,6 +257,7 @@ def log_likelihood(
     start_grad,
     end_grad,
     total,
+    lanes,
 ):
     """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
 
@@ -275,7 +278,7 @@ def log_likelihood(
     heads = np.empty((B, S), zeros.dtype)
     tails = np.empty((B, S), zeros.dtype)
     pending = np.ones(B, np.bool_)
-    _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending)
+    _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending, lanes)
     if pending.any():
         return UNSAFE
     row_weights = _row_weights(B, weight, weights, zeros)
