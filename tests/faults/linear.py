@@ -114,8 +114,8 @@ FAULTS = {
     ),
     "gap without the expected cost": (
         KERNELS + "frank_wolfe",
-        "gaps[i] = max(loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n, 0.0)",
-        "gaps[i] = max(loss - slope(s, i, tail, k.E, r, count) / n, 0.0)",
+        "gaps[i] = max(share(s, i) * gain - d.ell[i], 0.0)",
+        "gaps[i] = max(share(s, i) * gain, 0.0)",
     ),
     "estimates not kept": (
         KERNELS + "frank_wolfe",
@@ -124,8 +124,8 @@ FAULTS = {
     ),
     "half a step": (
         KERNELS + "frank_wolfe_steps",
-        "a = gamma / (lam * (len(s.offsets) - 1))",
-        "a = gamma / (2 * lam * (len(s.offsets) - 1))",
+        "a = gamma * share(s, i) / lam",
+        "a = gamma * share(s, i) / (2 * lam)",
     ),
     "more weight than there is": (
         KERNELS + "frank_wolfe_steps",

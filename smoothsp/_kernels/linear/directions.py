@@ -2,11 +2,12 @@ r"""Where one example may go in the dual, how far it pays, and going there.
 
 The dual variable of sentence i is kept as the marginals of its parts: ``mu(t, j)``, how
 much weight label j has at position t, ``edges(j, k)``, how much the pair j, k has over
-all steps, and ``ell``, the expected cost over n. Its share of the weights is
+all steps, and ``ell``, the expected cost times ``s_i``, which is the weight of the
+sentence over n. Its part of the weights is
 
-    w_i = (1 / (lambda n)) (phi(gold) - sum over parts of marginal times features).
+    w_i = (s_i / lambda) (phi(gold) - sum over parts of marginal times features).
 
-A direction takes D from mu and DE from edges, and so adds ``X'D / (lambda n)`` to W.
+A direction takes D from mu and DE from edges, and so adds ``s_i X'D / lambda`` to W.
 """
 
 from typing import NamedTuple
@@ -155,7 +156,7 @@ def _dot(x, o, y, p, size):
 
 @njit(error_model="numpy", nogil=True)
 def slope(s, i, tail, E, r, count):
-    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda n <w_d, w>``.
+    """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
 
     ``tail`` is where A, start and end are.
     """
@@ -180,7 +181,7 @@ def slope(s, i, tail, E, r, count):
 
 @njit(error_model="numpy", nogil=True)
 def length(s, i, x, r, count):
-    """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda n ||w_d||)^2``."""
+    """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
     if count == 0:
         return 0.0
     if sharing(s):

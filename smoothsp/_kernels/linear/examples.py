@@ -16,10 +16,11 @@ from smoothsp._kernels.linear.sparse_scores import labelling_score
 
 
 class Sentences(NamedTuple):
-    """Sentences, their gold labels and what a wrong label costs.
+    """Sentences, their gold labels, what a wrong label costs, and what each counts.
 
-    ``offsets[i]`` is the first position of sentence i, and ``offsets[n]`` ends the
-    last. ``moves``, ``start`` and ``end`` say where weights are (see
+    The cost of sentence i is multiplied by ``scales[i]``, its whole loss by
+    ``loss_scales[i]``. ``offsets[i]`` is its first position, ``offsets[n]`` the end of
+    the last. ``moves``, ``start`` and ``end`` say where weights are (see
     ``linear.sparse_scores``), ``longest`` how many positions a sentence has at most,
     and ``table``, empty or not, which parts share weights (see ``linear.parts``).
     """
@@ -31,6 +32,7 @@ class Sentences(NamedTuple):
     labels: np.ndarray
     costs: np.ndarray
     scales: np.ndarray
+    loss_scales: np.ndarray
     S: int
     P: int
     moves: int
@@ -105,9 +107,15 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
+@njit(error_model="numpy", nogil=True)
+def share(s, i):
+    """What the loss of sentence i is multiplied by in the mean over all of them."""
+    return s.loss_scales[i] / (len(s.offsets) - 1)
+
+
 @kernel
 def hinges(first, last, s, weights, out):
-    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``."""
+    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, without weights."""
     k = scratch(s)
     for i in range(first, last):
         tail = score_sentence(s, i, weights, k)

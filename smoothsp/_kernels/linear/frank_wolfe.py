@@ -22,6 +22,7 @@ from smoothsp._kernels.linear.examples import (
     gold_score,
     score_sentence,
     scratch,
+    share,
     worst_labels,
 )
 from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
@@ -86,38 +87,35 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
 def measure(first, last, s, w, d, gaps, hinges):
     """Fill the exact gap and the hinge of each sentence at w; nothing moves."""
     k, r = scratch(s), no_direction(s)
-    n = len(s.offsets) - 1
     for i in range(first, last):
         tail = score_sentence(s, i, w, k)
         worst = worst_labels(s, i, tail, k)
-        hinges[i] = max(worst - gold_score(s, i, tail, k), 0.0)
+        hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
         count = towards(s, i, d, k.y, 0, r)
-        loss = cost_of(s, i, k.y, 0) / n
-        gaps[i] = max(loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n, 0.0)
+        gain = cost_of(s, i, k.y, 0) - slope(s, i, tail, k.E, r, count)
+        gaps[i] = max(share(s, i) * gain - d.ell[i], 0.0)
 
 
 @kernel
 def expected_hinges(first, last, s, w, d, out):
-    """Fill ``(1 / n) sum_y alpha(y) H(y; w)`` of each sentence; no oracle is called."""
+    """Fill its share of ``sum_y alpha(y) H(y; w)`` of each; no oracle is called."""
     k, r = scratch(s), no_direction(s)
-    n = len(s.offsets) - 1
     for i in range(first, last):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
         out[i] = 0.0
         if count:
             tail = score_sentence(s, i, w, k)
-            out[i] = d.ell[i] + slope(s, i, tail, k.E, r, count) / n
+            out[i] = d.ell[i] + share(s, i) * slope(s, i, tail, k.E, r, count)
 
 
 @kernel
 def rebuild(first, last, s, lam, d, v):
     """Add ``w_i`` of each sentence to v, from the marginals."""
     r = no_direction(s)
-    n = len(s.offsets) - 1
     for i in range(first, last):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
         if count:
-            add_direction(s, i, r, count, -1.0 / (lam * n), v)
+            add_direction(s, i, r, count, -share(s, i) / lam, v)
 
 
 @kernel
@@ -128,17 +126,18 @@ def marginals_of_all(first, last, s, q, d):
 
 
 @kernel
-def add_corners(first, last, s, w, a, v, losses, hinges):
-    """``v += a (phi(gold) - phi(y))`` for the worst y of each sentence at w.
+def add_corners(first, last, s, w, scale, v, losses, hinges):
+    """``v += scale (phi(gold) - phi(y))`` for the worst y of each sentence at w.
 
-    Fills what they cost, and their hinges.
+    Fills what they cost, and their hinges. All of it is times the sentence's weight.
     """
     k = scratch(s)
     for i in range(first, last):
         tail = score_sentence(s, i, w, k)
         worst = worst_labels(s, i, tail, k)
-        hinges[i] = max(worst - gold_score(s, i, tail, k), 0.0)
-        losses[i] = cost_of(s, i, k.y, 0)
+        hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
+        losses[i] = s.loss_scales[i] * cost_of(s, i, k.y, 0)
+        a = scale * s.loss_scales[i]
         o = s.offsets[i]
         T = s.offsets[i + 1] - o
         for t in range(T):

@@ -26,6 +26,7 @@ from smoothsp._kernels.linear.examples import (
     cost_of,
     gold_score,
     score_sentence,
+    share,
     worst_labels,
 )
 from smoothsp._kernels.linear.stored_outputs import (
@@ -76,7 +77,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     keeps = rules.kind != FRANK_WOLFE or rules.cached
     if keeps and not has_room(s, i, q, rules.most):
         return False
-    n = len(s.offsets) - 1
+    part = share(s, i)
     tail = score_sentence(s, i, p.w, k)
     base, count, gap, loss, own = 0.0, 0, 0.0, 0.0, -1
     if keeps:
@@ -85,18 +86,18 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     hit = False
     if rules.cached:
         own = best_slot(i, q)
-        loss = q.loss[q.slot[i] + own] / n
+        loss = part * q.loss[q.slot[i] + own]
         o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
         count = towards(s, i, d, q.labels, o, r)
-        gap = loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n
+        gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
         hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
     if hit:
         c.counts[HITS] += 1
     else:
         worst = worst_labels(s, i, tail, k)
-        loss = cost_of(s, i, k.y, 0) / n
+        loss = part * cost_of(s, i, k.y, 0)
         count = towards(s, i, d, k.y, 0, r)
-        gap = loss - d.ell[i] - slope(s, i, tail, k.E, r, count) / n
+        gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
         c.counts[CALLS] += 1
         d.estimates[i] = max(gap, 0.0)
         if keeps:
@@ -104,7 +105,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
             own = slot_as_good(i, worst - base, q) if weighed else -1
             if own < 0:
                 own = put_labels(s, i, k.y, worst - base, rules.most, weighed, q)
-            gap -= (worst - base - q.h[q.slot[i] + own]) / n
+            gap -= part * (worst - base - q.h[q.slot[i] + own])
     c.counts[STEPS] += 1
     if rules.kind == FRANK_WOLFE:
         _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
@@ -115,8 +116,8 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
 
 @njit(error_model="numpy", nogil=True)
 def _curvature(s, i, lam, x, r, count):
-    n = len(s.offsets) - 1
-    return length(s, i, x, r, count) / (lam * n * n)
+    part = share(s, i)
+    return length(s, i, x, r, count) * part * part / lam
 
 
 @njit(error_model="numpy", nogil=True)
@@ -145,7 +146,7 @@ def _round(s, i, d, r, count):
 @njit(error_model="numpy", nogil=True)
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``."""
-    a = gamma / (lam * (len(s.offsets) - 1))
+    a = gamma * share(s, i) / lam
     take_marginals(s, i, d, r, count, gamma)
     add_direction(s, i, r, count, a, p.v)
     d.ell[i] += gamma * ell
@@ -167,12 +168,12 @@ def _gain(num, den, largest):
 @njit(error_model="numpy", nogil=True)
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     """A step that changes the weights of stored labellings; ``own`` is the corner's."""
-    n = len(s.offsets) - 1
+    part = share(s, i)
     T = s.offsets[i + 1] - s.offsets[i]
     b, w0 = q.slot[i], q.word[i]
     other = away_slot(i, q)
     here, there = w0 + own * T, w0 + other * T
-    pair = (q.h[b + own] - q.h[b + other]) / n if own != other else 0.0
+    pair = part * (q.h[b + own] - q.h[b + other]) if own != other else 0.0
     apart = pair - gap
     mass = q.alpha[b + other]
     furthest = mass / (1.0 - mass) if mass < 1.0 else 0.0
@@ -195,14 +196,14 @@ def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     dropped = False
     if kind == FRANK_WOLFE:
         count = towards(s, i, d, q.labels, here, r)
-        loss = q.loss[b + own] / n
+        loss = part * q.loss[b + own]
         gamma = _frank_wolfe(s, i, rules.lam, p, d, x, r, c, count, gap, loss)
         for m in range(q.size[i]):
             q.alpha[b + m] *= 1.0 - gamma
         q.alpha[b + own] += gamma
     elif kind == PAIRWISE:
         count = between(s, i, q.labels, there, here, r)
-        ell = (q.loss[b + own] - q.loss[b + other]) / n
+        ell = part * (q.loss[b + own] - q.loss[b + other])
         gamma = step_size(pair, _curvature(s, i, rules.lam, x, r, count), mass)
         if count and gamma > 0.0:
             _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)
@@ -212,7 +213,7 @@ def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     else:
         count = towards(s, i, d, q.labels, there, r)
         turn_round(s, count, r)
-        ell = d.ell[i] - q.loss[b + other] / n
+        ell = d.ell[i] - part * q.loss[b + other]
         gamma = step_size(apart, _curvature(s, i, rules.lam, x, r, count), furthest)
         if count and gamma > 0.0:
             _move(s, i, rules.lam, p, d, r, c, count, gamma, ell)

@@ -1,5 +1,7 @@
 """The loss of one sentence, and its slope as marginals less the gold labels.
 
+Both are times the weight of the sentence.
+
     MAX          max_y z(y)                    z(y) = cost(y) + score(y) - score(gold)
     ENTROPY      mu log sum_y exp(z(y) / mu)   with no costs and mu = 1: the negative
                                                log-likelihood
@@ -99,9 +101,12 @@ def slope(s, i, tail, kind, mu, c, space):
                 if c.r.u[b] > 0:
                     _count(T, c.r.labels[0, b], c.r.u[b], P, c.D, c.edges)
     _count(T, s.labels[o : o + T], -1.0, P, c.D, c.edges)
-    return value - labelling_score(
-        k.E, T, s.labels, o, tail, s.moves, s.start, s.end, P
-    )
+    weight = s.loss_scales[i]
+    if weight != 1.0:
+        scaled(weight, c.D[: T * P])
+        scaled(weight, c.edges)
+    gold = labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, P)
+    return weight * (value - gold)
 
 
 @njit(error_model="numpy", nogil=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.linear.examples import cost_of
+from smoothsp._kernels.linear.examples import cost_of, share
 from smoothsp._kernels.linear.sparse_scores import labelling_score
 
 # Steps leave pairs of labellings whose h are equal but for rounding, which is not to
@@ -179,7 +179,7 @@ def marginals_from_slots(s, i, q, d):
             for t in range(1, T):
                 e = i * s.S * P + q.labels[o + t - 1] * P + q.labels[o + t]
                 d.edges[e] += a
-    d.ell[i] = ell / (len(s.offsets) - 1)
+    d.ell[i] = share(s, i) * ell
 
 
 @kernel

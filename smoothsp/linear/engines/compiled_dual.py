@@ -81,7 +81,7 @@ class ChainEngine:
         owner = np.repeat(np.arange(self.n), np.diff(s.offsets))
         worst = np.bincount(owner, problem.cost.max(1)[problem.labels], self.n)
         # the gap at the start, before any is measured
-        self.last_gap = float((worst * s.scales).mean())
+        self.last_gap = float((worst * s.scales * s.loss_scales).mean())
         self.measured_calls = 0
         self.measured = 0
 
@@ -214,6 +214,7 @@ class ChainEngine:
         problem = self.problem
         owner = np.repeat(np.arange(self.n), np.diff(problem.indptr[problem.offsets]))
         squares = 2 * np.bincount(owner, problem.values**2, self.n)
+        squares = squares * problem.loss_scale**2
         return self.n * self._d.ell, np.asarray(squares, dtype=np.float64)
 
     def rebuild(self) -> None:

@@ -31,7 +31,9 @@ class ChainCRF(Tagger):
     tol
         The gap at which to stop: ``|gradient|^2 / (2 lambda)``, which is above what is
         left to gain.
-    max_passes, solver_options, warm_start, random_state, callback, verbose
+    class_weight, max_passes, solver_options, warm_start, random_state, callback
+        As in :class:`ChainSVM`.
+    verbose
         As in :class:`ChainSVM`.
 
     Attributes
@@ -62,6 +64,7 @@ class ChainCRF(Tagger):
         l2: float | None = None,
         solver: str = "lbfgs",
         tol: float = 1e-3,
+        class_weight: Any = None,
         max_passes: int = 500,
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
@@ -73,6 +76,7 @@ class ChainCRF(Tagger):
         self.l2 = l2
         self.solver = solver
         self.tol = tol
+        self.class_weight = class_weight
         self.max_passes = max_passes
         self.solver_options = solver_options
         self.warm_start = warm_start
@@ -80,7 +84,7 @@ class ChainCRF(Tagger):
         self.callback = callback
         self.verbose = verbose
 
-    def _solver(self, n: int) -> Any:
+    def _solver(self, n: float) -> Any:
         return solver_of(self, n, loss="likelihood")
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:

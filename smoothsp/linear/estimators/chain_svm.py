@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators.tagger import HINGE_DEFAULTS, HINGE_SOLVERS, Tagger
@@ -34,6 +35,9 @@ class ChainSVM(Tagger):
         ``classes_``; by default 1 for a wrong tag.
     normalise_cost
         Whether the cost of a sentence is divided by its length.
+    class_weight
+        Weights of tags, a dict or ``"balanced"``: C is multiplied, for a sentence, by
+        the mean over its tags, as the losses of ``smoothsp.losses`` do it.
     max_passes
         Budget, in passes over the sentences; a fit that ends there, above ``tol``,
         warns. None: 10,000 with ``"bcfw"``, 1,000 with the others.
@@ -87,6 +91,7 @@ class ChainSVM(Tagger):
         tol: float = 1e-3,
         cost: Any = None,
         normalise_cost: bool = False,
+        class_weight: Any = None,
         max_passes: int | None = None,
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
@@ -100,6 +105,7 @@ class ChainSVM(Tagger):
         self.tol = tol
         self.cost = cost
         self.normalise_cost = normalise_cost
+        self.class_weight = class_weight
         self.max_passes = max_passes
         self.solver_options = solver_options
         self.warm_start = warm_start
@@ -108,7 +114,12 @@ class ChainSVM(Tagger):
         self.verbose = verbose
 
     def _problem(
-        self, matrix: Any, labels: Any, lengths: Any, num_labels: int
+        self,
+        matrix: Any,
+        labels: Any,
+        lengths: Any,
+        num_labels: int,
+        loss_scale: NDArray[np.float64] | None = None,
     ) -> ChainProblem:
         shared = checks.flag("normalise_cost", self.normalise_cost)
         return ChainProblem(
@@ -118,4 +129,5 @@ class ChainSVM(Tagger):
             num_labels=num_labels,
             cost=checks.costs(self.cost, num_labels),
             cost_scale=1 / np.maximum(lengths, 1) if shared else None,
+            loss_scale=loss_scale,
         )

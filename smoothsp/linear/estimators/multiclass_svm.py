@@ -19,6 +19,7 @@ from smoothsp.linear.estimators.tagger import (
     lam_of,
     require_same_data,
     solver_of,
+    weigh,
 )
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import MulticlassProblem
@@ -39,6 +40,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     cost
         ``(classes, classes)``, from the true class to the guessed one, in the order of
         ``classes_``; by default 1 for a wrong class.
+    class_weight
+        Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
         Whether there is a feature that is always 1; its weights are regularised too.
     warm_start
@@ -82,6 +85,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         solver: str = "bcfw",
         tol: float = 1e-3,
         cost: Any = None,
+        class_weight: Any = None,
         fit_intercept: bool = True,
         max_passes: int | None = None,
         solver_options: dict[str, Any] | None = None,
@@ -95,6 +99,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.solver = solver
         self.tol = tol
         self.cost = cost
+        self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.max_passes = max_passes
         self.solver_options = solver_options
@@ -109,7 +114,11 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(
-        self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
     ) -> "MulticlassSVM":
         """Train.
 
@@ -119,6 +128,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples, features)``, dense or sparse.
         y
             ``(samples,)``: classes.
+        sample_weight
+            ``(samples,)``: multiplies C for a sample, >= 0; as if it were there so many
+            times.
         resume
             The ``state`` of a record, as the callback of a fit of the same data and
             parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
@@ -137,10 +149,10 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             is out of range, fewer than two classes, and parameters out of range.
         """
         with classifier.unchanged_by_errors(self):
-            self._fit(X, y, resume)
+            self._fit(X, y, sample_weight, resume)
         return self
 
-    def _fit(self, X: Any, y: Any, resume: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         X, y = classifier.read_both(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
         checks.two_classes(classes)
@@ -149,15 +161,20 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = sparse_rows(X, float(constant))
         # in units of the dual, whose variables add up to 1 for each sample
         n = len(labels)
+        factors = checks.class_factors(self.class_weight, classes, y)
+        scale, total = weigh(sample_weight, n, factors[labels])
+        most = 1.0 if scale is None else float(scale.max())
         with np.errstate(over="ignore"):
-            curvature = 2 * rows.squares / (lam_of(self, n) * n) / n
+            curvature = 2 * most**2 * rows.squares / (lam_of(self, total) * n) / n
         classifier.squares_in_range(np.maximum(curvature, rows.squares), np.float64)
         matrix = sparse.csr_matrix(
             (rows.data, rows.indices, rows.indptr), (n, rows.features)
         )
         cost = checks.costs(self.cost, len(classes))
-        problem = MulticlassProblem(matrix, labels, num_labels=len(classes), cost=cost)
-        solver = solver_of(self, len(problem))
+        problem = MulticlassProblem(
+            matrix, labels, num_labels=len(classes), cost=cost, loss_scale=scale
+        )
+        solver = solver_of(self, total)
         start = self._start(problem, classes) if warm and resume is None else None
         with np.errstate(over="ignore", invalid="ignore"):
             solution: Solution = solver.solve(problem, start=start, resume=resume)

@@ -37,7 +37,28 @@ _PASSES, _PASSES_OF_ALL = 10_000, 1000
 _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
 
-def lam_of(estimator: Any, n: int) -> float:
+def weigh(
+    sample_weight: Any, n: int, factors: NDArray[np.float64] | float = 1.0
+) -> tuple[NDArray[np.float64] | None, float]:
+    """What multiplies the loss of each example, with mean 1, and the sum of weights.
+
+    Then the mean over all examples is that of examples repeated as their weights say.
+    None for weights that are all the same.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = checks.weights(sample_weight, n) * factors
+        total = float(weights.sum())
+    if not 0 < total < math.inf:
+        raise ValueError(
+            "sample_weight: expected weights that, times those of the classes, have a"
+            f" positive finite sum, got {total}"
+        )
+    if (weights == weights[0]).all():
+        return None, total
+    return weights * (n / total), total
+
+
+def lam_of(estimator: Any, n: float) -> float:
     """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
     if estimator.l2 is not None:
         return checks.positive("l2", estimator.l2)
@@ -49,7 +70,7 @@ def lam_of(estimator: Any, n: int) -> float:
     return 1 / (C * n)
 
 
-def solver_of(estimator: Any, n: int, **more: Any) -> Any:
+def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     """The solver that the parameters of an estimator ask for."""
     checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
     make = estimator.SOLVERS[estimator.solver]
@@ -112,6 +133,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     """A linear chain over sequences."""
 
     warm_start: bool
+    class_weight: Any
     SOLVERS: ClassVar[dict[str, Any]] = {}
     # of taggers from before names were escaped
     _escaped = False
@@ -121,6 +143,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         X: Any,
         y: Any,
         lengths: Any = None,
+        sample_weight: Any = None,
         resume: Mapping[str, NDArray[Any]] | None = None,
     ) -> "Tagger":
         r"""Train.
@@ -139,6 +162,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             A list of sequences of tags, strings or integers.
         lengths
             Lengths of the sentences in a single matrix.
+        sample_weight
+            ``(sentences,)``: multiplies C for a sentence, >= 0; as if it were there so
+            many times.
         resume
             The ``state`` of a record, as the callback of a fit of the same data and
             parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
@@ -161,14 +187,16 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         """
         before = dict(vars(self))
         try:
-            self._fit(X, y, lengths, resume)
+            self._fit(X, y, lengths, sample_weight, resume)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
-    def _fit(self, X: Any, y: Any, lengths: Any, resume: Any) -> None:
+    def _fit(
+        self, X: Any, y: Any, lengths: Any, sample_weight: Any, resume: Any
+    ) -> None:
         names = None
         if lengths is None and sequences.is_named(X):
             names, rows = learn(X)
@@ -186,10 +214,12 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         classes = np.unique(np.array(flat))
         checks.two_classes(classes)
         labels = sequences.numbers_of(flat, sizes, classes)
-        problem = self._problem(matrix, labels, sizes, len(classes))
+        each = self._class_means(classes, flat, labels, sizes)
+        scale, total = weigh(sample_weight, len(sizes), each)
+        problem = self._problem(matrix, labels, sizes, len(classes), scale)
         problem.called = "X"
         start = self._start(problem, names, classes) if resume is None else None
-        solver = self._solver(len(problem))
+        solver = self._solver(total)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
         self._solution = solution if self.warm_start else None
@@ -200,12 +230,32 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         self._split(problem)
         keep_solution(self, solution)
 
-    def _problem(
-        self, matrix: Any, labels: Any, lengths: Any, num_labels: int
-    ) -> ChainProblem:
-        return ChainProblem(matrix, labels, lengths=lengths, num_labels=num_labels)
+    def _class_means(
+        self, classes: NDArray[Any], flat: list[Any], labels: Any, sizes: Any
+    ) -> NDArray[np.float64]:
+        """Of each sentence the mean of the class weights of its tags; 1 without any."""
+        factors = checks.class_factors(self.class_weight, classes, np.array(flat))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        sums = np.bincount(owner, factors[labels], len(sizes))
+        return np.where(sizes > 0, sums / np.maximum(sizes, 1), 1.0)
 
-    def _solver(self, n: int) -> Any:
+    def _problem(
+        self,
+        matrix: Any,
+        labels: Any,
+        lengths: Any,
+        num_labels: int,
+        loss_scale: NDArray[np.float64] | None = None,
+    ) -> ChainProblem:
+        return ChainProblem(
+            matrix,
+            labels,
+            lengths=lengths,
+            num_labels=num_labels,
+            loss_scale=loss_scale,
+        )
+
+    def _solver(self, n: float) -> Any:
         return solver_of(self, n)
 
     def _start(

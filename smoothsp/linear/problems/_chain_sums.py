@@ -20,6 +20,7 @@ class ChainSums:
     # of the problem
     num_labels: int
     offsets: NDArray[np.int64]
+    loss_scale: NDArray[np.float64]
     sentences: Sentences
     called: str
 
@@ -89,8 +90,9 @@ class ChainSums:
         """How far the smoothed risk is below, at most, divided by mu."""
         smoothing_of(smoothing, 1.0, 1)
         if smoothing == "l2":
-            return 0.5
-        return float(np.diff(self.offsets).mean() * np.log(self.num_labels))
+            return 0.5 * float(self.loss_scale.mean())
+        words = float((self.loss_scale * np.diff(self.offsets)).mean())
+        return words * float(np.log(self.num_labels))
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""

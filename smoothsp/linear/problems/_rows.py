@@ -202,6 +202,25 @@ def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
     return found.copy()
 
 
+def loss_scales_of(loss_scale: Any, sentences: int) -> NDArray[np.float64]:
+    """What multiplies the losses of each sentence."""
+    if loss_scale is None:
+        return np.ones(sentences)
+    found = np.asarray(loss_scale, dtype=np.float64)
+    if found.shape != (sentences,):
+        raise ValueError(
+            f"loss_scale: expected one for each of {sentences} sentences, got shape "
+            f"{found.shape}"
+        )
+    wrong = ~(np.isfinite(found) & (found >= 0))
+    if wrong.any():
+        raise ValueError(
+            "loss_scale: expected finite numbers of at least 0, got "
+            f"{found[wrong.argmax()]} at sentence {wrong.argmax()}"
+        )
+    return found.copy()
+
+
 def _integers(name: str, given: Any) -> NDArray[np.int64]:
     found = np.asarray(given)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):

@@ -25,8 +25,8 @@ class ChainProblem(ChainSums):
     r"""Tagging as a linear structured SVM over chains.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2
-        + \tfrac{1}{n} \sum_i \max_y \Delta_i(y) + \langle w, \phi(x_i, y)
-        - \phi(x_i, y_i) \rangle
+        + \tfrac{1}{n} \sum_i \omega_i \max_y \left[ \Delta_i(y)
+        + \langle w, \phi(x_i, y) - \phi(x_i, y_i) \rangle \right]
 
     The score of a labelling is ``sum_t E[t, y_t] + sum_t A[y_{t-1}, y_t] + start[y_0]
     + end[y_{T-1}]`` with ``E = X_i W``, its cost ``cost_scale[i] sum_t cost[gold_t,
@@ -55,6 +55,9 @@ class ChainProblem(ChainSums):
         over its length makes the cost a rate.
     boundaries
         Whether scores of the first and of the last label are learnt.
+    loss_scale
+        ``(n,)``, at least 0: what multiplies the loss of a sentence, omega; by default
+        1. With mean 1 this is what repeating sentences does.
 
     Raises
     ------
@@ -96,6 +99,7 @@ class ChainProblem(ChainSums):
         cost: Any = None,
         cost_scale: Any = None,
         boundaries: bool = True,
+        loss_scale: Any = None,
     ) -> None:
         rows = _rows.rows_of("features", features)
         positions = len(rows.indptr) - 1
@@ -108,6 +112,7 @@ class ChainProblem(ChainSums):
             _rows.costs_of(cost, count),
             _rows.scales_of(cost_scale, len(found) - 1),
             checks.flag("boundaries", boundaries),
+            _rows.loss_scales_of(loss_scale, len(found) - 1),
         )
 
     @classmethod
@@ -139,8 +144,8 @@ class ChainProblem(ChainSums):
         problem = object.__new__(cls)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         labels = np.zeros(len(rows.indptr) - 1, dtype=np.int32)
-        costs, scales = np.zeros((num_labels, num_labels)), np.ones(len(lengths))
-        problem._keep(rows, labels, offsets, costs, scales, True)
+        costs, ones = np.zeros((num_labels, num_labels)), np.ones(len(lengths))
+        problem._keep(rows, labels, offsets, costs, ones, True, ones)
         return problem
 
     def _keep(
@@ -151,10 +156,12 @@ class ChainProblem(ChainSums):
         cost: NDArray[np.float64],
         cost_scale: NDArray[np.float64],
         boundaries: bool,
+        loss_scale: NDArray[np.float64],
     ) -> None:
         self.indptr, self.indices, self.values, self.num_features = rows
         self.labels, self.offsets = labels, offsets
         self.cost, self.cost_scale, self.boundaries = cost, cost_scale, boundaries
+        self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
         # rows of the weights as compiled loops have them: see linear.sparse_scores
         self.row_width = P = padded(S, np.float64)
@@ -171,6 +178,7 @@ class ChainProblem(ChainSums):
             labels=labels,
             costs=table.ravel(),
             scales=cost_scale,
+            loss_scales=loss_scale,
             S=S,
             P=P,
             moves=d * P if self.transitions else -1,
@@ -187,9 +195,12 @@ class ChainProblem(ChainSums):
     @cached_property
     def checksum(self) -> int:
         """A number that tells these sentences from others."""
+        # states of problems without such scales are those of before there were any
+        scales = [] if (self.loss_scale == 1).all() else [self.loss_scale]
         return arrays.checksum(
             self.indptr, self.indices, self.values, self.offsets, self.labels,
             self.cost, self.cost_scale, np.array([self.boundaries, self.num_features]),
+            *scales,
         )  # fmt: skip
 
     @property
@@ -245,11 +256,11 @@ class ChainProblem(ChainSums):
         return table[:, : self.num_labels].flatten()
 
     def hinges(self, w: Weights) -> NDArray[np.float64]:
-        """``(n,)``: the structured hinge of each sentence, one oracle call each."""
+        """``(n,)``: the weighted hinge of each sentence, one oracle call each."""
         out = np.empty(len(self))
         power = self._run(kernels.hinges, w, out)
         with np.errstate(over="ignore"):
-            out = np.ldexp(out, power)
+            out = self.loss_scale * np.ldexp(out, power)
         if not np.isfinite(out).all():
             raise ValueError(
                 "w: expected weights, and costs, for which the hinges fit float64, got"
@@ -312,6 +323,7 @@ class ChainProblem(ChainSums):
             self.cost,
             self.cost_scale[chosen],
             self.boundaries,
+            self.loss_scale[chosen],
         )
         return part
 
@@ -347,7 +359,7 @@ class ChainProblem(ChainSums):
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """``(n,)``: the sum over its words of the norms of their features."""
+        """``(n,)``: the sum over its words of the norms of their features, weighted."""
         values = self.values.astype(np.float64)
         most = float(np.abs(values).max(initial=0.0)) or 1.0
         rows = np.arange(len(self.labels))
@@ -355,7 +367,8 @@ class ChainProblem(ChainSums):
         squares = np.bincount(of_entry, (values / most) ** 2, len(rows))
         of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         with np.errstate(over="ignore"):
-            return np.asarray(most * np.bincount(of_word, np.sqrt(squares), len(self)))
+            sums = most * np.bincount(of_word, np.sqrt(squares), len(self))
+            return np.asarray(self.loss_scale * sums)
 
     def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
         """Padded weights of only those rows that entries read, a copy for each."""

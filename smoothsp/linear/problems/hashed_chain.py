@@ -32,7 +32,7 @@ class HashedChainProblem(ChainProblem):
     features
         ``(positions, features)``, as for :class:`ChainProblem`. As many columns as
         2^31 - 1 cost nothing.
-    labels, offsets, lengths, num_labels, cost, cost_scale, boundaries
+    labels, offsets, lengths, num_labels, cost, cost_scale, boundaries, loss_scale
         As for :class:`ChainProblem`.
     hash_with_label
         How many weights there are, from 1 to 2^31 - 1; by default what ``features``
@@ -79,6 +79,7 @@ class HashedChainProblem(ChainProblem):
         cost: Any = None,
         cost_scale: Any = None,
         boundaries: bool = True,
+        loss_scale: Any = None,
         hash_with_label: int | None = None,
     ) -> None:
         if hash_with_label is None:
@@ -103,6 +104,7 @@ class HashedChainProblem(ChainProblem):
             cost=cost,
             cost_scale=cost_scale,
             boundaries=boundaries,
+            loss_scale=loss_scale,
         )
 
     @classmethod
@@ -189,7 +191,8 @@ class HashedChainProblem(ChainProblem):
         of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         sizes = np.abs(self.values.astype(np.float64))
         with np.errstate(over="ignore"):
-            return np.asarray(np.bincount(of_word[of_entry], sizes, len(self)), float)
+            sums = np.bincount(of_word[of_entry], sizes, len(self))
+            return np.asarray(self.loss_scale * sums, float)
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W of the columns that occur, ``columns``, A, start and end, as copies."""

@@ -12,7 +12,8 @@ class MulticlassProblem(ChainProblem):
     r"""Classification as a linear structured SVM: sentences of one word.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|W\|^2
-        + \tfrac{1}{n} \sum_i \max_j \Delta(y_i, j) + (W_j - W_{y_i}) x_i
+        + \tfrac{1}{n} \sum_i \omega_i \max_j
+        \left[ \Delta(y_i, j) + (W_j - W_{y_i}) x_i \right]
 
     Parameters
     ----------
@@ -28,6 +29,8 @@ class MulticlassProblem(ChainProblem):
         default 1 for a wrong class.
     cost_scale
         ``(n,)``, positive: what multiplies the cost of a sample.
+    loss_scale
+        ``(n,)``, at least 0: what multiplies its loss, omega; by default 1.
 
     Notes
     -----
@@ -51,6 +54,7 @@ class MulticlassProblem(ChainProblem):
         num_labels: int | None = None,
         cost: Any = None,
         cost_scale: Any = None,
+        loss_scale: Any = None,
     ) -> None:
         rows = _rows.rows_of("features", features)
         n = len(rows.indptr) - 1
@@ -63,4 +67,5 @@ class MulticlassProblem(ChainProblem):
             _rows.costs_of(cost, count),
             _rows.scales_of(cost_scale, n),
             False,
+            _rows.loss_scales_of(loss_scale, n),
         )

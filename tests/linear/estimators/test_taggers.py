@@ -38,13 +38,22 @@ def named(X):
     ]
 
 
-@parametrize_with_checks([MulticlassSVM()])
+# equal to the default tolerance, not to seven digits
+ROUGH = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "stops at a duality gap of tol"
+    for kind in ("dense", "sparse")
+}
+
+
+@parametrize_with_checks([MulticlassSVM()], expected_failed_checks=lambda _: ROUGH)
 def test_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.long
-@parametrize_with_checks([MulticlassSVM(fit_intercept=False)])
+@parametrize_with_checks(
+    [MulticlassSVM(fit_intercept=False)], expected_failed_checks=lambda _: ROUGH
+)
 def test_scikit_learn_without_intercept(estimator, check):
     check(estimator)
 
