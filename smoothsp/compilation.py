@@ -93,8 +93,15 @@ def compile_kernels(
     >>> smoothsp.compile_kernels(("crf",))
     0
     """
+    if isinstance(losses, str):
+        raise TypeError(f"losses: expected a list of names, got {losses!r}")
+    names, dtypes = list(losses), list(dtypes)
+    for dtype in dtypes:
+        if dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"dtypes: expected torch.float32 and torch.float64, got {dtype!r}"
+            )
     before = _watch.count
-    names = list(losses)
     with torch.random.fork_rng([]), torch.enable_grad():
         for dtype in dtypes:
             for batch, time in ((1, 3), (32, 20)):

@@ -318,9 +318,10 @@ class LinearChain(nn.Module):
     def _as_bool(self, mask: Tensor, emissions: Tensor) -> Tensor:
         """The mask in bool: of integers if they are 0 and 1."""
         if not isinstance(mask, Tensor):
+            hint = "; the best so many are top_k=..." if isinstance(mask, int) else ""
             raise TypeError(
                 f"mask: expected a torch.Tensor, got {type(mask).__name__}"
-                f"{_remedy(mask)}"
+                f"{hint or _remedy(mask)}"
             )
         if mask.dim() == 1 and mask.dtype != torch.bool:
             raise ValueError(

@@ -67,3 +67,7 @@ def test_nothing_is_told_where_there_is_no_terminal(monkeypatch):
 def test_a_loss_that_is_none_is_named():
     with pytest.raises(ValueError, match="loss: expected one of crf"):
         smoothsp.compile_kernels(("svm",))
+    with pytest.raises(TypeError, match="losses: expected a list of names, got 'crf'"):
+        smoothsp.compile_kernels("crf")
+    with pytest.raises(TypeError, match=r"dtypes: .* got .float32"):
+        smoothsp.compile_kernels(dtypes=["float32"])

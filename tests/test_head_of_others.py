@@ -215,6 +215,11 @@ MISTAKES = {
         ValueError,
         r"^mask: .* got \(1,\); of lengths, torch.arange\(time\) < lengths",
     ),
+    "a number for a mask": (
+        lambda h: h.decode(Z, 5),
+        TypeError,
+        "^mask: expected a torch.Tensor, got int; the best so many are top_k=",
+    ),
     "mask for tags": (
         lambda h: h(Z, Y.bool(), Y),
         TypeError,

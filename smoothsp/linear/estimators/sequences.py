@@ -18,7 +18,14 @@ def is_named(X: Any) -> bool | None:
     """
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
+    if not hasattr(X, "__iter__"):
+        raise TypeError(f"X: expected a list of sentences, got {type(X).__name__}")
     for x in X:
+        if isinstance(x, Mapping):
+            raise TypeError(
+                "X: expected sentences, each a list of tokens, got a dict, which is a "
+                "token, in place of a sentence; write [sentence] for one"
+            )
         if sparse.issparse(x) or isinstance(x, np.ndarray | str):
             return False
         for token in x:
@@ -64,9 +71,12 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
     if lengths is None and isinstance(X, Words):
         lengths = X.lengths
     if lengths is not None:
-        if not sparse.issparse(X) and np.ndim(X) != 2:
+        if not sparse.issparse(X) and (
+            np.ndim(X) != 2 or np.asarray(X).dtype.kind not in "fiub"
+        ):
             raise ValueError(
-                f"X: expected one matrix with lengths, got {type(X).__name__}"
+                f"X: expected one matrix with lengths, got {type(X).__name__}; leave "
+                "lengths out, and name others: sample_weight=..."
             )
         return canonical(X, np.asarray(lengths)), np.asarray(lengths)
     sizes = sizes_of(X)
@@ -113,6 +123,8 @@ def finite_in(
 
 def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
     """All tags one after the other, once each sentence has as many as positions."""
+    if not hasattr(y, "__len__"):
+        raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
     if len(y) != len(lengths):
         raise ValueError(
             f"y: expected as many sequences as X has sentences, {len(lengths)}, got"

@@ -265,3 +265,25 @@ def test_parameters_of_templates():
         templates.set_params(templates=[])
     assert templates.get_params() == before
     assert templates.transform([["a"]]).shape == (1, 2)
+
+
+TOKENS = [[{"word": "a"}, {"word": "b"}]]
+HURRIED = {
+    "no sentences": (lambda: (None, TAGS[:1]), "X: expected a list of sentences, got"),
+    "one sentence": (
+        lambda: (TOKENS[0], TAGS[:1]),
+        r"X: .* write \[sentence\] for one",
+    ),
+    "no tags": (lambda: (TOKENS, None), "y: expected a list of tags, got NoneType"),
+    "weights for lengths": (
+        lambda: (TOKENS, [["O", "P"]], [1.0]),
+        "X: .* leave lengths out, and name others: sample_weight=",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", HURRIED)
+def test_hurried_calls_are_told_what_is_wrong(mistake):
+    arguments, message = HURRIED[mistake]
+    with pytest.raises((TypeError, ValueError), match=message):
+        ChainCRF().fit(*arguments())
