@@ -213,9 +213,9 @@ class ChainEngine:
         """
         problem = self.problem
         owner = np.repeat(np.arange(self.n), np.diff(problem.indptr[problem.offsets]))
-        squares = 2 * np.bincount(owner, problem.values**2, self.n)
-        squares = squares * problem.loss_scale**2
-        return self.n * self._d.ell, np.asarray(squares, dtype=np.float64)
+        squares = 2.0 * np.bincount(owner, problem.values**2, self.n)
+        weighted = problem.loss_scale**2 * squares
+        return self.n * self._d.ell, np.asarray(weighted, dtype=np.float64)
 
     def rebuild(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
