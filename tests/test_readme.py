@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     page for page in ROOT.rglob("*.md") if page.relative_to(ROOT).parts[0][0] != "."
 )
-EXECUTED = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXECUTED = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GOES_ON = "# After the block above.\n"
 
 

@@ -1,0 +1,153 @@
+"""What the site is made of: the pages of the repository, and a reference of its names.
+
+The pages keep their paths, so that a link leads to the same place in the repository
+and on the site; every file that a page links to comes along. Formulas become MathML,
+which browsers draw by themselves.
+"""
+
+import ast
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("*.md", "docs/**/*.md", "recipes/*.md", "benchmarks/**/*.md")
+LINK = re.compile(r"\]\(([^)#\s]+)[^)\s]*\)")
+FORMULA = re.compile(
+    r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL
+)
+NORM = re.compile(r"\\lVert (.*?) ?\\rVert")
+FETCHED = re.compile(
+    r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]*'
+)
+MODULES = (
+    "smoothsp",
+    "smoothsp.oracles",
+    "smoothsp.losses",
+    "smoothsp.losses.functional",
+    "smoothsp.constraints",
+    "smoothsp.metrics",
+    "smoothsp.models",
+    "smoothsp.optim",
+    "smoothsp.optim.schedules",
+    "smoothsp.lightning",
+    "smoothsp.projections",
+    "smoothsp.linear",
+    "smoothsp.linear.features",
+    "smoothsp.linear.problems",
+    "smoothsp.linear.solvers",
+)
+
+
+def pages() -> list[Path]:
+    return sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
+
+
+def linked_files() -> set[Path]:
+    """Files that are no pages, and that pages link to."""
+    found = set()
+    for page in pages():
+        for target in LINK.findall(page.read_text()):
+            path = (page.parent / target).resolve()
+            if path.is_file() and path.suffix != ".md" and ROOT in path.parents:
+                found.add(path)
+    return found
+
+
+def names(module: str) -> list[str]:
+    """What a module makes public: ``__all__``, or what has no underscore."""
+    own = []
+    for node in ast.parse(source(module).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_":
+            own.append(node.name)
+    return own
+
+
+def documented(module: str) -> list[str]:
+    """The names of a module but for the modules, which have pages of their own."""
+    return [x for x in names(module) if f"{module}.{x}" not in MODULES]
+
+
+def reference() -> dict[str, str]:
+    """Pages of the reference by their paths: a directive for each public name."""
+    found = {}
+    index = ["# Reference", "", "Every public name, by module.", ""]
+    for module in MODULES:
+        summary = ast.get_docstring(ast.parse(source(module).read_text())) or ""
+        first = summary.partition("\n")[0].replace("``", "`")
+        own = documented(module)
+        lines = [f"# {module}", "", first, ""]
+        lines += [f"::: {module}.{x}\n" for x in own]
+        found[f"reference/{module}.md"] = "\n".join(lines)
+        links = [f"[`{x}`]({module}.md#{module}.{x})" for x in own]
+        index += [f"## {module}", "", first, "", f"{', '.join(links)}.", ""]
+    return {"reference/index.md": "\n".join(index), **found}
+
+
+def source(module: str) -> Path:
+    """The file of a module."""
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages, what they link to, and the reference."""
+    from mkdocs.structure.files import File
+
+    for path in [*pages(), *sorted(linked_files())]:
+        name = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name, text in reference().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return with_lists_apart(markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    return with_formulas(content)
+
+
+def on_post_build(config: Any) -> None:
+    """Stop where the reference lacks a name, or where something would be fetched."""
+    site = Path(config["site_dir"])
+    for module in MODULES:
+        text = (site / f"reference/{module}.html").read_text()
+        for name in documented(module):
+            if f'id="{module}.{name}"' not in text:
+                raise ValueError(f"the reference has no {module}.{name}")
+    for page in site.rglob("*.html"):
+        fetched = FETCHED.search(page.read_text())
+        if fetched:
+            raise ValueError(f"{page}: {fetched[0]} would be fetched")
+
+
+def with_lists_apart(markdown: str) -> str:
+    """Blank lines before lists, which this Markdown asks for."""
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.split("\n"):
+        fenced ^= line.startswith("```")
+        item = re.match(r"(?:- |\d+\. )", line)
+        after_text = lines and re.match(r"(?!\d+\. )[^\s\-|#]", lines[-1])
+        if item and after_text and not fenced:
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def with_formulas(content: str) -> str:
+    """MathML in place of TeX."""
+    from latex2mathml.converter import convert
+
+    def drawn(match: re.Match[str]) -> str:
+        _, bracket, tex = match.groups()
+        tex = NORM.sub(r"{\\lVert \1 \\rVert}", html.unescape(tex).strip())
+        return str(convert(tex, display="inline" if bracket == "(" else "block"))
+
+    return FORMULA.sub(drawn, content)
