@@ -1,0 +1,108 @@
+"""Photographs of people with 14 joints each: ``images`` and a MATLAB file of joints.
+
+The layout of Leeds Sports Pose: ``joints.mat`` holds ``joints``, ``(14, 3, n)`` of x, y
+and whether the joint is known, and ``images`` as many files, in order of name. Each
+person is cut out as a square around the known joints, a quarter larger on each side, as
+a detector of people would hand it on.
+"""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import scipy.io
+from tqdm import tqdm
+
+from localization.folder import read_image
+from pose.joints import Figures
+
+SIDE, MARGIN = 128, 0.25
+GREY = (127, 127, 127)
+
+
+def read(folder: Path, most: int | None) -> Figures:
+    """The first so many people of a folder; all if None."""
+    joints = _joints(folder / "joints.mat")
+    paths = sorted((folder / "images").glob("*.jpg"))
+    if len(paths) != len(joints):
+        raise ValueError(
+            f"data: expected an image for each of the {len(joints)} people of"
+            f" {folder / 'joints.mat'}, found {len(paths)} files"
+            f" {folder / 'images' / '*.jpg'}"
+        )
+    count = len(paths) if most is None else min(most, len(paths))
+    if count < 20:
+        raise ValueError(f"data: expected at least 20 people, got {count}")
+    cut = [
+        cut_out(read_image(path), own)
+        for path, own in zip(
+            tqdm(paths[:count], "images", leave=False, disable=None),
+            joints[:count],
+            strict=True,
+        )
+    ]
+    images, places = (np.stack(x) for x in zip(*cut, strict=True))
+    return Figures(images, places, joints[:count, :, 2] > 0)
+
+
+def _joints(path: Path) -> np.ndarray:
+    """``(n, 14, 3)``: x, y, known."""
+    if not path.is_file():
+        raise FileNotFoundError(f"data: expected {path}, found no such file")
+    try:
+        found = scipy.io.loadmat(path)
+    # what is damaged may fail at any place of the reader
+    except Exception as error:
+        raise ValueError(
+            f"{path}: expected a MATLAB file, got one that does not read ({error})"
+        ) from error
+    joints = np.asarray(found.get("joints", 0.0))
+    if (
+        joints.ndim != 3
+        or joints.shape[:2] != (14, 3)
+        or joints.dtype.kind not in "fiu"
+    ):
+        raise ValueError(
+            f"{path}: expected joints, numbers (14, 3, n), got {joints.dtype} of shape"
+            f" {joints.shape}"
+        )
+    people = joints.transpose(2, 0, 1).astype(float)
+    alone = (people[..., 2] > 0).sum(1) < 2
+    if alone.any():
+        raise ValueError(
+            f"{path}: expected at least two known joints of each person, got fewer of"
+            f" number {int(alone.argmax()) + 1}"
+        )
+    if not np.isfinite(people).all():
+        number = int((~np.isfinite(people)).any((1, 2)).argmax()) + 1
+        raise ValueError(f"{path}: expected numbers, got NaN for number {number}")
+    return people
+
+
+def cut_out(image: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The square around a person's known joints, and the joints in it."""
+    known = joints[joints[:, 2] > 0, :2]
+    low, high = known.min(0), known.max(0)
+    extent = max((high - low).max(), 1.0) * (1 + 2 * MARGIN)
+    return square(image, (low + high) / 2, extent, joints[:, :2])
+
+
+def square(
+    image: np.ndarray,
+    middle: np.ndarray,
+    extent: float,
+    joints: np.ndarray,
+    side: int = SIDE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A square of an image as ``side`` by ``side`` pixels, grey beyond its borders."""
+    scale = side / extent
+    shift = side / 2 - scale * middle
+    way = np.array([[scale, 0, shift[0]], [0, scale, shift[1]]])
+    # to small sizes by areas, of which an affine map would take single pixels
+    if scale < 0.5:
+        image = cv2.resize(
+            image, None, fx=2 * scale, fy=2 * scale, interpolation=cv2.INTER_AREA
+        )
+        way[:, :2] /= 2 * scale
+    cut = cv2.warpAffine(image, way, (side, side), borderValue=GREY)
+    return cut, scale * joints + shift

@@ -1,0 +1,119 @@
+"""Tables, figures and numbers of ``pose_tree.py``."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
+from runs import checkpoint
+
+RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
+ROWS, COLUMNS = 2, 5
+STICKS = (
+    *((2, 1, RIGHT), (1, 0, RIGHT), (8, 7, RIGHT), (7, 6, RIGHT)),
+    *((3, 4, LEFT), (4, 5, LEFT), (9, 10, LEFT), (10, 11, LEFT)),
+    *((12, 13, MIDDLE), (12, 2, MIDDLE), (12, 3, MIDDLE), (12, 8, MIDDLE)),
+    (12, 9, MIDDLE),
+)
+
+
+def write(
+    folder: Path,
+    settings: dict[str, Any],
+    history: list[dict[str, Any]],
+    figures: Figures,
+    found: Mapping[str, np.ndarray],
+) -> dict[str, float]:
+    """Print the table, write sheet and numbers; those of the first row come back."""
+    rows = {
+        name: scores(figures, poses) | limb_scores(figures, poses)
+        for name, poses in found.items()
+    }
+    heads = {"pck": "PCK", "pcp": "PCP"} | {name: name for name in LIMBS}
+    widths = {name: max(len(head), 5) + 2 for name, head in heads.items()}
+    print(
+        f"\n{'test people':<34}"
+        + "".join(f"{h:>{widths[n]}}" for n, h in heads.items())
+    )
+    for name, row in rows.items():
+        cells = (f"{100 * row[x]:>{widths[x]}.1f}" for x in heads)
+        print(f"{name:<34}{''.join(cells)}")
+    best = max(history, key=lambda row: row["pck"])
+    cpu = sum(row["cpu_seconds"] for row in history)
+    ours, others = rows[next(iter(rows))], [*rows][1:]
+    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
+    result |= {"pck": ours["pck"], "pcp": ours["pcp"]}
+    result |= {f"{name} pck": rows[name]["pck"] for name in others}
+    sheet(folder / "sheet.png", figures, found[next(iter(rows))])
+    content = {"settings": settings, "history": history, "result": result}
+    text = f"{json.dumps(content | {'scores': rows}, indent=2)}\n".encode()
+    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
+    print(
+        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
+        f" {folder / 'sheet.png'} and metrics.json beside it"
+    )
+    return result
+
+
+def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:
+    """People from the best found to the worst, evenly spaced."""
+    right = near(figures, found) & figures.known
+    share = right.sum(1) / figures.known.sum(1)
+    ranked = np.argsort(-share, kind="stable")
+    places = np.linspace(0, len(ranked) - 1, min(ROWS * COLUMNS, len(ranked))).round()
+    figure = Figure(figsize=(2.3 * COLUMNS, 2.6 * ROWS), layout="constrained")
+    panels = list(figure.subplots(ROWS, COLUMNS, squeeze=False).flat)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, place in zip(panels, places, strict=False):
+        number = int(ranked[int(place)])
+        known = figures.known[number]
+        draw(axes, figures.images[number], found[number])
+        axes.plot(
+            *figures.joints[number][known].T,
+            ls="",
+            marker="o",
+            ms=3,
+            mfc="none",
+            c=TRUE,
+        )
+        says = f"{int(right[number].sum())} of {int(known.sum())} joints"
+        axes.set_title(says, fontsize=8)
+    styles = ((RIGHT, "right limbs"), (LEFT, "left limbs"), (MIDDLE, "body, head"))
+    handles = [Line2D([], [], color=c, lw=2, label=text) for c, text in styles]
+    ring = {"ls": "", "marker": "o", "mfc": "none", "color": "#777777"}
+    handles.append(Line2D([], [], label="true joints (white)", **ring))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+
+
+def draw(axes: Axes, image: np.ndarray, joints: np.ndarray) -> None:
+    """A person's sticks over the image."""
+    height, width = image.shape[:2]
+    axes.imshow(image)
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+    axes.set_axis_off()
+    for begin, end, colour in STICKS:
+        axes.plot(*joints[[begin, end]].T, color=colour, lw=1.8)
+
+
+def prediction(
+    folder: Path, name: str, image: np.ndarray, joints: np.ndarray
+) -> dict[str, Any]:
+    """Write ``pose.json``, in pixels of the file, and ``pose.png``."""
+    places = dict(zip(NAMES, joints.tolist(), strict=True))
+    content = {"image": name, "joints": places}
+    text = f"{json.dumps(content, indent=1)}\n".encode()
+    checkpoint.write(folder / "pose.json", lambda sink: sink.write(text))
+    height, width = image.shape[:2]
+    figure = Figure(figsize=(5, 5 * height / width), layout="constrained")
+    draw(figure.subplots(), image, joints)
+    path = folder / "pose.png"
+    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    return content

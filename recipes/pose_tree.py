@@ -1,0 +1,256 @@
+"""Where are the joints of a person? Heat maps of a network, a tree of springs on top.
+
+A convolutional network scores each of 14 joints at each cell of a grid; springs,
+learned along with it, say where a joint is expected from the one before it;
+``smoothsp.oracles.PictorialStructure`` finds the best pose of all, in training by a
+hinge whose cost is the distance to the true joints, and afterwards. Joints that nobody
+marked may be anywhere (``LatentHinge``).
+
+    python recipes/pose_tree.py                                  # drawn people
+    python recipes/pose_tree.py --data DIR --epochs 40           # joints.mat, images/
+    python recipes/pose_tree.py --predict photograph.jpg
+
+DIR has the layout of Leeds Sports Pose. The last fifth of its people are for testing,
+one in eight of the others chooses the epoch. ``--loss softmax`` trains the heat maps
+without the tree, each joint by itself, and leaves springs as the training poses have
+them.
+
+``model`` is a folder that is loaded without running code, written after every epoch
+that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.png`` and
+``metrics.json`` stand there at the end. ``--predict`` takes an image that one person
+about fills, and writes ``pose.json`` and ``pose.png``.
+
+What came out: ``README.md``.
+"""
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import tyro
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from localization.folder import read_image
+from ner.training import seed_all
+from parsing.training import Run, run_epochs
+from pose import changes, drawn, photographs, report
+from pose.joints import Figures, mean_pose, scores, springs_of
+from pose.network import STRIDE, PoseNetwork, Small
+from runs import checkpoint, model_folder, terminal
+from runs import folder as run_folder
+from smoothsp import losses
+from smoothsp.oracles import PictorialStructure
+
+Loss = Literal["hinge", "hinge-l2", "softmax"]
+MU, TOP_K = 1.0, 5
+BATCH, AT_ONCE = 8, 40
+# In cells: from here on a joint is wholly wrong.
+REACH = 4.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """Learn to find the joints of people, or find those of an image."""
+
+    data: Path | None = None
+    """Folder of photographs; default: drawn people."""
+    people: int | None = None
+    """How many people of the folder are used; all if not given."""
+    loss: Loss = "hinge"
+    """What is minimised; l2 says how the hinge is smoothed, softmax has no tree."""
+    epochs: int = 12
+    """Passes over the people."""
+    seed: int = 1
+    """Of the initial weights, the order of people and how images are changed."""
+    out: Path = Path("runs/pose_tree")
+    """Folder of the checkpoint, the model, the numbers and the figures."""
+    resume: bool = False
+    """Continue the run in --out from its last whole epoch."""
+    predict: Path | None = None
+    """Find the joints in this image with the model in --out."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model"
+
+
+def main(config: Config) -> dict[str, float]:
+    """Train, or predict; the numbers that come back are those of the test people."""
+    check(config)
+    if config.predict is not None:
+        return predict(config, config.predict)
+    with run_folder.held(config.out):
+        return train(config)
+
+
+def check(config: Config) -> None:
+    if config.loss not in get_args(Loss):
+        expected = ", ".join(get_args(Loss))
+        raise ValueError(f"loss: expected one of {expected}, got {config.loss!r}")
+    for name, least in (("epochs", 1), ("people", 20), ("seed", 0)):
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    if config.resume and config.predict is not None:
+        raise ValueError("resume: expected --resume or --predict, got both")
+
+
+def load(config: Config) -> dict[str, Figures]:
+    if config.data is None:
+        return {part: drawn.make(part) for part in drawn.SIZES}
+    people = photographs.read(config.data, config.people)
+    test = len(people) // 5
+    rest = range(len(people) - test)
+    return {
+        "train": people.part([n for n in rest if n % 8 != 7]),
+        "dev": people.part([n for n in rest if n % 8 == 7]),
+        "test": people.part([*range(len(people) - test, len(people))]),
+    }
+
+
+def train(config: Config) -> dict[str, float]:
+    parts = load(config)
+    settings = settings_of(config, parts)
+    path = config.checkpoint
+    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
+    if saved:
+        print(f"resuming {path} after epoch {len(saved['history'])}")
+    elif path.exists():
+        print(f"starting over: {path} will be replaced (--resume continues it)")
+    seed_all(config.seed, 0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = PoseNetwork(Small(), *springs_of(parts["train"], STRIDE))
+    run = Run(network.to(device))
+    if saved:
+        checkpoint.use(path, lambda: run.load(saved))
+    unknown = int((~parts["train"].known).sum())
+    print(
+        f"{len(parts['train'])} people to train on, {parts['train'].side} pixels wide"
+        f" and high, {unknown} joints of them unknown;"
+        f" {sum(p.numel() for p in network.parameters()):,} weights on {device}"
+    )
+
+    def loss_of(numbers: Tensor) -> Tensor:
+        figures = parts["train"].part(numbers.tolist())
+        # drawn people never show their backs, so a mirrored one has sides swapped
+        figures = changes.changed(figures, mirror=config.data is not None)
+        return loss(config.loss, network(pixels(figures, network)), figures)
+
+    def save() -> None:
+        about = {"settings": settings, "history": run.history}
+        about["side"] = parts["train"].side
+        model_folder.save(config.model, run.average.module, about)
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return scores(parts["dev"], poses(model, parts["dev"])[0])
+
+    run_epochs(
+        run,
+        path=path,
+        about={"settings": settings},
+        seed=config.seed,
+        epochs=config.epochs,
+        shuffled=lambda: list(torch.randperm(len(parts["train"])).split(BATCH)),
+        loss_of=loss_of,
+        evaluate=evaluate,
+        by="pck",
+        save=save,
+    )
+    run.average.module.load_state_dict(run.best)
+    save()
+    test = parts["test"]
+    tree, alone = poses(run.average.module, test)
+    usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)
+    found = {"tree": tree, "each joint alone, same heat maps": alone}
+    return report.write(
+        config.out, settings, run.history, test, found | {"mean pose": usual}
+    )
+
+
+def loss(name: Loss, structure: PictorialStructure, figures: Figures) -> Tensor:
+    """The loss of a batch, over what is known."""
+    places, known = changes.cells(figures, STRIDE)
+    places, known = (x.to(structure.parts.device) for x in (places, known))
+    if name == "softmax":
+        number = places[..., 0] * structure.parts.shape[3] + places[..., 1]
+        each = F.cross_entropy(
+            structure.parts.flatten(2).transpose(1, 2), number, reduction="none"
+        )
+        return (each * known).sum() / len(known)
+    unknown = ~known[..., None, None]
+    # 0 where the joint is, and everywhere if nobody knows
+    cost = structure.distance_cost(places, REACH).masked_fill(unknown, 0.0)
+    allowed = (structure.hamming(places) == 0) | unknown
+    smoothing = losses.L2(MU, TOP_K) if name == "hinge-l2" else None
+    return losses.LatentHinge(smoothing)(structure, allowed, cost=cost)
+
+
+def pixels(figures: Figures, network: nn.Module) -> Tensor:
+    device = next(network.parameters()).device
+    return torch.from_numpy(figures.images).to(device)
+
+
+@torch.no_grad()
+def poses(model: nn.Module, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
+    """Joints ``(n, 14, 2)`` by the tree, and of each joint alone, in pixels."""
+    model.eval()
+    tree, alone = [], []
+    for numbers in torch.arange(len(figures)).split(AT_ONCE):
+        structure = model(pixels(figures.part(numbers.tolist()), model))
+        tree.append(structure.decode()[1].cpu())
+        number = structure.parts.flatten(2).argmax(2).cpu()
+        width = structure.parts.shape[3]
+        alone.append(torch.stack([number // width, number % width], 2))
+    return tuple(
+        STRIDE * (torch.cat(found).flip(2).double().numpy() + 0.5)
+        for found in (tree, alone)
+    )
+
+
+def predict(config: Config, path: Path) -> dict[str, float]:
+    """Find the joints of the person in a file."""
+    empty = torch.zeros(14, 2)
+    model, about = model_folder.load(
+        config.model, PoseNetwork, lambda _: PoseNetwork(Small(), empty, empty + 1)
+    )
+    image, side = read_image(path), about["side"]
+    size = np.array(image.shape[1::-1], float)
+    extent = float(size.max())
+    none = np.zeros((14, 2))
+    cut, _ = photographs.square(image, size / 2, extent, none, side)
+    figure = Figures(cut[None], none[None], np.zeros((1, 14), bool))
+    found = (poses(model, figure)[0][0] - side / 2) * extent / side + size / 2
+    report.prediction(config.out, str(path), image, found)
+    print(f"see {config.out / 'pose.png'} and pose.json beside it")
+    return {"joints": float(len(found))}
+
+
+def settings_of(config: Config, parts: dict[str, Figures]) -> dict[str, Any]:
+    """What decides the numbers; two runs that agree in it are the same run."""
+    digest = 0
+    for part in parts.values():
+        for x in (part.images, part.joints, part.known):
+            digest = zlib.crc32(np.ascontiguousarray(x).tobytes(), digest)
+    count = sum(map(len, parts.values()))
+    return {
+        "data": f"{count} people with checksum {digest:08x}",
+        "loss": config.loss,
+        "epochs": config.epochs,
+        "seed": config.seed,
+    }
+
+
+def command_line() -> None:
+    terminal.run(lambda: main(tyro.cli(Config)))
+
+
+if __name__ == "__main__":
+    command_line()
