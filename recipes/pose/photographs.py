@@ -84,7 +84,7 @@ def cut_out(image: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarr
     known = joints[joints[:, 2] > 0, :2]
     low, high = known.min(0), known.max(0)
     extent = max((high - low).max(), 1.0) * (1 + 2 * MARGIN)
-    return square(image, (low + high) / 2, extent, joints[:, :2])
+    return square(image, (low + high) / 2, extent, joints[:, :2], SIDE)
 
 
 def square(
@@ -92,7 +92,7 @@ def square(
     middle: np.ndarray,
     extent: float,
     joints: np.ndarray,
-    side: int = SIDE,
+    side: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A square of an image as ``side`` by ``side`` pixels, grey beyond its borders."""
     scale = side / extent
