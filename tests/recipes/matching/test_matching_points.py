@@ -177,8 +177,11 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(trained, tmp_path
     killed(matching_points.Run, "epoch", 1, lambda: main(cut))
     main(dataclasses.replace(cut, resume=True))
     assert numbers(cut.out) == numbers(trained[0].out)
-    with pytest.raises(ValueError, match="points: expected 14 as in the run to resume"):
-        main(dataclasses.replace(cut, resume=True, points=13))
+    # other points are other data, which is said first
+    for name, value in (("points", 13), ("loss", "softmax"), ("seed", 2)):
+        found = "data" if name == "points" else name
+        with pytest.raises(ValueError, match=f"{found}: expected .* as in the run to"):
+            main(dataclasses.replace(cut, resume=True, **{name: value}))
 
 
 def test_without_data_images_are_drawn(monkeypatch, tmp_path):
