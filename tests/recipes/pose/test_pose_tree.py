@@ -140,7 +140,9 @@ def test_unknown_joints_cost_nothing_and_may_be_anywhere():
     torch.manual_seed(0)
     figures = drawn.make("test").part([0, 1])
     figures.known[:, :7] = False
-    network = pose_tree.PoseNetwork(pose_tree.Small(), *joints.springs_of(figures, 4))
+    network = pose_tree.PoseNetwork(
+        pose_tree.encoder_of("small"), *joints.springs_of(figures, 4)
+    )
     structure = network(pose_tree.pixels(figures, network))
     structure.parts.retain_grad()
     for name in ("hinge", "hinge-l2"):
@@ -169,7 +171,7 @@ def test_a_prediction_is_in_pixels_of_the_file(trained, tmp_path):
             trained[0].model,
             pose_tree.PoseNetwork,
             lambda _: pose_tree.PoseNetwork(
-                pose_tree.Small(), torch.zeros(14, 2), torch.ones(14, 2)
+                pose_tree.encoder_of("small"), torch.zeros(14, 2), torch.ones(14, 2)
             ),
         )[0],
         figures,
@@ -183,10 +185,12 @@ def test_a_prediction_is_in_pixels_of_the_file(trained, tmp_path):
     assert (trained[0].out / "pose.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("loss", ["hinge", "softmax"])
-def test_photographs_in_a_folder_are_trained_on(loss, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("encoder", ["small", "efficientnet-lite0"])
+def test_photographs_in_a_folder_are_trained_on(encoder, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "sheet", lambda *_: None)
-    config = Config(folder, loss=loss, epochs=2, out=tmp_path)
+    lite = {"encoder": encoder, "weights": "random", "loss": "softmax"}
+    options = {} if encoder == "small" else lite
+    config = Config(folder, epochs=2, out=tmp_path, **options)
     parts = pose_tree.load(config)
     assert {n: len(x) for n, x in parts.items()} == {"train": 18, "dev": 2, "test": 4}
     main(config)
@@ -214,6 +218,8 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(tmp_path, monkeyp
     ("wrong", "message"),
     [
         ({"loss": "crf"}, "loss: expected one of hinge, hinge-l2, softmax, got 'crf'"),
+        ({"encoder": "vgg"}, "encoder: expected one of small, efficientnet-lite0, got"),
+        ({"weights": "imagenet"}, "weights: expected none with --encoder small, got"),
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"people": 3}, "people: expected at least 20, got 3"),
         ({"data": "nowhere"}, r"data: expected .*joints\.mat, found no such file"),
