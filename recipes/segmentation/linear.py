@@ -27,8 +27,8 @@ WEIGHTS = NODE_FEATURES + EDGE_FEATURES
 # The paper's advice where a call of the oracle is dear.
 STEPS: dict[str, Any] = {"sampling": "gap", "steps": "pairwise", "cache": True}
 KAPPA = 0.8
-# Oracle calls an image.
-MOST_PASSES = 3000
+# Oracle calls an image: of the path, whose last lambdas cost most, and of one lambda.
+PATH_PASSES, MOST_PASSES = 100, 3000
 
 Bounds = tuple[np.ndarray, np.ndarray]
 
@@ -107,7 +107,7 @@ def path(
         kappa=KAPPA,
         seed=seed,
         bounds=bounds(),
-        max_passes=MOST_PASSES,
+        max_passes=PATH_PASSES,
         callback=callback,
         **STEPS,
     )

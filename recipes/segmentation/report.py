@@ -16,7 +16,7 @@ from segmentation.picture_sets import PictureSet
 from segmentation.scores import baselines, iou, scores
 
 TRUE, FOUND = "#2ca02c", "#e8590c"
-SHEET = 12
+SHEET, COLUMNS = 12, 4
 Row = dict[str, Any]
 
 
@@ -61,9 +61,10 @@ def sheet(
     good = [iou(x.mask, mask) for x, mask in zip(examples, masks, strict=True)]
     ranked = sorted(range(len(examples)), key=lambda n: -good[n])
     places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
-    figure = Figure(figsize=(11, 7), layout="constrained")
+    lines = -(-len(places) // COLUMNS)
+    figure = Figure(figsize=(11, 1 + 2 * lines), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    panels = list(figure.subplots(3, 4).flat)
+    panels = list(figure.subplots(lines, COLUMNS).flat)
     for axes in panels:
         axes.set_axis_off()
     for axes, place in zip(panels, places, strict=False):
