@@ -1,15 +1,15 @@
 """Weights at the values of a grid, each solved on its own or from the one above."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.engines import settings
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.dual_point import DualPoint, StepSettings
+from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
+from smoothsp.linear.solvers.path.points import PointLimits, PointRun
 from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
 # 2^15 down to 2^-15
@@ -33,6 +33,7 @@ def grid_search(
     max_seconds: float | None = None,
     callback: Callable[[PathPoint], Any] | None = None,
     progress: bool = False,
+    resume: State | None = None,
 ) -> GridSolution:
     r"""Solve at several :math:`\lambda`, from the largest to the smallest.
 
@@ -53,9 +54,13 @@ def grid_search(
     max_passes, max_seconds
         Budgets of all values together; a pass is n oracle calls.
     callback
-        Called with a :class:`PathPoint` for each value; a true answer stops.
+        Called with a :class:`PathPoint` for each value, which has the ``state`` of the
+        run; a true answer stops.
     progress
         Whether to show a bar with the gap.
+    resume
+        The ``state`` of a grid of the same parameters, budgets apart: goes on bit for
+        bit.
 
     Returns
     -------
@@ -80,73 +85,88 @@ def grid_search(
     """
     checks.choice("warm_start", warm_start, _STARTS)
     checks.positive("tol", tol)
-    checks.count("max_passes", max_passes)
-    checks.flag("progress", progress)
-    limit = settings.seconds_of(max_seconds)
     values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
+    limits = PointLimits(max_passes, max_seconds, callback, progress)
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
-    start = time.perf_counter()
-    points: list[PathPoint] = []
-    dual_point, earlier, bar, status = (
-        DualPoint(problem, values[0], step_settings),
-        0,
-        None,
-        "",
-    )
-
-    def calls() -> int:
-        return earlier + dual_point.oracle_calls
-
-    def spent() -> bool:
-        nonlocal status
-        if calls() >= max_passes * dual_point.n:
-            status = f"max_passes = {max_passes} passes are used up"
-        elif time.perf_counter() - start >= limit:
-            status = f"max_seconds = {max_seconds:.3g} seconds are used up"
-        return bool(status)
-
-    try:
-        if progress:
-            from tqdm import tqdm
-
-            bar = tqdm(desc="grid", unit=" values", total=len(values))
-        for lam in values:
-            if points and warm_start == "none":
-                earlier += dual_point.oracle_calls
-                dual_point = DualPoint(problem, lam, step_settings)
-            elif points and lam < dual_point.lam:
-                _go_down(dual_point, lam, warm_start)
-            if dual_point.to_gap(tol, True, spent) is None:
-                break
-            point = PathPoint(
-                lam=lam,
-                w=dual_point.engine.w,
-                primal=dual_point.primal,
-                gap=dual_point.gap,
-                oracle_calls=calls(),
-                seconds=time.perf_counter() - start,
-            )
-            points.append(point)
-            if bar is not None:
-                bar.set_postfix_str(f"lambda {lam:.3g}, gap {dual_point.gap:.2e}")
-                bar.update()
-            if callback is not None and callback(point):
-                status = "stopped by the callback"
-                break
-    except KeyboardInterrupt:
-        status = f"interrupted at lambda = {dual_point.lam:.4g}"
-    finally:
-        if bar is not None:
-            bar.close()
+    run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
+    if resume is not None:
+        run.load(resume)
+    run.follow(tol, True, len(values))
     return GridSolution(
-        points=points,
-        complete=len(points) == len(values),
-        oracle_calls=calls(),
-        seconds=time.perf_counter() - start,
-        status=status or "all values are solved",
+        points=run.points,
+        complete=len(run.points) == len(values),
+        oracle_calls=run.calls,
+        seconds=run.seconds,
+        status=run.status,
+        state=run.state(),
     )
+
+
+class _GridRun(PointRun):
+    name, unit = "grid", " values"
+
+    def __init__(
+        self,
+        problem: Any,
+        values: list[float],
+        tol: float,
+        warm_start: str,
+        step_settings: StepSettings,
+        limits: PointLimits,
+    ) -> None:
+        marked = arrays.checksum(np.array(values))
+        settings = (
+            f"grid of {len(values)} values ({marked}) tol={tol!r}"
+            f" warm_start={warm_start} {step_settings}"
+        )
+        super().__init__(problem, limits, settings)
+        self.values, self.warm_start = values, warm_start
+        self.step_settings = step_settings
+        self.dual_point = DualPoint(problem, values[0], step_settings)
+        # of the value at which the dual point stands
+        self.place = 0
+
+    def _prepare(self) -> bool:
+        """To the next value, unless the dual point is there."""
+        if self.place == len(self.points):
+            return True
+        with uninterrupted():
+            self.place = len(self.points)
+            lam = self.values[self.place]
+            if self.warm_start == "none":
+                self.earlier += self.dual_point.oracle_calls
+                self.dual_point = DualPoint(self.problem, lam, self.step_settings)
+            elif lam < self.dual_point.lam:
+                _go_down(self.dual_point, lam, self.warm_start)
+        return True
+
+    def _add(self) -> PathPoint:
+        dual_point = self.dual_point
+        point = PathPoint(
+            lam=self.values[self.place],
+            w=dual_point.engine.w,
+            primal=dual_point.primal,
+            gap=dual_point.gap,
+            oracle_calls=self.calls,
+            seconds=self.seconds,
+        )
+        self.points.append(point)
+        self._finish()
+        return point
+
+    def _finish(self) -> None:
+        if len(self.points) == len(self.values):
+            self.status = "all values are solved"
+
+    def state(self) -> State:
+        return {**super().state(), "place": np.array(self.place)}
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        self.place = int(state["place"])
+        self._finish()
 
 
 def _go_down(dual_point: DualPoint, lam: float, warm_start: str) -> None:

@@ -12,7 +12,7 @@ from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import require_finite
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
 
 Floats = NDArray[np.float64]
@@ -49,6 +49,13 @@ class StepSettings:
         checks.flag("cache", self.cache)
         settings.seed_of(self.seed)
         checks.count("refresh_every", self.refresh_every)
+
+    def __str__(self) -> str:
+        if self.bounds is None:
+            return repr(self)
+        ends = zip(self.bounds, (-math.inf, math.inf), strict=True)
+        known = [np.asarray(none if x is None else x, float) for x, none in ends]
+        return f"{self!r} bounds={arrays.checksum(*known)}"
 
     def plan(self, lam: float) -> settings.EngineSettings:
         """Of a solver at one lambda."""
@@ -174,6 +181,7 @@ class DualPoint:
         return {
             **self.engine.state(),
             "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
+            "measured_last": np.array([self.primal, self.gap]),
             "stream": settings.save_stream(self.stream),
             "hinges": self.engine.hinges,
         }
@@ -185,6 +193,9 @@ class DualPoint:
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
         self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
+        # states saved earlier do not have it
+        known = state.get("measured_last", np.full(2, math.nan))
+        self.primal, self.gap = known.tolist()
         self.stream = settings.load_stream(state["stream"])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.dual_point import State, StepSettings, cone
+from smoothsp.linear.solvers.path.points import PointLimits
 from smoothsp.linear.solvers.path.run import PathRun, Rules
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
@@ -111,10 +112,7 @@ class RegularisationPath:
                 sampling, steps, cache, seed, refresh_every, cone(bounds)
             ),
             max_points=max_points,
-            max_passes=max_passes,
-            max_seconds=max_seconds,
-            callback=callback,
-            progress=progress,
+            limits=PointLimits(max_passes, max_seconds, callback, progress),
         )
 
     def solve(
@@ -135,5 +133,5 @@ class RegularisationPath:
             Ctrl-C does not raise once there is a breakpoint: it gives what is reached.
         """
         run = PathRun(self.rules, problem, resume)
-        run.follow()
+        run.follow(self.rules.goal, self.rules.certified)
         return run.solution()

@@ -2,17 +2,12 @@
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.engines import settings
-from smoothsp.linear.engines.budget import mark_of, require_same
-from smoothsp.linear.engines.interrupts import uninterrupted
-from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import (
     DualPoint,
     Floats,
@@ -20,6 +15,7 @@ from smoothsp.linear.solvers.path.dual_point import (
     StepSettings,
     begin,
 )
+from smoothsp.linear.solvers.path.points import PointLimits, PointRun
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 # Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
@@ -43,10 +39,7 @@ class Rules:
     stop_when_flat: bool
     step_settings: StepSettings
     max_points: int
-    max_passes: int
-    max_seconds: float | None
-    callback: Callable[[PathPoint], Any] | None
-    progress: bool
+    limits: PointLimits
 
     def __post_init__(self) -> None:
         checks.positive("eps", self.eps)
@@ -56,13 +49,6 @@ class Rules:
         checks.positive("smallest", self.smallest)
         checks.flag("stop_when_flat", self.stop_when_flat)
         checks.count("max_points", self.max_points)
-        checks.count("max_passes", self.max_passes)
-        settings.seconds_of(self.max_seconds)
-        checks.flag("progress", self.progress)
-        if self.callback is not None and not callable(self.callback):
-            raise TypeError(
-                f"callback: expected a callable or None, got {self.callback!r}"
-            )
 
     @property
     def goal(self) -> float:
@@ -72,28 +58,19 @@ class Rules:
     def __str__(self) -> str:
         return (
             f"eps={self.eps!r} kappa={self.kappa!r} certified={self.certified} "
-            f"{self.step_settings}{self._bounds}"
+            f"{self.step_settings}"
         )
 
-    @property
-    def _bounds(self) -> str:
-        bounds = self.step_settings.bounds
-        if bounds is None:
-            return ""
-        ends = zip(bounds, (-math.inf, math.inf), strict=True)
-        known = [np.asarray(none if x is None else x, float) for x, none in ends]
-        return f" bounds={arrays.checksum(*known)}"
 
-
-class PathRun:
+class PathRun(PointRun):
     """The breakpoints so far, and the dual point below the last one."""
 
+    name, unit = "path", " breakpoints"
+
     def __init__(self, rules: Rules, problem: Any, resume: State | None) -> None:
-        self.rules, self.problem = rules, problem
-        self._start, self._before = time.perf_counter(), 0.0
-        self.points: list[PathPoint] = []
-        self.stride = _STRIDE
-        self.status, self.complete, self.flat = "", False, False
+        super().__init__(problem, rules.limits, str(rules))
+        self.rules, self.stride = rules, _STRIDE
+        self.complete, self.flat = False, False
         if resume is None:
             with np.errstate(over="ignore", invalid="ignore"):
                 found = begin(problem, rules.step_settings, rules.goal)
@@ -104,41 +81,7 @@ class PathRun:
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            self._load(resume)
-
-    @property
-    def seconds(self) -> float:
-        """Since the beginning, earlier runs included."""
-        return self._before + time.perf_counter() - self._start
-
-    def follow(self) -> None:
-        """To the end of the path, or of a budget."""
-        rules, bar = self.rules, None
-        try:
-            if rules.progress:
-                from tqdm import tqdm
-
-                bar = tqdm(desc="path", unit=" breakpoints", initial=len(self.points))
-            while not self.status and not self._spent():
-                with np.errstate(over="ignore", invalid="ignore"):
-                    gap = self.dual_point.to_gap(
-                        rules.goal, rules.certified, self._spent
-                    )
-                if gap is None:
-                    break
-                lam = self.dual_point.lam
-                self._reach()
-                if bar is not None:
-                    bar.set_postfix_str(
-                        f"lambda {lam:.3g}, gap {gap:.2e}, goal {rules.goal:.2e}",
-                        refresh=False,
-                    )
-                    bar.update()
-        except KeyboardInterrupt:
-            self.status = f"interrupted at lambda = {self.dual_point.lam:.4g}"
-        finally:
-            if bar is not None:
-                bar.close()
+            self.load(resume)
 
     def _spent(self) -> bool:
         rules = self.rules
@@ -146,22 +89,7 @@ class PathRun:
             self.status = f"max_points = {rules.max_points} breakpoints are reached"
         elif self._end() < rules.smallest:
             self.status = f"lambda is below smallest = {rules.smallest:.3g}"
-        elif self.dual_point.oracle_calls >= rules.max_passes * self.dual_point.n:
-            self.status = f"max_passes = {rules.max_passes} passes are used up"
-        elif rules.max_seconds is not None and self.seconds >= rules.max_seconds:
-            self.status = f"max_seconds = {rules.max_seconds:.3g} seconds are used up"
-        return bool(self.status)
-
-    def _reach(self) -> None:
-        """The gap is small enough here: a breakpoint, if all above it is certain."""
-        with uninterrupted():
-            point = self._add()
-        callback = self.rules.callback
-        if point is None or callback is None:
-            return
-        with point.with_state(self._state):
-            if callback(point):
-                self.status = self.status or "stopped by the callback"
+        return bool(self.status) or super()._spent()
 
     def _add(self) -> PathPoint | None:
         dual_point = self.dual_point
@@ -256,49 +184,27 @@ class PathRun:
             lam_infinity=self.infinity,
             complete=self.complete,
             flat=self.flat,
-            oracle_calls=self.dual_point.oracle_calls,
+            oracle_calls=self.calls,
             seconds=self.seconds,
             status=self.status,
-            state=self._state(),
+            state=self.state(),
         )
 
-    def _state(self) -> State:
-        numbers = [
-            (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
-            for p in self.points
-        ]
+    def state(self) -> State:
+        """All that changes, as arrays."""
         return {
-            **self.dual_point.state(),
-            "points": np.array(numbers),
-            "points_w": np.array([p.w for p in self.points]),
+            **super().state(),
             "infinity": np.array(self.infinity),
             "alone": np.array(self.alone),
             "complete": np.array(self.complete),
             "stride": np.array(self.stride),
-            "path_seconds": np.array(self.seconds),
-            "path_rules": np.array(str(self.rules)),
-            **mark_of(self.problem),
         }
 
-    def _load(self, state: State) -> None:
-        found = str(state.get("path_rules", "no state of a path"))
-        # states saved earlier give these settings another name
-        found = found.replace("Manner(", "StepSettings(")
-        if found != str(self.rules):
-            raise ValueError(
-                f"resume: expected a state of {self.rules}, got one of {found}"
-            )
-        require_same("resume", self.problem, state)
-        self.dual_point.load(state)
-        self.points = [
-            PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
-            for (lam, primal, gap, calls, seconds, begins), w in zip(
-                state["points"].tolist(), state["points_w"], strict=True
-            )
-        ]
+    def load(self, state: State) -> None:
+        """Go on from a state, of the same rules and examples."""
+        super().load(state)
         self.infinity, self.alone = float(state["infinity"]), float(state["alone"])
         self.stride = float(state["stride"])
-        self._before = float(state["path_seconds"])
         if state["complete"]:
             self.complete, self.status = True, "complete: there is nothing left to do"
 

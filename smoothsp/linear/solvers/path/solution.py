@@ -126,6 +126,9 @@ class GridSolution:
         What the whole grid took.
     status
         Why it ended, as a sentence.
+    state
+        Arrays by name, from which ``grid_search(problem, resume=state)`` goes on with
+        the same parameters. ``numpy.savez`` stores them without pickle.
     """
 
     points: list[PathPoint]
@@ -133,3 +136,4 @@ class GridSolution:
     oracle_calls: int
     seconds: float
     status: str
+    state: dict[str, NDArray[Any]] = field(repr=False)

@@ -1,0 +1,157 @@
+"""The loop of what goes from one lambda to the next: a path, a grid."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.budget import mark_of, require_same
+from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.solvers.path.dual_point import DualPoint, State
+from smoothsp.linear.solvers.path.solution import PathPoint
+
+
+@dataclass(frozen=True)
+class PointLimits:
+    """When to stop, and whom to tell; checked."""
+
+    max_passes: int
+    max_seconds: float | None
+    callback: Callable[[PathPoint], Any] | None
+    progress: bool
+
+    def __post_init__(self) -> None:
+        checks.count("max_passes", self.max_passes)
+        engines_settings.seconds_of(self.max_seconds)
+        checks.flag("progress", self.progress)
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(
+                f"callback: expected a callable or None, got {self.callback!r}"
+            )
+
+
+class PointRun:
+    """The points so far, and the dual point on its way to the next.
+
+    What paths and grids share: budgets, Ctrl-C, the bar, the callback with its state,
+    what is saved, and how a saved run goes on. Where the next point is, each says
+    itself, in ``_add`` and ``_prepare``.
+
+    Parameters
+    ----------
+    settings
+        All parameters in words: a state goes on only where they are the same.
+    """
+
+    name, unit = "", ""
+    dual_point: DualPoint
+
+    def __init__(self, problem: Any, limits: PointLimits, settings: str) -> None:
+        self.problem, self.limits, self.settings = problem, limits, settings
+        self._start, self._before = time.perf_counter(), 0.0
+        self.points: list[PathPoint] = []
+        self.status = ""
+        # oracle calls of dual points that were given up
+        self.earlier = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning, earlier runs included."""
+        return self._before + time.perf_counter() - self._start
+
+    @property
+    def calls(self) -> int:
+        """Oracle calls since the beginning, those for certificates included."""
+        return self.earlier + self.dual_point.oracle_calls
+
+    def follow(self, goal: float, certified: bool, total: int | None = None) -> None:
+        """To the last point, or the end of a budget; a gap of ``goal`` at each."""
+        bar = None
+        try:
+            if self.limits.progress:
+                from tqdm import tqdm
+
+                known = len(self.points)
+                bar = tqdm(desc=self.name, unit=self.unit, total=total, initial=known)
+            while not self.status and self._prepare():
+                with np.errstate(over="ignore", invalid="ignore"):
+                    gap = self.dual_point.to_gap(goal, certified, self._spent)
+                if gap is None:
+                    break
+                lam = self.dual_point.lam
+                self._reach()
+                if bar is not None:
+                    told = f"lambda {lam:.3g}, gap {gap:.2e}, goal {goal:.2e}"
+                    bar.set_postfix_str(told, refresh=False)
+                    bar.update(len(self.points) - bar.n)
+        except KeyboardInterrupt:
+            self.status = f"interrupted at lambda = {self.dual_point.lam:.4g}"
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def _spent(self) -> bool:
+        limits = self.limits
+        if self.calls >= limits.max_passes * self.dual_point.n:
+            self.status = f"max_passes = {limits.max_passes} passes are used up"
+        elif limits.max_seconds is not None and self.seconds >= limits.max_seconds:
+            self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
+        return bool(self.status)
+
+    def _prepare(self) -> bool:
+        """Before the steps to the next point; whether there are any to make."""
+        return not self._spent()
+
+    def _add(self) -> PathPoint | None:
+        """The gap is small enough: a point, if there is one here."""
+        raise NotImplementedError
+
+    def _reach(self) -> None:
+        with uninterrupted():
+            point = self._add()
+        callback = self.limits.callback
+        if point is None or callback is None:
+            return
+        with point.with_state(self.state):
+            if callback(point):
+                self.status = self.status or "stopped by the callback"
+
+    def state(self) -> State:
+        """All that changes, as arrays."""
+        numbers = [
+            (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
+            for p in self.points
+        ]
+        return {
+            **self.dual_point.state(),
+            "points": np.array(numbers),
+            "points_w": np.array([p.w for p in self.points]),
+            "earlier": np.array(self.earlier),
+            "path_seconds": np.array(self.seconds),
+            "path_rules": np.array(self.settings),
+            **mark_of(self.problem),
+        }
+
+    def load(self, state: State) -> None:
+        """Go on from a state, of the same settings and examples."""
+        found = str(state.get("path_rules", f"no state of a {self.name}"))
+        # states saved earlier give these settings another name
+        found = found.replace("Manner(", "StepSettings(")
+        if found != self.settings:
+            raise ValueError(
+                f"resume: expected a state of {self.settings}, got one of {found}"
+            )
+        require_same("resume", self.problem, state)
+        self.dual_point.load(state)
+        self.points = [
+            PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
+            for (lam, primal, gap, calls, seconds, begins), w in zip(
+                state["points"].tolist(), state["points_w"], strict=True
+            )
+        ]
+        self.earlier = int(state.get("earlier", 0))
+        self._before = float(state["path_seconds"])
