@@ -56,7 +56,8 @@ class Viterbi(nn.Module):
         emissions: Float[Tensor, "batch time state"],
         mask: Bool[Tensor, "batch time"],
     ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, " batch"]]:
-        """Best labels, -1 at masked positions, and their scores."""
+        """Best labels, -1 at masked positions, and their scores; without gradients."""
+        emissions = emissions.detach()
         if self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
         scores, mask = emissions.double(), mask.bool()
