@@ -4,11 +4,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
-from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import run_steps
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import (
@@ -19,8 +21,9 @@ from smoothsp.linear.engines.variance_reduced_epoch import (
 )
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_row import add
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.optim import schedules
+from smoothsp.optim import estimate_smoothness, schedules
 
 WARM_STARTS = ("restart", "prox-center", "extrapolation", "prev-iterate")
 EXTRAPOLATED = ("restart", "extrapolation")
@@ -48,8 +51,10 @@ class CasimirSVRG:
         Strength of the smoothing, the first one of ``"adapt"``, and over how many
         outputs.
     smoothness
-        L of ``"const"``, positive: how fast the slope of the smoothed loss turns. The
-        rate is ``1 / (L + lam + kappa)``.
+        L of ``"const"``, positive: how fast the slope of the smoothed loss of an
+        example turns. The rate is ``1 / (L + lam + kappa)``. None: what line searches
+        along steps on up to 100 examples find (``optim.estimate_smoothness``); they
+        take a few hundred oracle calls, which are counted.
     rate
         gamma of ``"adapt"``, positive.
     kappa
@@ -81,7 +86,7 @@ class CasimirSVRG:
     >>> import numpy as np
     >>> from smoothsp.linear.problems import ChainProblem
     >>> problem = ChainProblem(np.eye(3), [0, 1, 1], lengths=[2, 1])
-    >>> solution = CasimirSVRG(lam=0.1, smoothness=4.0).solve(problem)
+    >>> solution = CasimirSVRG(lam=0.1).solve(problem)
     >>> problem.decode(solution.w).tolist()
     [0, 1, 1]
     """
@@ -94,7 +99,7 @@ class CasimirSVRG:
         loss: str = "hinge-l2",
         mu: float = 1.0,
         k: int = 5,
-        smoothness: float = 32.0,
+        smoothness: float | None = None,
         rate: float = 0.02,
         kappa: float | None = None,
         warm_start: str = "restart",
@@ -112,7 +117,9 @@ class CasimirSVRG:
         self.lam = checks.positive("lam", lam)
         self.schedule, self.warm_start = schedule, warm_start
         self.loss = Loss(loss, mu, k)
-        self.smoothness = checks.positive("smoothness", smoothness)
+        self.smoothness = (
+            None if smoothness is None else checks.positive("smoothness", smoothness)
+        )
         self.rate = checks.positive("rate", rate)
         self.kappa = None if kappa is None else checks.positive("kappa", kappa)
         self.inner_passes = checks.count("inner_passes", inner_passes)
@@ -122,16 +129,13 @@ class CasimirSVRG:
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )
 
-    def plan(self, n: int) -> schedules.CasimirSchedule:
-        """The sequences for n sentences."""
-        kappa = self.kappa
+    def plan(self, n: int, smoothness: float) -> schedules.CasimirSchedule:
+        """The sequences for n sentences, each with a loss so smooth."""
+        kappa, const = self.kappa, self.schedule == "const"
         if kappa is None:
-            const = self.schedule == "const"
-            found = schedules.svrg_kappa(self.smoothness, n, self.lam)
+            found = schedules.svrg_kappa(smoothness, n, self.lam)
             kappa = found if const else self.lam
-        return schedules.CasimirSchedule(
-            self.lam, kappa, self.loss.mu, self.schedule == "adapt"
-        )
+        return schedules.CasimirSchedule(self.lam, kappa, self.loss.mu, not const)
 
     def solve(
         self,
@@ -160,6 +164,40 @@ class CasimirSVRG:
         return run_steps(outer, objective, self._limits, every, settings, start, resume)
 
 
+def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
+    """How fast slopes of single examples turn near weights 0, and the oracle calls."""
+    mu, slope = objective.loss.mu, objective.room()
+    w = torch.nn.Parameter(torch.zeros(len(slope), dtype=torch.float64))
+    calls = 0
+
+    def closure(example: NDArray[np.int64]) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        flat = w.detach().numpy()
+        if isinstance(objective, CallbackObjective):
+            slope[:] = 0
+            value, found = objective.one(int(example[0]), flat, mu)
+            add(slope, found)
+        else:
+            alone = Objective(
+                objective.problem.subset(example), objective.loss, objective.lam
+            )
+            value = alone.gradient(flat, mu, slope)[0]
+        loss = value + (w - w.detach()) @ torch.from_numpy(slope)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    examples = order_of(seed, 0, objective.n)[:100, None]
+    if not len(examples):
+        return objective.lam, 0
+    try:
+        found = estimate_smoothness([w], closure, list(examples))
+    except RuntimeError:  # a loss that is no number
+        return math.inf, calls
+    # 0 where no example has a slope: any step does
+    return found or objective.lam, calls
+
+
 class _Reached(NamedTuple):
     """After k iterations: w_k, z_k, z_{k-1}, alpha_k; where the k-th one started."""
 
@@ -175,11 +213,19 @@ class _Reached(NamedTuple):
 class _Outer:
     def __init__(self, solver: CasimirSVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
-        self.plan = solver.plan(objective.n)
+        const = solver.schedule == "const"
+        L, self.asked = solver.smoothness or 1.0, 0
+        if const and solver.smoothness is None:
+            L, self.asked = smoothness_of(objective, solver.seed)
+            if not math.isfinite(L):
+                raise FloatingPointError(
+                    "the slopes overflowed; scale the features, or choose a smaller"
+                    " rate by a smoothness of your own"
+                )
+        self.plan = solver.plan(objective.n, L)
         kappa = self.plan.kappa_at(1)
         pull = solver.lam + kappa
-        const = solver.schedule == "const"
-        self.rate = 1 / (solver.smoothness + pull) if const else solver.rate
+        self.rate = 1 / (L + pull) if const else solver.rate
         if self.rate * pull >= 1:
             raise ValueError(
                 f"rate: expected less than 1 / (lam + kappa) = {1 / pull:.3g}, got"
@@ -194,7 +240,7 @@ class _Outer:
     @property
     def calls(self) -> int:
         epochs = self.solver.inner_passes * self.reached.k
-        return (2 * epochs + self.reached.restarts) * self.objective.n
+        return (2 * epochs + self.reached.restarts) * self.objective.n + self.asked
 
     def begin(self, w: NDArray[np.float64]) -> None:
         self.reached = _Reached(0, w, w, w, self.plan.alpha_0)

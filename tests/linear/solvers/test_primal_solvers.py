@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
+from smoothsp.linear.solvers.casimir import smoothness_of
 from smoothsp.optim.schedules import subgradient_rate
 from tests.truth.chain_losses import Truth, sgd, svrg_epoch
 from tests.truth.linear_chain import random_chain, random_rows
@@ -266,7 +267,7 @@ def test_casimir_keeps_below_the_bounds_of_its_corollaries(schedule):
     )  # fmt: skip
     solver.solve(problem)
     start = problem.primal(np.zeros(problem.num_weights), lam) - lowest
-    plan = solver.plan(len(problem))
+    plan = solver.plan(len(problem), 60.0)
     bounds = [plan.bound(k, start, 0.0, D) for k in range(1, len(seen) + 1)]
     assert all(f - lowest <= bound for f, bound in zip(seen, bounds, strict=True))
     assert all(f >= lowest - 1e-7 for f in seen)
@@ -310,3 +311,39 @@ def test_sgd_approaches_the_optimum_of_the_hinge():
     found = SGD(lam=lam, decay="pegasos", max_passes=3000, evaluate_every=3000)
     lowest = hinge_optimum(problem, lam)
     assert lowest - 1e-7 <= found.solve(problem).primal <= lowest + 2e-3
+
+
+@pytest.mark.parametrize("loss", ["hinge-l2", "hinge-entropy"])
+@pytest.mark.parametrize("scale", [0.2, 1.0, 30.0])
+def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
+    rng = np.random.default_rng(0)
+    X, y = scale * rng.normal(size=(30, 4)), rng.integers(3, size=30)
+    problem, mu, lam = MulticlassProblem(X, y), 0.5, 1e-3 * scale**2
+    objective = Objective(problem, Loss(loss, mu), lam)
+    bound, calls = smoothness_of(objective, 0)
+    assert calls > 60
+    # a Hessian is at most |x|^2 / mu times that of the projection, or of the softmax
+    highest = 2 * (X**2).sum(1).max() / mu
+    assert bound <= highest
+    seen = []
+    solver = CasimirSVRG(
+        lam=lam, loss=loss, mu=mu, tol=0, max_passes=25, evaluate_every=5,
+        callback=lambda record: seen.append(record),
+    )  # fmt: skip
+    found = solver.solve(problem)
+    at = [np.zeros(problem.num_weights), found.w, 2 * found.w]
+    slopes = []
+    for w in at:
+        G = objective.room()
+        objective.gradient(objective.fits(w), mu, G)
+        slopes.append(objective.plain(G))
+    for i, j in ((0, 1), (1, 2), (0, 2)):
+        turn = np.linalg.norm(slopes[i] - slopes[j])
+        assert turn <= bound * np.linalg.norm(at[i] - at[j])
+    # oracle calls of the searches are counted, and the objective falls
+    same = CasimirSVRG(
+        lam=lam, loss=loss, mu=mu, smoothness=bound, max_passes=25, evaluate_every=5
+    ).solve(problem)
+    assert same.w.tobytes() == found.w.tobytes()
+    assert found.oracle_calls == same.oracle_calls + calls
+    assert seen[-1].primal < problem.primal(at[0], lam)
