@@ -147,6 +147,7 @@ PUBLIC = {
     "smoothsp.linear": {
         "Certificate",
         "ChainCRF",
+        "ChainGP",
         "ChainSVM",
         "CrammerSingerSVC",
         "F1SVC",
@@ -158,7 +159,7 @@ PUBLIC = {
         "StructuredSVM",
         "WestonWatkinsSVC",
     },
-    "smoothsp.linear.features": {"Templates", "Words"},
+    "smoothsp.linear.features": {"KernelFeatures", "Templates", "Words"},
     "smoothsp.linear.problems": {
         "LPBoostProblem",
         "LeastSquaresProblem",

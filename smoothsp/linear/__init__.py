@@ -6,6 +6,7 @@ Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 try:
     from smoothsp.linear.engines.solution import Certificate
     from smoothsp.linear.estimators.chain_crf import ChainCRF
+    from smoothsp.linear.estimators.chain_gp import ChainGP
     from smoothsp.linear.estimators.chain_svm import ChainSVM
     from smoothsp.linear.estimators.crammer_singer_svc import CrammerSingerSVC
     from smoothsp.linear.estimators.hinge_svc import HingeSVC
@@ -30,6 +31,7 @@ __all__ = [
     "ROCSVC",
     "Certificate",
     "ChainCRF",
+    "ChainGP",
     "ChainSVM",
     "CrammerSingerSVC",
     "HingeSVC",

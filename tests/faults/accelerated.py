@@ -61,6 +61,26 @@ FAULTS = {
         "self.model = self.model.towards(a, tangent)",
         "self.model = self.model.towards(a * a, tangent)",
     ),
+    "tangent at x, infinite memory": (
+        AGM + "estimate_functions",
+        "u: Floats = (to_z * self.z.x + to_x * self.x)",
+        "u: Floats = 0 * to_z + self.x * (t * (1 + ratio) - t2 * ratio)",
+    ),
+    "tangent at x, one memory": (
+        AGM + "estimate_functions",
+        "u = (x_share * self.x + z_share * self.z.x) / (t - t2 * a)",
+        "u = self.x",
+    ),
+    "pairs of another class": (
+        "linear/problems/roc_area",
+        "_, from_b = _one_side(-b, -a, of_a, mu)",
+        "_, from_b = _one_side(-b, -a, of_a[::-1], mu)",
+    ),
+    "expected costs without their examples": (
+        "linear/problems/structure",
+        "total += float(losses.detach().sum()), float(expected.sum())",
+        "total += float(losses.detach().sum()), float(expected[:1].sum())",
+    ),
     "no trial fails": (
         AGM + "estimate_functions",
         "return bool(now <= bound + SLACK * (abs(now) + size))",
@@ -131,6 +151,12 @@ def check_laws() -> None:
             laws.test_one_memory_keeps_what_is_proved_of_it(*bends, adaptive)
     laws.test_entropy_certifies_what_is_proved_of_it(np.inf, 0.05, False)
     laws.test_steps_solve_the_equations_of_the_paper()
+    laws.test_iterates_are_those_of_the_printed_algorithms()
+    for make, smoothing in ((test_agm.trees, "entropy"), (test_agm.SETS[1], "l2")):
+        test_agm.test_smoothed_risks_lie_between_and_have_their_gradient(
+            make, smoothing
+        )
+    test_agm.test_tangents_are_below_the_risk_and_touch_where_smoothing_ends()
     for simple in (
         laws.ElasticNet(0.4, 0.7),
         laws.CappedSimplex(5, 0.0, 0.3),

@@ -29,8 +29,8 @@ FAULTS = {
     ),
     "tables without mu": (
         TABLES,
-        "z = (b + c) / (2.0 * P - b + c) / mu + negative[c] + positive[b] - top",
-        "z = (b + c) / (2.0 * P - b + c) + negative[c] + positive[b] - top",
+        "z = loss / mu + negative[c] + positive[b] - top",
+        "z = loss + negative[c] + positive[b] - top",
     ),
     "a flip too few": (
         TABLES,
@@ -42,20 +42,30 @@ FAULTS = {
         "scale = _power(exponents[j - 1] - exponents[j])",
         "scale = 1.0",
     ),
-    "edge of a block lost": (
+    "ratio of neighbours without exponents": (
         TABLES,
-        "X[v] += more * _power(e)",
-        "X[v] += 0 * more * _power(e)",
+        "falls[v] = values[v - 1] / values[v] * apart",
+        "falls[v] = values[v - 1] / values[v]",
     ),
-    "exponents of the forward pass only": (
+    "past a half from below": (
         TABLES,
-        "scale = _power(exponents[j] + exponents_x[j])",
-        "scale = _power(exponents[j])",
+        "while low < m and known[low] > 0.5:",
+        "while low < m and known[low] > 2.0:",
+    ),
+    "counted by both sweeps": (
+        TABLES,
+        "out[low] -= weight * known[low]",
+        "out[low] -= 0.0",
+    ),
+    "expected loss of a table": (
+        TABLES,
+        "losses += weight * loss",
+        "losses += loss",
     ),
     "slope of one class": (
         PROBLEMS + "f1",
-        "for side, programme, chance in zip(sides, programmes, chances, strict=True):",
-        "for side, programme, chance in zip(sides, programmes[::-1], chances[::-1]):",
+        "for side, fall, chance in zip(sides, falls, chances, strict=True):",
+        "for side, fall, chance in zip(sides, falls, chances[::-1], strict=True):",
     ),
     "not centred": (
         PROBLEMS + "f1",

@@ -8,9 +8,16 @@ elementary symmetric polynomial e_v of ``exp(theta[:k])``; kept is
 
 with ``r = exp(theta[k - 1] - theta[v - 1])`` at most 1. Neighbours of E differ by a
 factor of at most m, so that BLOCK of them share an exponent: E is ``m 2^e``, with a
-float64 each and an e for each block. Way back, with X for what follows, neighbours may
-differ by any factor; what then underflows next to the largest of its block has no part
-in any sum.
+float64 each and an e for each block.
+
+The chance c(v) that element k is among v flips obeys, with x_k its odds,
+
+    c(v) = a (1 - c(v - 1)),  1 - c(v - 1) = c(v) / a,  a = x_k e_{v-1} / e_v
+
+and rises in v. Where it is at most 1/2, a is at most 1 and the first equation forgets
+its rounding; where it is above, 1 / a is, and the second one does. So each element is
+followed from v = 0 to where its chance passes 1/2, and from v = m back to there: O(m)
+numbers, and none of the polynomials without k.
 """
 
 import math
@@ -28,6 +35,8 @@ NEVER = -(1 << 40)
 LN2 = math.log(2)
 # log weights this far below the largest have no part in a sum
 FAR = 100.0
+# logs of odds this far below another have no part either, nor become denormal
+LOST = 600.0
 
 
 @kernel
@@ -48,10 +57,11 @@ def best_table(positive, negative, found):
 
 
 @kernel
-def joint(positive, negative, mu, at_b, at_c, log_total):
-    """Fill the chances of b and of c, and the log of the sum over all tables.
+def joint(positive, negative, mu, at_b, at_c, sums):
+    """Fill the chances of b and of c, and two sums over all tables.
 
     ``positive[b]`` and ``negative[c]`` are log weights of the labellings of a class.
+    ``sums`` are the log of all weights, and the loss that is expected.
     """
     P, N = len(positive) - 1, len(negative) - 1
     top = -np.inf
@@ -62,14 +72,16 @@ def joint(positive, negative, mu, at_b, at_c, log_total):
         top = max(top, row + positive[b])
     at_b[:] = 0
     at_c[:] = 0
-    total = 0.0
+    total = losses = 0.0
     for b in range(P + 1):
         row = 0.0
         for c in range(N + 1):
-            z = (b + c) / (2.0 * P - b + c) / mu + negative[c] + positive[b] - top
+            loss = (b + c) / (2.0 * P - b + c)
+            z = loss / mu + negative[c] + positive[b] - top
             if z > -FAR:
                 weight = math.exp(z)
                 row += weight
+                losses += weight * loss
                 at_c[c] += weight
         at_b[b] = row
         total += row
@@ -77,7 +89,7 @@ def joint(positive, negative, mu, at_b, at_c, log_total):
         at_b[b] /= total
     for c in range(N + 1):
         at_c[c] /= total
-    log_total[0] = top + math.log(total)
+    sums[0], sums[1] = top + math.log(total), losses / total
 
 
 @njit(error_model="numpy")
@@ -146,129 +158,106 @@ def _forward(ratios, k, values, exponents, after, exponents_after):
 
 
 @kernel
-def log_weights(theta, every, rows, row_exponents, base, ratios, out):
-    """Fill the log weights of flipping v, and E at every ``every``-th element.
-
-    ``rows`` and ``row_exponents`` have one row for each of these, and one more as room;
-    they are zeros before. ``rows[s]`` is E of ``s * every`` elements.
-    """
+def log_weights(theta, out, falls):
+    """Fill the log weights of flipping v, and ``falls[v] = E(v - 1) / E(v)``."""
     m = len(theta)
+    blocks = m // BLOCK + 1
+    rows = np.zeros((2, blocks * BLOCK))
+    exponents = np.zeros((2, blocks), np.int64)
+    base, ratios = np.zeros(m + 2), np.zeros(m + 2)
+    every = _every(m)
     rows[0, 0] = 1.0
-    segments = (m + every - 1) // every
-    room = np.zeros((2, rows.shape[1]))
-    exponents = np.zeros((2, row_exponents.shape[1]), np.int64)
-    for s in range(segments):
-        first = s * every
-        _base(theta, first, base)
-        room[0], exponents[0] = rows[s], row_exponents[s]
-        now = 0
-        for k in range(first, min(first + every, m)):
-            _ratios(theta, base, first, k, ratios)
-            _forward(
-                ratios, k, room[now], exponents[now], room[1 - now], exponents[1 - now]
-            )
-            now = 1 - now
-        rows[s + 1], row_exponents[s + 1] = room[now], exponents[now]
-    total = 0.0
+    now = first = 0
+    for k in range(m):
+        if k % every == 0:
+            first = k
+            _base(theta, first, base)
+        _ratios(theta, base, first, k, ratios)
+        _forward(
+            ratios, k, rows[now], exponents[now], rows[1 - now], exponents[1 - now]
+        )
+        now = 1 - now
+    values, powers = rows[now], exponents[now]
+    total = falls[0] = 0.0
     for v in range(m + 1):
         if v > 0:
             total += theta[v - 1]
-        exponent = row_exponents[segments, v // BLOCK] * LN2
-        out[v] = math.log(rows[segments, v]) + exponent + total
+            apart = _power(powers[(v - 1) // BLOCK] - powers[v // BLOCK])
+            falls[v] = values[v - 1] / values[v] * apart
+        out[v] = math.log(values[v]) + powers[v // BLOCK] * LN2 + total
 
 
 @njit(error_model="numpy")
-def _begin(chances, values, exponents, X, exponents_x):
-    """X of all elements: chances over E."""
-    m = len(chances) - 1
-    X[:] = 0
-    for j in range(m // BLOCK + 1):
-        top = -np.inf
-        for v in range(j * BLOCK, min((j + 1) * BLOCK, m + 1)):
-            if chances[v] > 0:
-                X[v] = math.log(chances[v]) - math.log(values[v])
-                top = max(top, X[v])
-            else:
-                X[v] = -np.inf
-        exponents_x[j] = NEVER
-        if top > -np.inf:
-            e = math.floor(top / LN2)
-            exponents_x[j] = e - exponents[j]
-            for v in range(j * BLOCK, min((j + 1) * BLOCK, m + 1)):
-                X[v] = math.exp(X[v] - e * LN2)
-        else:
-            for v in range(j * BLOCK, min((j + 1) * BLOCK, m + 1)):
-                X[v] = 0.0
+def _every(m):
+    """Elements that share exponentials: as many of these as of the rest."""
+    return max(int(math.sqrt(m)), 1)
 
 
 @njit(error_model="numpy")
-def _backward(ratios, k, values, exponents, X, exponents_x, products, sums):
-    """X of k elements from that of ``k + 1``; the chance that the last one flips."""
-    last = k // BLOCK
-    for v in range(k + 1):
-        products[v] = ratios[v + 1] * X[v + 1]
-    sums[:] = 0
-    edges = 0.0
-    for j in range(last + 1):
-        v = j * BLOCK
-        scale = _power(exponents[j] + exponents_x[j])
-        inside = min(BLOCK - 1, k + 1 - v)
-        if scale > 0:
-            for i in range(inside):
-                sums[i] += scale * (values[v + i] * products[v + i])
-        for i in range(inside):
-            X[v + i] += products[v + i]
-        v += BLOCK - 1
-        if v > k or products[v] == 0:
-            continue
-        # the one whose product belongs to the next block
-        edges += values[v] * products[v] * _power(exponents[j] + exponents_x[j + 1])
-        more, e = math.frexp(products[v])
-        e += exponents_x[j + 1] - exponents_x[j]
-        if e > 64:
-            scale = _power(-e)
-            for i in range(BLOCK):
-                X[v - i] *= scale
-            exponents_x[j] += e
-            e = 0
-        X[v] += more * _power(e)
-    X[k + 1] = 0.0
-    if k % STEPS == 0:
-        _normalise(X, exponents_x, k)
-    total = edges
-    for i in range(BLOCK):
-        total += sums[i]
-    return total
+def _odds(theta, first, begin, end, sign, odds):
+    """``exp(theta[k] - theta[first])``, or one over it; 0 for what is far below."""
+    for k in range(begin, end):
+        z = sign * (theta[k] - theta[first])
+        odds[k] = math.exp(z) if z > -LOST else 0.0
+
+
+@njit(error_model="numpy")
+def _from_none(theta, falls, chances, odds, known, passed, out):
+    """Add what flips while its chance is at most 1/2; ``passed[k]`` is v afterwards.
+
+    Elements pass in their order, for earlier ones have larger odds.
+    """
+    m, every = len(theta), _every(len(theta))
+    known[:] = 0
+    passed[:] = m + 1
+    low = first = 0
+    for v in range(1, m + 1):
+        far = theta[first] - theta[v - 1]
+        if v == 1 or v - 1 - first >= every or far > FAR:
+            first, far = v - 1, 0.0
+            _odds(theta, first, low, m, 1.0, odds)
+        factor, weight = math.exp(far) * falls[v], chances[v]
+        for k in range(low, m):
+            known[k] = odds[k] * factor * (1 - known[k])
+            out[k] += weight * known[k]
+        while low < m and known[low] > 0.5:
+            out[low] -= weight * known[low]
+            passed[low] = v
+            low += 1
+
+
+@njit(error_model="numpy")
+def _from_all(theta, falls, chances, odds, known, passed, out):
+    """Add what flips once its chance is above 1/2; ``known`` is 1 less the chance."""
+    m, every = len(theta), _every(len(theta))
+    known[:] = 0
+    high, first = m, m
+    for v in range(m, 0, -1):
+        while high > 0 and passed[high - 1] > v:
+            high -= 1
+        for k in range(high):
+            out[k] += chances[v] * (1 - known[k])
+        while high > 0 and passed[high - 1] > v - 1:
+            high -= 1
+        if high == 0:
+            return
+        far = theta[v - 1] - theta[first] if first < m else 0.0
+        if first == m or first - (v - 1) >= every or far > FAR:
+            first, far = v - 1, 0.0
+            _odds(theta, first, 0, high, -1.0, odds)
+        factor = math.exp(far) / falls[v]
+        for k in range(high):
+            known[k] = odds[k] * factor * (1 - known[k])
 
 
 @kernel
-def flips(theta, every, chances, rows, row_exponents, base, ratios, out):
+def flips(theta, falls, chances, out):
     """Fill the chance of each element to be flipped.
 
-    ``chances[v]`` is that of v flips; ``rows`` and the rest are as ``log_weights`` left
-    them.
+    ``chances[v]`` is that of v flips; ``falls`` is as ``log_weights`` left it.
     """
-    m, width = len(theta), rows.shape[1]
-    segments = (m + every - 1) // every
-    values = np.zeros((every + 1, width))
-    exponents = np.zeros((every + 1, row_exponents.shape[1]), np.int64)
-    X = np.zeros(width)
-    exponents_x = np.full(row_exponents.shape[1], NEVER)
-    products, sums = np.zeros(width), np.zeros(BLOCK)
-    _begin(chances, rows[segments], row_exponents[segments], X, exponents_x)
-    for s in range(segments - 1, -1, -1):
-        first, last = s * every, min((s + 1) * every, m)
-        _base(theta, first, base)
-        values[0], exponents[0] = rows[s], row_exponents[s]
-        for k in range(first, last - 1):
-            _ratios(theta, base, first, k, ratios)
-            o = k - first
-            _forward(
-                ratios, k, values[o], exponents[o], values[o + 1], exponents[o + 1]
-            )
-        for k in range(last - 1, first - 1, -1):
-            _ratios(theta, base, first, k, ratios)
-            o = k - first
-            out[k] = _backward(
-                ratios, k, values[o], exponents[o], X, exponents_x, products, sums
-            )
+    m = len(theta)
+    odds, known, passed = np.empty(m), np.empty(m), np.empty(m, np.int64)
+    out[:] = 0
+    _from_none(theta, falls, chances, odds, known, passed, out)
+    _from_all(theta, falls, chances, odds, known, passed, out)

@@ -9,6 +9,7 @@ from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import Tagger, solver_of
+from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG
 
 
@@ -89,18 +90,23 @@ class ChainCRF(Tagger):
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""
-        problem, sizes = self._read(X, lengths)
-        objective = Objective(problem, Loss("likelihood"), 1.0)
-        flat = problem.padded_weights(self.weights_)
-        _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)
-        shape = len(problem.labels), problem.row_width
-        found = nodes.reshape(shape)[:, : problem.num_labels].copy()
-        # they came less the labels, all of which are the first class
-        found[:, 0] += 1
-        return sequences.cut(np.clip(found, 0.0, 1.0), sizes)
+        problem, _ = self._read(X, lengths)
+        return marginals(problem, self.weights_)
 
     def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
         """Of one sentence, for each position, the probability of every tag by name."""
         [found] = self.predict_marginals([x])
         tags = self.classes_.tolist()
         return [dict(zip(tags, row, strict=True)) for row in found.tolist()]
+
+
+def marginals(problem: ChainProblem, w: NDArray[np.float64]) -> list[NDArray[Any]]:
+    """Probabilities of the labels of each position, of unlabelled sentences."""
+    objective = Objective(problem, Loss("likelihood"), 1.0)
+    flat = problem.padded_weights(w)
+    _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)
+    shape = len(problem.labels), problem.row_width
+    found = nodes.reshape(shape)[:, : problem.num_labels].copy()
+    # they came less the labels, all of which are the first class
+    found[:, 0] += 1
+    return sequences.cut(np.clip(found, 0.0, 1.0), np.diff(problem.offsets))

@@ -54,6 +54,9 @@ class BinaryProblem:
     (0.0, -5.0)
     """
 
+    # AGM's, unless it is told another
+    smoothing = "l2"
+
     def __init__(
         self, X: Any, y: Any, *, bias: bool = False, weights: Any = None
     ) -> None:

@@ -117,6 +117,8 @@ class CallbackProblem:
         self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
         self.sparse = checks.flag("sparse", sparse)
 
+    # AGM's, unless it is told another
+    smoothing = "l2"
     # what messages call the two functions
     called = "max_oracle", "topk_oracle"
 

@@ -34,8 +34,9 @@ class F1Problem:
     -----
     There is one example, the set. ``risk`` sorts the scores and looks at all tables:
     O(n log n + n_+ n_-), O(n) memory. ``smoothed_risk`` is a dynamic programme over all
-    2^n labellings, O(n^2), in numbers with exponents of their own, and in
-    O(n^(3/2)) memory: it keeps every sqrt(n)-th step and does the others again.
+    2^n labellings, O(n^2), in numbers with exponents of their own, and in O(n) memory:
+    the chance of each sample to be flipped comes from the counts of flips alone, by the
+    way of the recurrence that forgets its rounding.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     algorithm 2; Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by
@@ -109,6 +110,15 @@ class F1Problem:
         smoothing
             ``"entropy"``; ``k`` has no part in it.
         """
+        return self.smoothed_tangent(w, mu, smoothing, k)[:2]
+
+    def smoothed_tangent(
+        self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Floats, float]:
+        """What ``smoothed_risk`` answers, and the expected loss: a tangent at 0.
+
+        ``<v, slope>`` and the expected loss are at most the risk at any v.
+        """
         mu = checks.positive("mu", mu)
         self._only_entropy(smoothing)
         gains = self._gains(w)
@@ -117,16 +127,16 @@ class F1Problem:
             odds = gains / mu
         if not np.isfinite(odds).all():
             raise ValueError(f"mu: expected one by which scores can be divided: {mu}")
-        programmes = [_Flips(odds[side]) for side in sides]
-        chances = [np.empty(len(side) + 1) for side in sides]
-        total = np.empty(1)
-        logs = [programme.log_weights for programme in programmes]
-        contingency.joint(*logs, mu, *chances, total)
+        logs, falls = zip(*(_counted(odds[side]) for side in sides), strict=True)
+        chances, sums = [np.empty_like(x) for x in logs], np.empty(2)
+        contingency.joint(*logs, mu, *chances, sums)
         flipped = np.empty(len(gains))
-        for side, programme, chance in zip(sides, programmes, chances, strict=True):
-            flipped[side] = programme.flips(chance)
-        value = mu * (float(total[0]) - len(gains) * math.log(2))
-        return value, self._slope(flipped)
+        for side, fall, chance in zip(sides, falls, chances, strict=True):
+            found = np.empty(len(side))
+            contingency.flips(odds[side], fall, chance, found)
+            flipped[side] = found
+        value = mu * (float(sums[0]) - len(gains) * math.log(2))
+        return value, self._slope(flipped), float(sums[1])
 
     def diameter(self, smoothing: str = "entropy") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`: log of the number of labellings."""
@@ -143,28 +153,8 @@ class F1Problem:
         checks.choice("smoothing", smoothing, ("entropy",))
 
 
-class _Flips:
-    """Labellings of one class, by how many of its elements are flipped."""
-
-    def __init__(self, odds: Floats) -> None:
-        m = len(odds)
-        self.odds = np.ascontiguousarray(odds)
-        self.every = max(math.isqrt(m), 1)
-        blocks = m // contingency.BLOCK + 1
-        kept = -(-m // self.every) + 1
-        self.rows = np.zeros((kept, blocks * contingency.BLOCK))
-        self.exponents = np.zeros((kept, blocks), dtype=np.int64)
-        self.base, self.ratios = np.zeros(m + 2), np.zeros(m + 2)
-        self.log_weights = np.empty(m + 1)
-        contingency.log_weights(*self._arguments(), self.log_weights)
-
-    def _arguments(self) -> tuple[Any, ...]:
-        room = (self.rows, self.exponents, self.base, self.ratios)
-        return self.odds, self.every, *room
-
-    def flips(self, chances: Floats) -> Floats:
-        """The chance of each element to be flipped, from those of how many are."""
-        odds, every, *room = self._arguments()
-        found = np.empty(len(odds))
-        contingency.flips(odds, every, chances, *room, found)
-        return found
+def _counted(odds: Floats) -> tuple[Floats, Floats]:
+    """Log weights of how many elements of a class are flipped, and their ratios."""
+    found = np.empty(len(odds) + 1), np.empty(len(odds) + 1)
+    contingency.log_weights(odds, *found)
+    return found

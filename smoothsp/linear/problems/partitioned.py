@@ -137,6 +137,18 @@ class PartitionedProblem:
         """Mean hinge smoothed from below, and its gradient."""
         return self._mean("smoothed_risk", w, mu, smoothing, k)
 
+    def smoothed_tangent(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Weights, float]:
+        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0."""
+        means, slope = np.zeros(2), np.zeros(self.num_weights)
+        answers = self._ask("smoothed_tangent", w, mu, smoothing, k)
+        for size, (value, part, cost) in zip(self._sizes, answers, strict=True):
+            means += size * np.array([value, cost])
+            slope += size * part
+        value, cost = (means / self._n).tolist()
+        return value, slope / self._n, cost
+
     def diameter(self, smoothing: str = "entropy") -> float:
         """How far the smoothed risk is below, at most, divided by mu."""
         return float(self._sizes @ self._ask("diameter", smoothing) / self._n)

@@ -15,10 +15,10 @@ class ROCAreaProblem:
     r"""The structural hinge of 1 - ROC area, where all orders of the set are outputs.
 
     .. math:: R(w) = \frac{1}{n_+ n_-} \sum_{y_i = 1} \sum_{y_j = -1}
-        [1 - \langle x_i - x_j, w \rangle]_+
+        c_i c_j [1 - \langle x_i - x_j, w \rangle]_+
 
     the mean hinge of pairs, of which the share in the wrong order, at most R, is 1
-    minus the area.
+    minus the area. :math:`n_+` and :math:`n_-` are the sums of c over a class.
 
     Parameters
     ----------
@@ -26,6 +26,8 @@ class ROCAreaProblem:
         ``(n, features)``: dense, or sparse of any format; kept as float64, copied.
     y
         ``(n,)``: 1 and -1, at least one of each.
+    weights
+        ``(n,)``: c, at least 0; by default 1. A sample of weight 2 is two samples.
 
     Notes
     -----
@@ -43,14 +45,20 @@ class ROCAreaProblem:
     0.25
     """
 
-    def __init__(self, X: Any, y: Any) -> None:
+    # AGM's, unless it is told another
+    smoothing = "l2"
+
+    def __init__(self, X: Any, y: Any, *, weights: Any = None) -> None:
         self.X = matrix_of("X", X)
         self._across = self.X.T
         self.y = signs_of("y", y, self.X.shape[0])
-        self._positive = np.flatnonzero(self.y > 0)
-        self._negative = np.flatnonzero(self.y < 0)
+        c = checks.weights(weights, len(self.y))
+        self._positive = np.flatnonzero((self.y > 0) & (c > 0))
+        self._negative = np.flatnonzero((self.y < 0) & (c > 0))
         if not (len(self._positive) and len(self._negative)):
             raise ValueError("y: expected a positive and a negative sample")
+        # each class sums to 1
+        self._shares = [c[at] / c[at].sum() for at in (self._positive, self._negative)]
         self.num_weights = int(self.X.shape[1])
 
     def __len__(self) -> int:
@@ -59,7 +67,7 @@ class ROCAreaProblem:
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge of pairs, and a subgradient."""
-        return self._pairs(w, 0.0)
+        return self._pairs(w, 0.0)[:2]
 
     def smoothed_risk(
         self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
@@ -76,6 +84,15 @@ class ROCAreaProblem:
         smoothing
             ``"l2"``; ``k`` has no part in it.
         """
+        return self.smoothed_tangent(w, mu, smoothing)[:2]
+
+    def smoothed_tangent(
+        self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
+    ) -> tuple[float, Floats, float]:
+        """What ``smoothed_risk`` answers, and the mean of its dual variables.
+
+        ``<v, slope>`` and this mean are at most the risk at any v.
+        """
         checks.choice("smoothing", smoothing, ("l2",))
         return self._pairs(w, checks.positive("mu", mu))
 
@@ -91,7 +108,7 @@ class ROCAreaProblem:
             " set use risk, or smoothed_risk with smoothing='l2'"
         )
 
-    def _pairs(self, w: Floats, mu: float) -> tuple[float, Floats]:
+    def _pairs(self, w: Floats, mu: float) -> tuple[float, Floats, float]:
         with np.errstate(over="ignore", invalid="ignore"):
             scores = np.asarray(self.X @ w)
         if not np.isfinite(scores).all():
@@ -104,28 +121,32 @@ class ROCAreaProblem:
         # sums of squares lose least around 0
         middle = float(np.median(b))
         a, b = a - middle, b - middle
-        value, from_a = _one_side(a, b, mu)
-        _, from_b = _one_side(-b, -a, mu)
-        pairs = len(a) * len(b)
+        of_a, of_b = self._shares
+        values, from_a = _one_side(a, b, of_b, mu)
+        _, from_b = _one_side(-b, -a, of_a, mu)
         share = np.zeros(len(scores))
-        share[self._positive], share[self._negative] = -from_a / pairs, from_b / pairs
-        return value / pairs, np.asarray(self._across @ share)
+        share[self._positive], share[self._negative] = -of_a * from_a, of_b * from_b
+        slope = np.asarray(self._across @ share)
+        return float(of_a @ values), slope, float(of_a @ from_a)
 
 
-def _one_side(a: Floats, b: Floats, mu: float) -> tuple[float, Floats]:
-    """Sum of hinges of ``b_j - a_i``, and for each i the sum of their slopes."""
-    b = np.sort(b)
-    sums = np.append(0.0, np.cumsum(b))
+def _one_side(
+    a: Floats, b: Floats, shares: Floats, mu: float
+) -> tuple[Floats, Floats]:
+    """For each i the sums over j of shares of hinges of ``b_j - a_i``, and slopes."""
+    order = np.argsort(b)
+    b, shares = b[order], shares[order]
+    counts = np.append(0.0, np.cumsum(shares))
+    sums = np.append(0.0, np.cumsum(shares * b))
     past = np.searchsorted(b, a, side="right")
     if mu == 0:
-        count = len(b) - past
-        value = (sums[-1] - sums[past]) - count * a
-        return float(value.sum()), count.astype(np.float64)
+        count = counts[-1] - counts[past]
+        return (sums[-1] - sums[past]) - count * a, count
     # from here on the smoothed hinge is linear
     full = np.maximum(np.searchsorted(b, a + mu, side="left"), past)
-    count, inside = len(b) - full, full - past
-    squares = np.append(0.0, np.cumsum(b * b))
+    count, inside = counts[-1] - counts[full], counts[full] - counts[past]
+    squares = np.append(0.0, np.cumsum(shares * b * b))
     line = sums[full] - sums[past] - inside * a
     bent = squares[full] - squares[past] - a * (sums[full] - sums[past]) - a * line
     value = (sums[-1] - sums[full]) - count * (a + mu / 2) + bent / (2 * mu)
-    return float(value.sum()), count + line / mu
+    return value, count + line / mu

@@ -15,13 +15,15 @@ from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems._outputs import Outputs
-from smoothsp.linear.problems.batch import Slope, smoothing_of
+from smoothsp.linear.problems._structure_sums import StructureSums
+from smoothsp.linear.problems.batch import Slope
 from smoothsp.linear.problems.callback import Corner
 from smoothsp.linear.problems.potentials import Batch, PartScores, kinds_of
 from smoothsp.losses import L2, Entropy, functional
 
 Weights = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Tangent = tuple[float, Weights, float]
 Build = Callable[[dict[str, Tensor], Batch], Any]
 
 # Numbers in the padded potentials of the examples that are asked about at once.
@@ -37,7 +39,7 @@ class _Asked(NamedTuple):
     y: Tensor
 
 
-class StructureProblem:
+class StructureProblem(StructureSums):
     r"""A linear structured SVM, or a CRF, over any structure.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
@@ -314,7 +316,9 @@ class StructureProblem:
 
     # losses of rows, and their slopes
 
-    def _losses(self, asked: _Asked, loss: str, mu: float, k: int) -> Tensor:
+    def _losses(
+        self, asked: _Asked, loss: str, mu: float, k: int, cost: Tensor | None = None
+    ) -> Tensor:
         """Of each example, differentiable."""
         structure, y = asked.structure, asked.y
         if loss == "likelihood":
@@ -322,7 +326,8 @@ class StructureProblem:
         smoothing: Any = None
         if loss != "hinge" and mu > 0:
             smoothing = Entropy(mu) if loss == "hinge-entropy" else L2(mu, k)
-        cost = self._costs(asked).detach()
+        if cost is None:
+            cost = self._costs(asked).detach()
         return functional.structural_hinge(structure, y, smoothing=smoothing, cost=cost)
 
     def losses(
@@ -358,6 +363,20 @@ class StructureProblem:
             self._add(slopes, chosen, out)
         out /= len(self)
         return total / len(self), out
+
+    def tangent(self, w: Weights, loss: str, mu: float, k: int) -> Tangent:
+        """The mean loss, smoothed from above, its gradient, and the expected cost."""
+        w, total, out = self._checked(w), np.zeros(2), np.zeros(self.num_weights)
+        for chosen in self._chunks():
+            asked = self._ask(w, chosen)
+            cost = self._costs(asked)
+            losses = self._losses(asked, loss, mu, k, cost)
+            slopes = _gradients(losses, [*asked.potentials, cost])
+            expected = slopes.pop() * cost.detach()
+            total += float(losses.detach().sum()), float(expected.sum())
+            self._add(slopes, chosen, out)
+        value, cost_of_all = (total / len(self)).tolist()
+        return value, out / len(self), cost_of_all
 
     def _sloped(
         self, asked: _Asked, loss: str, mu: float, k: int
@@ -398,42 +417,6 @@ class StructureProblem:
             SparseRow.summed(column[order[a:b]], value[order[a:b]])
             for a, b in pairwise(ends)
         ]
-
-    # the whole set
-
-    def risk(self, w: Weights) -> Slope:
-        """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
-        return self.mean_slope(w, "hinge", 0.0, 1)
-
-    def smoothed_risk(
-        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
-        """Mean hinge smoothed from below, and its gradient."""
-        smoothing_of(smoothing, mu, k)
-        value, slope = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
-        return value - mu * self.diameter(smoothing), slope
-
-    def diameter(self, smoothing: str = "entropy") -> float:
-        """How far the smoothed risk is below, at most, divided by mu."""
-        smoothing_of(smoothing, 1.0, 1)
-        return 0.5 if smoothing == "l2" else self._mean_log_count
-
-    @cached_property
-    def _mean_log_count(self) -> float:
-        zero, total = np.zeros(self.num_weights), 0.0
-        for chosen in self._chunks():
-            structure = self.structure(zero, chosen)
-            if not hasattr(structure, "log_partition"):
-                raise TypeError(
-                    "smoothing: expected 'l2' for a structure that has no"
-                    f" log_partition, {type(structure).__name__}"
-                )
-            total += float(structure.log_partition().sum())
-        return total / len(self)
-
-    def likelihood(self, w: Weights) -> Slope:
-        """Mean negative log-likelihood of the gold outputs, and its gradient."""
-        return self.mean_slope(w, "likelihood", 1.0, 1)
 
     def subset(self, rows: Any) -> "StructureProblem":
         """A problem of the examples ``rows``, in that order.

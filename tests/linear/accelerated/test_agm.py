@@ -12,9 +12,13 @@ from smoothsp.linear.problems import (
     CallbackProblem,
     ChainProblem,
     Corner,
+    F1Problem,
     LeastSquaresProblem,
     LPBoostProblem,
     MulticlassProblem,
+    Parts,
+    ROCAreaProblem,
+    StructureProblem,
 )
 from smoothsp.linear.solvers import (
     AGM,
@@ -27,6 +31,7 @@ from smoothsp.linear.solvers import (
     minimise_composite,
 )
 from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
+from smoothsp.oracles import ProjectiveDependencies
 
 SCHEMES = ("primal-smoothing", "dual-smoothing", "dual")
 MEMORIES = ("infinite", "one")
@@ -45,6 +50,26 @@ def chains(seed=0):
     return ChainProblem(X, labels, lengths=[5, 1, 3, 6])
 
 
+def trees(seed=0):
+    rng = np.random.default_rng(seed)
+
+    def build(potentials, batch):
+        words = batch.sizes["arcs"][:, 0] - 1
+        return ProjectiveDependencies(potentials["arcs"], lengths=words)
+
+    arcs = Parts(rng.normal(size=(16 + 9, 4)), [[4, 4], [3, 3]])
+    return StructureProblem(build, {"arcs": arcs}, [[2, 0, 2], [0, 1]])
+
+
+def of_the_set(kind, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(14, 3))
+    return kind(X, np.where(X[:, 0] + rng.normal(size=14) > 0.5, 1, -1))
+
+
+SETS = [lambda: of_the_set(F1Problem), lambda: of_the_set(ROCAreaProblem)]
+
+
 def best_of(problem, lam):
     found = BMRM(lam=lam, tol=1e-9).solve(problem)
     return found.dual, found.primal
@@ -52,7 +77,9 @@ def best_of(problem, lam):
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("make", [lambda: binary(False), lambda: binary(True), chains])
+@pytest.mark.parametrize(
+    "make", [lambda: binary(False), lambda: binary(True), chains, trees, *SETS]
+)
 def test_every_certificate_holds_and_the_gap_closes(make, scheme, memory):
     problem = make()
     low, high = best_of(problem, 0.05)
@@ -90,10 +117,14 @@ def test_both_smoothings_reach_the_optimum(smoothing, scheme):
 
 def test_tangents_are_below_the_risk_and_touch_where_smoothing_ends():
     rng = np.random.default_rng(1)
-    for problem in (binary(False), binary(True), chains()):
+    some = [make() for make in (trees, *SETS)]
+    for problem in (binary(False), binary(True), chains(), *some):
         size = problem.num_weights
+        both = ("entropy", "l2")
+        if problem in some[1:]:
+            both = ("entropy",) if problem is some[1] else ("l2",)
         for mu in (1.0, 1e-3):
-            for smoothing in ("entropy", "l2"):
+            for smoothing in both:
                 w = rng.normal(size=size)
                 tangent = problem.smoothed_tangent(w, mu, smoothing)
                 value, slope, offset = tangent
@@ -138,6 +169,38 @@ def test_smoothing_in_the_primal_takes_the_steps_that_theorem_19_allows(memory):
     solver.solve(problem)
     assert len(seen) == math.ceil(steps)
     assert seen[-1].primal - low <= 2 * eps
+
+
+@pytest.mark.parametrize(
+    ("make", "smoothing"),
+    [
+        (lambda: binary(True, n=9), "l2"),
+        (chains, "entropy"),
+        (trees, "entropy"),
+        (SETS[0], "entropy"),
+        (SETS[1], "l2"),
+    ],
+    ids=["bias", "chains", "trees", "f1", "roc"],
+)
+def test_smoothed_risks_lie_between_and_have_their_gradient(make, smoothing):
+    # T14: (54), and differences
+    problem, rng = make(), np.random.default_rng(2)
+    for mu in (3.0, 0.3, 0.01):
+        D = problem.diameter(smoothing)
+        for _ in range(3):
+            w = rng.normal(size=problem.num_weights)
+            risk, (value, slope) = (
+                problem.risk(w)[0],
+                problem.smoothed_risk(w, mu, smoothing),
+            )
+            assert risk - mu * D - 1e-9 <= value <= risk + 1e-9
+            v = rng.normal(size=len(w))
+            step = 1e-5 * mu
+            ahead, behind = (
+                problem.smoothed_risk(w + s * v, mu, smoothing)[0]
+                for s in (step, -step)
+            )
+            assert (ahead - behind) / (2 * step) == pytest.approx(v @ slope, abs=1e-6)
 
 
 def minimise_w(problem, lam):

@@ -209,6 +209,54 @@ def test_steps_solve_the_equations_of_the_paper():
             A = 1 / all_.inverse
 
 
+def printed_infinite(f, l1, l2, x, steps):
+    """Algorithm 1 as it is printed, with Psi = l2 / 2 |x|^2."""
+    lam, A, z, G, B = l1 + l2, 0.0, x, np.zeros_like(x), np.zeros_like(x)
+    start = x
+    for _ in range(steps):
+        kappa = f.L - l1
+        root = (1 + 2 * lam * A) ** 2 + 4 * kappa * A * (1 + lam * A)
+        a = (1 + 2 * lam * A + math.sqrt(root)) / (2 * kappa)
+        t1, t2, t3 = 1 + lam * A, l1 * a, l2 * a * A / (A + a)
+        t = t1 + t2 + t3
+        u = (a * t1 * z + (t * A + t3 * a) * x) / (t * (A + a) - t2 * a)
+        G, B = G + a * f.slope(u)[1], B + a * u
+        z = (start + l1 * B - G) / (1 + lam * (A + a))
+        x, A = (A * x + a * z) / (A + a), A + a
+        yield x
+
+
+def printed_one(f, l1, l2, x, steps):
+    """Algorithm 3 as it is printed, with Psi = l2 / 2 |x|^2."""
+    lam, c, Lp = l1 + l2, f.L + l2, f.L + l2
+    x = z = (f.L * x - f.slope(x)[1]) / Lp
+    yield x
+    for _ in range(steps - 1):
+        a = (-(c - lam) + math.sqrt((c - lam) ** 2 + 4 * Lp * c)) / (2 * Lp)
+        t1, t2, t3 = (1 - a) * c, l1 * a, l2 * a * (1 - a)
+        t = t1 + t2 + t3
+        u = ((t - (t1 + t2) * a) * x + t1 * a * z) / (t - t2 * a)
+        W = t1 + a * l1
+        z = (t1 * z + a * l1 * u - a * f.slope(u)[1]) / (W + a * l2)
+        x, c = (1 - a) * x + a * z, (1 - a) * c + lam * a
+        yield x
+
+
+def test_iterates_are_those_of_the_printed_algorithms():
+    rng = np.random.default_rng(6)
+    for l1, l2 in BENDS:
+        f, simple = LeastSquares(rng, 9, 4, l1), ElasticNet(0.0, l2)
+        start = rng.normal(size=4)
+        for method, printed in (
+            (InfiniteMemory, printed_infinite),
+            (OneMemory, printed_one),
+        ):
+            run = method(f, simple, simple.at(start), f.L, False, l1)
+            for x in printed(f, l1, l2, start, 15):
+                run.step()
+                np.testing.assert_allclose(run.x, x, rtol=0, atol=1e-10)
+
+
 class SecondDifferences:
     """``x' T x / 2 - x_1`` with T of second differences: hard for any such method."""
 

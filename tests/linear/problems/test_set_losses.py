@@ -1,5 +1,6 @@
 """Losses of the whole set, against enumeration of all labellings and of all pairs."""
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -155,6 +156,36 @@ def test_roc_area_against_all_pairs(seed):
         slopes = -share @ pairs / len(pairs)
         np.testing.assert_allclose(slope, slopes, atol=1e-8)
         assert value - mu / 2 <= smooth + 1e-8 and smooth <= value + 1e-8
+
+
+def test_f1_of_ten_thousand_takes_memory_of_its_size():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(10_000, 2))
+    problem = F1Problem(X, np.where(X[:, 0] + rng.normal(size=10_000) > 1, 1, -1))
+    tracemalloc.start()
+    problem.smoothed_risk(np.array([3.0, -1.0]), 1e-3)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # numbers a sample: a row for each of sqrt(n) would be a hundred
+    assert most < 60 * 8 * 10_000
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_weights_of_the_roc_area_are_repetitions(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(9, 3)), rng.choice([-1, 1], 9)
+    y[:2] = 1, -1
+    times = rng.integers(0, 4, 9)
+    times[:2] = 2, 3
+    weighted = ROCAreaProblem(X, y, weights=times)
+    repeated = ROCAreaProblem(np.repeat(X, times, 0), np.repeat(y, times))
+    w = rng.normal(size=3)
+    for ours, theirs in (
+        (weighted.risk(w), repeated.risk(w)),
+        (weighted.smoothed_tangent(w, 0.5), repeated.smoothed_tangent(w, 0.5)),
+    ):
+        for found, wanted in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [F1Problem, ROCAreaProblem])

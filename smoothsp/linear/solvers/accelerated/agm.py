@@ -79,7 +79,8 @@ class AGM:
         ``"hinge"``: the problem's ``risk``. ``"likelihood"``: its ``likelihood``, which
         is smooth already, and is minimised in w.
     smoothing
-        ``"entropy"`` or ``"l2"``; by default the latter for two classes.
+        ``"entropy"`` or ``"l2"``; by default the latter for two classes, for the ROC
+        area and for oracles in Python.
     mu
         Strength of the smoothing; by default ``tol / (2 D)``, so that half of what the
         gap may be is left.
@@ -270,8 +271,8 @@ class _Run(Solver):
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
         self.settings, self.problem, self.penalty = settings, problem, penalty
         self.size = problem.num_weights
-        binary = hasattr(problem, "smoothed_risk_of_scores")
-        self.smoothing = settings.smoothing or ("l2" if binary else "entropy")
+        natural = getattr(problem, "smoothing", "entropy")
+        self.smoothing = settings.smoothing or natural
         self.best, self.dual = math.inf, -math.inf
         self.best_w = self._first_weights()
         self.iteration = self._begun(self.best_w)

@@ -1,0 +1,254 @@
+"""Gaussian processes over the potentials of a chain."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils.validation import check_is_fitted
+
+from smoothsp.linear.engines.solution import Callback
+from smoothsp.linear.estimators import sequences
+from smoothsp.linear.estimators.chain_crf import marginals
+from smoothsp.linear.estimators.classifier import unchanged_by_errors
+from smoothsp.linear.estimators.tagger import keep_solution, lam_of
+from smoothsp.linear.features import KernelFeatures
+from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems import ChainProblem
+from smoothsp.linear.problems._rows import rows_of
+from smoothsp.linear.solvers import AGM, LBFGS
+
+Floats = NDArray[np.float64]
+
+
+class ChainGP(BaseEstimator):  # type: ignore[misc]
+    r"""Gaussian process sequence labelling: potentials drawn from a Gaussian process.
+
+    .. math:: \min_f \tfrac12 \|f\|^2 - C \sum_i \log p_f(y_i \mid x_i), \quad
+        p_f(y \mid x) \propto \exp \sum_t f(x_t, y_t) + f(x_{t+1}, y_{t+1})
+        + f(y_t, y_{t+1})
+
+    over the functions f of the space of a kernel on neighbouring positions and their
+    labels: ``k(x, x') + k(x+, x+')`` where labels agree, and 1 where both of a pair do.
+    The optimum is the most likely f where f has this kernel as covariance.
+
+    Parameters
+    ----------
+    kernel
+        ``"rbf"``, or any other name that scikit-learn's ``pairwise_kernels`` takes, or
+        a function ``kernel(A, B)`` of positions ``(m, features)`` and ``(n, features)``
+        that gives ``(m, n)``.
+    gamma, degree, coef0
+        Of kernels that have a name: as in scikit-learn. None: its default.
+    C
+        Positive; multiplies the sum of the losses.
+    l2
+        ``1 / (C n)`` itself, positive, instead of C.
+    counts
+        ``"edges"``: a position counts once for each neighbour that it has, twice
+        inside, as in the source; alone, once. ``"positions"``: each counts once.
+    kernel_tol, max_rank
+        How exactly the kernel is represented: ``tol`` and ``most`` of
+        :class:`~smoothsp.linear.features.KernelFeatures`. A rank below that of the
+        kernel is the approximation of Nystrom.
+    solver
+        ``"lbfgs"``, or ``"agm"``, Nesterov's method.
+    tol
+        The gap at which to stop, of the objective over ``C n``.
+    max_passes, solver_options, callback, verbose
+        As in :class:`ChainSVM`.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    transitions_
+        ``(classes, classes)``: from, to.
+    features_
+        The ``KernelFeatures`` of the positions of the training set.
+    weights_
+        Of these features and of pairs of labels, as of ``ChainProblem``.
+    primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
+        How the fit ended and went; primal and dual over ``C n``.
+
+    Notes
+    -----
+    Memory and time of a pass are those of ``positions x rank`` numbers. The source has
+    dual variables of pairs of positions and all pairs of labels; inner products of
+    these are those of ``positions x labels`` and of pairs of labels, where the optimum
+    is the same.
+
+    Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
+    Training SVMs", appendix E.2 and equation 32 in its stationary version, at
+    ``C=0.5``; Altun, Hofmann and Smola, "Gaussian Process Classification for Segmenting
+    and Annotating Sequences".
+
+    Examples
+    --------
+    Tags that are no linear function of a number, but of its size:
+
+    >>> import numpy as np
+    >>> from smoothsp.linear import ChainGP
+    >>> X = [np.array([[0.1], [2.0], [-2.1]]), np.array([[-1.9], [0.2]])]
+    >>> y = [["near", "far", "far"], ["far", "near"]]
+    >>> model = ChainGP(C=10.0).fit(X, y)
+    >>> model.predict([np.array([[1.8], [-0.1], [-2.2]])])[0].tolist()
+    ['far', 'near', 'far']
+    """
+
+    SOLVERS: ClassVar[dict[str, Any]] = {"lbfgs": LBFGS, "agm": AGM}
+
+    def __init__(
+        self,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float | None = None,
+        coef0: float | None = None,
+        C: float = 1.0,
+        l2: float | None = None,
+        counts: Literal["edges", "positions"] = "edges",
+        kernel_tol: float = 1e-10,
+        max_rank: int | None = None,
+        solver: Literal["lbfgs", "agm"] = "lbfgs",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        solver_options: dict[str, Any] | None = None,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.C = C
+        self.l2 = l2
+        self.counts = counts
+        self.kernel_tol = kernel_tol
+        self.max_rank = max_rank
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.solver_options = solver_options
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
+    ) -> "ChainGP":
+        """Train.
+
+        Parameters
+        ----------
+        X
+            A list with an array ``(positions, features)`` for each sequence, which may
+            be empty.
+        y
+            A list of sequences of tags, strings or integers.
+        resume
+            The ``state`` of a record, as the callback of a fit of the same data and
+            parameters had it, ``max_passes`` and ``tol`` apart.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, with their
+            certificate, and a warning. After an error the estimator is what it was
+            before.
+        """
+        with unchanged_by_errors(self):
+            self._fit(X, y, resume)
+        return self
+
+    def _fit(self, X: Any, y: Any, resume: Any) -> None:
+        points, sizes = self._points(X, None)
+        flat = sequences.tags_of(y, sizes)
+        if not flat:
+            raise ValueError("X: expected at least one position, got none")
+        classes = np.unique(np.array(flat))
+        checks.two_classes(classes)
+        known = KernelFeatures(
+            self._kernel, points, tol=self.kernel_tol, most=self.max_rank
+        )
+        if not known.rows.shape[1]:
+            raise ValueError("kernel: expected one that is not 0 of all positions")
+        problem = ChainProblem(
+            self._counted(known.rows, sizes),
+            sequences.numbers_of(flat, sizes, classes),
+            lengths=sizes,
+            num_labels=len(classes),
+            boundaries=False,
+        )
+        solution = self._solver(len(problem)).solve(problem, resume=resume)
+        self.classes_, self.features_ = classes, known
+        self.n_features_in_ = points.shape[1]
+        self.weights_ = solution.w
+        self.transitions_ = problem.split(solution.w)[1].copy()
+        keep_solution(self, solution)
+
+    def _solver(self, n: int) -> Any:
+        checks.choice("solver", self.solver, tuple(self.SOLVERS))
+        return self.SOLVERS[self.solver](
+            lam=lam_of(self, n),
+            loss="likelihood",
+            tol=checks.at_least_zero("tol", self.tol),
+            max_passes=checks.count("max_passes", self.max_passes),
+            callback=self.callback,
+            progress=checks.flag("verbose", self.verbose),
+            **(self.solver_options or {}),
+        )
+
+    def _kernel(self, A: Any, B: Any) -> Any:
+        if callable(self.kernel):
+            return self.kernel(A, B)
+        asked = {name: getattr(self, name) for name in ("gamma", "degree", "coef0")}
+        known = {name: value for name, value in asked.items() if value is not None}
+        return pairwise_kernels(A, B, metric=self.kernel, filter_params=True, **known)
+
+    def _points(self, X: Any, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
+        """All positions one below the other, and how many each sequence has."""
+        matrix, sizes = sequences.matrix_of(X, None, width)
+        if width is not None and matrix.shape[1] != width:
+            raise ValueError(
+                f"X: expected {width} features, as in fit, got {matrix.shape[1]}"
+            )
+        return np.asarray(matrix.toarray(), dtype=np.float64), sizes
+
+    def _counted(self, rows: Floats, sizes: NDArray[np.int64]) -> Floats:
+        checks.choice("counts", self.counts, ("edges", "positions"))
+        if self.counts == "positions":
+            return rows
+        times = np.full(len(rows), 2.0)
+        ends = np.cumsum(sizes)
+        for at in (ends[sizes > 0] - 1, (ends - sizes)[sizes > 0]):
+            times[at] -= 1
+        # alone
+        return rows * np.maximum(times, 1.0)[:, None]
+
+    def _read(self, X: Any) -> tuple[ChainProblem, Floats]:
+        check_is_fitted(self)
+        points, sizes = self._points(X, self.n_features_in_)
+        rows = rows_of("X", self._counted(self.features_.transform(points), sizes))
+        problem = ChainProblem.unlabelled(rows, sizes, len(self.classes_))
+        # neither beginnings nor ends have scores of their own
+        return problem, np.append(self.weights_, np.zeros(2 * len(self.classes_)))
+
+    def predict(self, X: Any) -> list[NDArray[Any]]:
+        """The best tags of each sequence."""
+        problem, weights = self._read(X)
+        sizes = np.diff(problem.offsets)
+        return sequences.cut(self.classes_[problem.decode(weights)], sizes)
+
+    def predict_marginals(self, X: Any) -> list[NDArray[Any]]:
+        """``(positions, classes)`` for each sequence: probabilities of the tags."""
+        return marginals(*self._read(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of the tags that are right."""
+        problem, weights = self._read(X)
+        wanted = sequences.tags_of(y, np.diff(problem.offsets))
+        found = self.classes_[problem.decode(weights)]
+        right = sum(a == b for a, b in zip(found.tolist(), wanted, strict=True))
+        return right / max(len(wanted), 1)

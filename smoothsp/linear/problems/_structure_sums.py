@@ -1,0 +1,85 @@
+"""Means over the examples of a problem of any structure."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.problems.batch import Slope, smoothing_of
+
+Weights = NDArray[np.float64]
+
+
+class StructureSums:
+    """What makes a problem with structures a ``BatchProblem``."""
+
+    # of the problem
+    num_weights: int
+
+    def __len__(self) -> int:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+        raise NotImplementedError
+
+    def structure(self, w: Weights, rows: Any = None) -> Any:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def tangent(
+        self, w: Weights, loss: str, mu: float, k: int
+    ) -> tuple[float, Weights, float]:
+        """Of the problem."""
+        raise NotImplementedError
+
+    def risk(self, w: Weights) -> Slope:
+        """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
+        return self.mean_slope(w, "hinge", 0.0, 1)
+
+    def smoothed_risk(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> Slope:
+        """Mean hinge smoothed from below, and its gradient."""
+        smoothing_of(smoothing, mu, k)
+        value, slope = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
+        return value - mu * self.diameter(smoothing), slope
+
+    def smoothed_tangent(
+        self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
+    ) -> tuple[float, Weights, float]:
+        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0.
+
+        ``<v, slope>`` and the expected cost are at most the risk at any v.
+        """
+        smoothing_of(smoothing, mu, k)
+        value, slope, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
+        return value - mu * self.diameter(smoothing), slope, cost
+
+    def diameter(self, smoothing: str = "entropy") -> float:
+        """How far the smoothed risk is below, at most, divided by mu."""
+        smoothing_of(smoothing, 1.0, 1)
+        return 0.5 if smoothing == "l2" else self._mean_log_count
+
+    @cached_property
+    def _mean_log_count(self) -> float:
+        zero, total = np.zeros(self.num_weights), 0.0
+        for chosen in self._chunks():
+            structure = self.structure(zero, chosen)
+            if not hasattr(structure, "log_partition"):
+                raise TypeError(
+                    "smoothing: expected 'l2' for a structure that has no"
+                    f" log_partition, {type(structure).__name__}"
+                )
+            total += float(structure.log_partition().sum())
+        return total / len(self)
+
+    def likelihood(self, w: Weights) -> Slope:
+        """Mean negative log-likelihood of the gold outputs, and its gradient."""
+        return self.mean_slope(w, "likelihood", 1.0, 1)
