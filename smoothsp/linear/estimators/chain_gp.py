@@ -220,12 +220,12 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         checks.choice("counts", self.counts, ("edges", "positions"))
         if self.counts == "positions":
             return rows
-        times = np.full(len(rows), 2.0)
+        times: Floats = np.full(len(rows), 2.0)
         ends = np.cumsum(sizes)
         for at in (ends[sizes > 0] - 1, (ends - sizes)[sizes > 0]):
             times[at] -= 1
         # alone
-        return rows * np.maximum(times, 1.0)[:, None]
+        return np.asarray(rows * np.maximum(times, 1.0)[:, None])
 
     def _read(self, X: Any) -> tuple[ChainProblem, Floats]:
         check_is_fitted(self)
@@ -250,5 +250,6 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         problem, weights = self._read(X)
         wanted = sequences.tags_of(y, np.diff(problem.offsets))
         found = self.classes_[problem.decode(weights)]
-        right = sum(a == b for a, b in zip(found.tolist(), wanted, strict=True))
+        pairs = zip(found.tolist(), wanted, strict=True)
+        right = sum(bool(a == b) for a, b in pairs)
         return right / max(len(wanted), 1)

@@ -83,7 +83,8 @@ class KernelFeatures:
         self.kernel = kernel
         left = self._diagonal(X)
         largest = float(left.max(initial=0.0))
-        factor, chosen = np.zeros((most, n)), []
+        factor = np.zeros((most, n))
+        chosen: list[int] = []
         while len(chosen) < most:
             r, p = len(chosen), int(left.argmax())
             if not left[p] > tol * largest:

@@ -130,9 +130,7 @@ class ROCAreaProblem:
         return float(of_a @ values), slope, float(of_a @ from_a)
 
 
-def _one_side(
-    a: Floats, b: Floats, shares: Floats, mu: float
-) -> tuple[Floats, Floats]:
+def _one_side(a: Floats, b: Floats, shares: Floats, mu: float) -> tuple[Floats, Floats]:
     """For each i the sums over j of shares of hinges of ``b_j - a_i``, and slopes."""
     order = np.argsort(b)
     b, shares = b[order], shares[order]

@@ -1,6 +1,6 @@
 """Gaussian processes of chains against the dual of the source, written out densely."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_marginals_and_labels_are_those_of_all_labellings():
         total = np.array(
             [
                 sum(counts[t] * scores[t, s] for t, s in enumerate(labels))
-                + sum(model.transitions_[a, b] for a, b in zip(labels, labels[1:]))
+                + sum(model.transitions_[a, b] for a, b in pairwise(labels))
                 for labels in every
             ]
         )
@@ -139,9 +139,7 @@ def test_a_linear_kernel_is_a_linear_model():
     assert features.rows.shape[1] == 2 and features.residual < 1e-9
     flat = np.concatenate(X)
     np.testing.assert_allclose(features.rows @ features.rows.T, flat @ flat.T)
-    problem = ChainProblem(
-        flat, np.concatenate(y), lengths=[5, 3, 4], boundaries=False
-    )
+    problem = ChainProblem(flat, np.concatenate(y), lengths=[5, 3, 4], boundaries=False)
     other = LBFGS(lam=1 / (2.0 * 3), loss="likelihood", tol=1e-10).solve(problem)
     assert model.primal_ == pytest.approx(other.primal, abs=1e-9)
 
@@ -187,7 +185,7 @@ def test_wrong_arguments_are_named():
         ChainGP(solver="bcfw").fit(X, y)
     with pytest.raises(ValueError, match="counts: expected one of"):
         ChainGP(counts="cliques").fit(X, y)
-    with pytest.raises(ValueError, match="kernel: expected .* finite numbers"):
+    with pytest.raises(ValueError, match=r"kernel: expected .* finite numbers"):
         ChainGP(lambda A, B: np.ones(3)).fit(X, y)
     with pytest.raises(ValueError, match="kernel: expected one that is positive semi"):
         ChainGP(lambda A, B: 1 - ((A[:, None] - B) ** 2).sum(-1)).fit(X, y)
