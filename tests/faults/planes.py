@@ -149,13 +149,13 @@ FAULTS = {
     ),
     "cap of the next": (
         ESTIMATORS + "lp_boost",
-        "left = 1 - cap * at_cap",
-        "left = 1 - cap * (at_cap + 1)",
+        "left = 1 - (np.cumsum(caps) - caps)",
+        "left = 1 - np.cumsum(caps)",
     ),
     "dual player answers with the wrong sign": (
         ESTIMATORS + "lp_boost",
-        "capped_softmax(-(alpha @ self.votes) / self.lam, self.cap)",
-        "capped_softmax((alpha @ self.votes) / self.lam, self.cap)",
+        "capped_softmax(-(alpha @ self.votes) / self.lam, self.cap, self.prior)",
+        "capped_softmax((alpha @ self.votes) / self.lam, self.cap, self.prior)",
     ),
 }
 

@@ -86,7 +86,8 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
     X, y = read_both(estimator, X, y, accept_sparse=False if precomputed else "csr")
     classes, labels = np.unique(y, return_inverse=True)
     checks.two_classes(classes)
-    factors = checks.class_factors(estimator.class_weight, classes, y)
+    asked = getattr(estimator, "class_weight", None)
+    factors = checks.class_factors(asked, classes, y)
     weights = checks.weights(sample_weight, len(labels))
     if not (factors[labels] * (weights > 0)).any():
         raise ValueError("class_weight: expected a sample of positive weight, got none")

@@ -1,18 +1,17 @@
 """The binary SVM."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import binary as whole
 from smoothsp.linear.solvers import AGM, BMRM, Pragam
@@ -27,7 +26,7 @@ SOLVERS: dict[str, Callable[..., Any]] = {
 _NEVER = 1e-100
 
 
-class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class HingeSVC(BinaryClassifier):
     r"""Binary linear SVM, solved to a certified optimum.
 
     .. math:: \min_w \tfrac12 \|w\|^2 + C \sum_i \max(0, 1 - s_i w^\top x_i)
@@ -163,48 +162,12 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        resume: Mapping[str, NDArray[Any]] | None = None,
-    ) -> "HingeSVC":
-        """Solve for the weights.
-
-        Parameters
-        ----------
-        X
-            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
-            same.
-        y
-            ``(samples,)``: labels of any kind that can be sorted, of two classes.
-        sample_weight
-            ``(samples,)``: multiplies C, >= 0.
-        resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
-            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
-            it.
-
-        Returns
-        -------
-        self
-            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
-            warning. After an error the estimator is what it was before.
-        """
-        with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight, resume)
-        classifier.warn_if_short(self)
-        return self
-
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.choice("solver", self.solver, ("dual", *SOLVERS))
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
-        samples = classifier.read_samples(self, X, y, sample_weight)
-        checks.only_two_classes(samples.classes)
+        samples = self._samples(X, y, sample_weight)
         if self.solver != "dual":
             self._fit_whole(samples, constant, resume)
             return
@@ -238,7 +201,6 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.squares_in_range(problem.squares, np.float64, constant)
         auto = 1 if self.solver == "bmrm" else 10
         every = auto if self.certify_every == "auto" else self.certify_every
-        history: list[Certificate] = []
 
         def solve(look: Callable[[Certificate], Any]) -> Any:
             solver = SOLVERS[self.solver](
@@ -251,21 +213,4 @@ class HingeSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             return solver.solve(problem, resume=whole_set.resumed(resume))
 
-        w, status = whole_set.fit(self, solve, len(y), history)
-        weights = w.astype(samples.X.dtype)[:, None]
-        classifier.keep_weights(self, weights, constant)
-        classifier.keep_outcome(self, samples, status, history)
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """``X @ coef_[0] + intercept_``: above 0 for the second class."""
-        return classifier.linear_scores(self, X)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
-        return tags
+        self._keep(samples, solve, len(y), constant)

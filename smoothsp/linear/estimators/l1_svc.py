@@ -1,18 +1,18 @@
 """The binary SVM with few features: an l1 penalty and a free bias."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Certificate, Solution, State
-from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators import whole_set
+from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import BinaryProblem
 from smoothsp.linear.solvers.accelerated.pragam import spectral_square
@@ -26,7 +26,7 @@ _FALL, _LONG = 0.5, 0.3
 _EVERY = 10
 
 
-class L1SVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class L1SVC(BinaryClassifier):
     r"""Binary linear SVM with an l1 penalty, solved to a certified optimum.
 
     .. math:: \min_w \|w\|_1 + C \min_b \sum_i \max(0, 1 - s_i (w^\top x_i + b))
@@ -100,47 +100,12 @@ class L1SVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.callback = callback
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        resume: Mapping[str, NDArray[Any]] | None = None,
-    ) -> "L1SVC":
-        """Solve for the weights.
-
-        Parameters
-        ----------
-        X
-            ``(samples, features)``, dense or CSR, float32 or float64; computed in
-            float64.
-        y
-            ``(samples,)``: labels of any kind that can be sorted, of two classes.
-        sample_weight
-            ``(samples,)``: multiplies C, >= 0.
-        resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart.
-
-        Returns
-        -------
-        self
-            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
-            warning. After an error the estimator is what it was before.
-        """
-        with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight, resume)
-        classifier.warn_if_short(self)
-        return self
-
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         most = checks.count("max_epochs", self.max_epochs)
-        bias = checks.flag("fit_intercept", self.fit_intercept)
-        samples = classifier.read_samples(self, X, y, sample_weight)
-        checks.only_two_classes(samples.classes)
+        free = checks.flag("fit_intercept", self.fit_intercept)
+        samples = self._samples(X, y, sample_weight)
         signs = whole_set.signs(samples.labels)
-        problem = BinaryProblem(samples.X, signs, bias=bias, weights=samples.bounds)
-        history: list[Certificate] = []
+        problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
         def solve(look: Callable[[Certificate], Any]) -> Solution:
             steps = _Steps(problem, 1 / len(signs))
@@ -148,25 +113,9 @@ class L1SVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             state = whole_set.resumed(resume)
             return run(steps, Budget(told, problem), f"L1SVC C={self.C!r}", None, state)
 
-        w, status = whole_set.fit(self, solve, len(signs), history)
-        dtype = samples.X.dtype
-        classifier.keep_weights(self, w.astype(dtype)[:, None], 0.0)
-        self.intercept_ = np.array([problem.optimal_bias(w)], dtype=dtype)
-        classifier.keep_outcome(self, samples, status, history)
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """``X @ coef_[0] + intercept_``: above 0 for the second class."""
-        return classifier.linear_scores(self, X)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
-        return tags
+        w = self._keep(samples, solve, len(signs), 0.0)
+        bias = problem.optimal_bias(w)
+        self.intercept_ = np.array([bias], dtype=samples.X.dtype)
 
 
 class _Point(NamedTuple):

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.estimators import classifier
+from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ class Edges:
     gap: float
 
 
-class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LPBoostClassifier(BinaryClassifier):
     r"""Entropy-regularised LPBoost of binary classifiers, to a certified optimum.
 
     .. math:: \min_d \lambda \, \mathrm{KL}(d \,\|\, 1/n)
@@ -112,7 +113,9 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "LPBoostClassifier":
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> "LPBoostClassifier":
         """Add hypotheses until none has a larger edge.
 
         Parameters
@@ -121,6 +124,9 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``(samples, features)``, dense or CSR, float32 or float64.
         y
             ``(samples,)``: labels of any kind that can be sorted, of two classes.
+        sample_weight
+            ``(samples,)``, at least 0: a sample of weight 2 is the same as two samples,
+            for a base estimator to which it is, too.
 
         Returns
         -------
@@ -129,7 +135,7 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             estimator is what it was before.
         """
         with classifier.unchanged_by_errors(self):
-            converged = self._fit(X, y)
+            converged = self._boost(X, y, sample_weight)
         if not converged:
             warnings.warn(
                 f"LPBoostClassifier: the gap is {self.gap_:.3g} after {self.n_iter_}"
@@ -139,20 +145,24 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self
 
-    def _fit(self, X: Any, y: Any) -> bool:
+    def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
         lam, tol = checks.positive("lam", self.lam), checks.positive("tol", self.tol)
         rounds = checks.count("n_estimators", self.n_estimators)
         X, y = classifier.read_both(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
         checks.two_classes(classes)
         checks.only_two_classes(classes)
-        n = len(labels)
-        cap = 1.0 if self.nu is None else 1 / (checks.positive("nu", self.nu) * n)
-        if cap < 1 / n:
+        counts = checks.weights(sample_weight, len(labels))
+        used = counts > 0
+        X, labels, counts = X[used], labels[used], counts[used]
+        n, prior = float(counts.sum()), counts / counts.sum()
+        nu = None if self.nu is None else checks.positive("nu", self.nu)
+        if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
+        cap = np.ones(len(prior)) if nu is None else prior / nu
         signs = 2.0 * labels - 1
         stream = check_random_state(self.random_state)
-        weights, votes = np.full(n, 1 / n), np.zeros((0, n))
+        weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Edges] = []
@@ -167,11 +177,13 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.estimators_.append(found)
             votes = np.vstack([votes, vote])
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
-            game = Game(votes, lam, cap)
+            game = Game(votes, lam, cap, prior)
             alpha, weights, dual = game.solve(start, _INNER * tol)
             spread = game.divergence(weights)
         self.classes_ = classes
-        self.estimator_weights_, self.sample_weights_ = alpha, weights
+        self.estimator_weights_ = alpha
+        self.sample_weights_ = np.zeros(len(used))
+        self.sample_weights_[used] = weights
         self.gap_, self.n_iter_ = self.history_[-1].gap, len(self.history_)
         return self.gap_ <= tol
 
@@ -199,31 +211,25 @@ class LPBoostClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 score += weight * (2.0 * found.predict(X) - 1)
         return score
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with most votes, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
-        return tags
-
 
 class Game:
-    r""":math:`\min_d \lambda KL(d | 1/n) + \max_j \langle u_j, d \rangle`, d capped."""
+    r""":math:`\min_d \lambda KL(d | p) + \max_j \langle u_j, d \rangle`, d capped."""
 
-    def __init__(self, votes: Floats, lam: float, cap: float) -> None:
+    def __init__(
+        self, votes: Floats, lam: float, cap: Any, prior: Floats | None = None
+    ) -> None:
         self.votes, self.lam, self.cap = votes, lam, cap
+        n = votes.shape[1]
+        self.prior = np.full(n, 1 / n) if prior is None else prior
 
     def answer(self, alpha: Floats) -> Floats:
         """The weights of samples that are best against weights of hypotheses."""
-        return capped_softmax(-(alpha @ self.votes) / self.lam, self.cap)
+        return capped_softmax(-(alpha @ self.votes) / self.lam, self.cap, self.prior)
 
     def divergence(self, d: Floats) -> float:
-        """From the uniform distribution."""
-        used = d[d > 0]
-        return float(used @ np.log(used)) + math.log(len(d))
+        """From the prior."""
+        used = d > 0
+        return float(d[used] @ np.log(d[used] / self.prior[used]))
 
     def dual(self, alpha: Floats) -> float:
         """A lower bound of the minimum."""
@@ -270,22 +276,25 @@ class Game:
         return held, kept, bound
 
 
-def capped_softmax(z: Floats, cap: float) -> Floats:
-    r""":math:`\arg\min KL(d | e^z)` on the simplex, each d at most ``cap``.
+def capped_softmax(z: Floats, cap: Any, prior: Floats | None = None) -> Floats:
+    r""":math:`\arg\min KL(d | p e^z)` on the simplex, each d at most its ``cap``.
 
-    The largest are at the cap, and the others share the rest in proportion to e^z.
+    Those that are largest by their caps are at them, and the others share the rest in
+    proportion to :math:`p e^z`.
     """
-    order = np.argsort(-z, kind="stable")
-    s = z[order]
+    z = z if prior is None else z + np.log(prior)
+    logs = np.broadcast_to(np.log(cap), z.shape)
+    order = np.argsort(logs - z, kind="stable")
+    s, logs = z[order], logs[order]
     # logs of the sums from each on
     rest = np.logaddexp.accumulate(s[::-1])[::-1]
-    at_cap = np.arange(len(s))
-    left = 1 - cap * at_cap
+    caps = np.exp(logs)
+    left = 1 - (np.cumsum(caps) - caps)
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(left > 0, np.log(np.maximum(left, 0.0)), -np.inf) + s - rest
-    good = first <= math.log(cap) + 1e-15
+    good = first <= logs + 1e-15
     k = int(good.argmax()) if good.any() else len(s)
-    found = np.full(len(s), cap)
+    found = caps.copy()
     if k < len(s):
         found[k:] = max(left[k], 0.0) * np.exp(s[k:] - rest[k])
     out = np.empty(len(s))

@@ -1,95 +1,54 @@
 """Binary SVMs of losses that belong to the whole set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import F1Problem, ROCAreaProblem
 from smoothsp.linear.problems.binary import optimal_bias
 from smoothsp.linear.solvers import BMRM
 
+Floats = NDArray[np.float64]
 
-class _SetSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+
+class _SetSVC(BinaryClassifier):
     """What the two share."""
 
-    def fit(
-        self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
-    ) -> Any:
-        """Solve for the weights.
-
-        Parameters
-        ----------
-        X
-            ``(samples, features)``, dense or CSR, float32 or float64; computed in
-            float64.
-        y
-            ``(samples,)``: labels of any kind that can be sorted, of two classes.
-        resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart.
-
-        Returns
-        -------
-        self
-            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
-            warning. After an error the estimator is what it was before.
-        """
-        with classifier.unchanged_by_errors(self):
-            self._fit(X, y, resume)
-        classifier.warn_if_short(self)
-        return self
-
-    def _fit(self, X: Any, y: Any, resume: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         C = checks.positive("C", self.C)
-        checks.count("max_epochs", self.max_epochs)
-        samples = self._samples(X, y)
-        checks.only_two_classes(samples.classes)
-        constant = self._constant()
-        rows = whole_set.with_constant(samples.X, constant)
+        most = checks.count("max_epochs", self.max_epochs)
+        samples = self._samples(X, y, None)
         y = whole_set.signs(samples.labels)
-        lam = whole_set.lambda_of(C, len(y))
-        history: list[Certificate] = []
+        weights = None
+        if sample_weight is not None:
+            weights = checks.weights(sample_weight, len(y))
+        total = len(y) if weights is None else float(weights.sum())
+        constant = self._constant()
+        lam = whole_set.lambda_of(C, total)
+        rows = whole_set.with_constant(samples.X, constant)
+        problem = self._problem(rows, y, weights)
 
         def solve(look: Callable[[Certificate], Any]) -> Any:
-            solver = BMRM(lam=lam, tol=0, max_passes=self.max_epochs, callback=look)
-            return solver.solve(
-                self._problem(rows, y), resume=whole_set.resumed(resume)
-            )
+            solver = BMRM(lam=lam, tol=0, max_passes=most, callback=look)
+            return solver.solve(problem, resume=whole_set.resumed(resume))
 
-        w, status = whole_set.fit(self, solve, 1 / lam, history)
-        dtype = samples.X.dtype
-        classifier.keep_weights(self, w.astype(dtype)[:, None], constant)
-        self._place(samples.X, y)
-        classifier.keep_outcome(self, samples, status, history)
+        self._keep(samples, solve, 1 / lam, constant)
+        self._place(samples.X, y, weights)
 
-    def _samples(self, X: Any, y: Any) -> classifier.Samples:
-        X, y = classifier.read_both(self, X, y)
-        classes, labels = np.unique(y, return_inverse=True)
-        checks.two_classes(classes)
-        return classifier.Samples(X, labels, classes, np.ones(len(labels)))
+    def _constant(self) -> float:
+        raise NotImplementedError
 
-    def _place(self, X: Any, y: NDArray[np.float64]) -> None:
+    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> Any:
+        raise NotImplementedError
+
+    def _place(self, X: Any, y: Floats, weights: Floats | None) -> None:
         """Set the intercept, where the solver does not."""
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """``X @ coef_[0] + intercept_``: above 0 for the second class."""
-        return classifier.linear_scores(self, X)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 class F1SVC(_SetSVC):
@@ -160,8 +119,18 @@ class F1SVC(_SetSVC):
     def _constant(self) -> float:
         return classifier.constant_feature(self)
 
-    def _problem(self, X: Any, y: NDArray[np.float64]) -> F1Problem:
-        return F1Problem(X, y)
+    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> F1Problem:
+        if weights is None:
+            return F1Problem(X, y)
+        wrong = weights != np.round(weights)
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise ValueError(
+                "sample_weight: expected whole numbers, how often each sample counts,"
+                f" for F1 is of the whole set, got {weights[i]} at sample {i}"
+            )
+        at = np.repeat(np.arange(len(y)), weights.astype(np.int64))
+        return F1Problem(X[at], y[at])
 
 
 class ROCSVC(_SetSVC):
@@ -177,7 +146,8 @@ class ROCSVC(_SetSVC):
     Parameters
     ----------
     C
-        What the mean over pairs is multiplied by, times n, > 0.
+        What the mean over pairs is multiplied by, times n, > 0; n is the sum of
+        ``sample_weight`` if there is one.
     tol
         The objective is at most ``1 + tol`` times its minimum.
     max_epochs
@@ -225,10 +195,10 @@ class ROCSVC(_SetSVC):
     def _constant(self) -> float:
         return 0.0
 
-    def _problem(self, X: Any, y: NDArray[np.float64]) -> ROCAreaProblem:
-        return ROCAreaProblem(X, y)
+    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> ROCAreaProblem:
+        return ROCAreaProblem(X, y, weights=weights)
 
-    def _place(self, X: Any, y: NDArray[np.float64]) -> None:
+    def _place(self, X: Any, y: Floats, weights: Floats | None) -> None:
         scores = np.asarray(X @ self.coef_[0], dtype=np.float64)
-        bias = optimal_bias(scores, y)
+        bias = optimal_bias(scores, y, weights)
         self.intercept_ = np.array([bias], dtype=self.coef_.dtype)

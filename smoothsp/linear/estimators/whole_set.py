@@ -84,7 +84,7 @@ def resumed(state: Mapping[str, Any] | None) -> dict[str, NDArray[Any]] | None:
     return None if state is None else {name: np.asarray(state[name]) for name in state}
 
 
-def lambda_of(C: float, samples: int) -> float:
+def lambda_of(C: float, samples: float) -> float:
     """1 over C times samples, if that is a number."""
     lam = 1 / (C * samples)
     if not 0 < lam < math.inf:

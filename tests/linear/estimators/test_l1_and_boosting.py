@@ -158,6 +158,34 @@ def test_boosting_reaches_the_optimum_over_all_hypotheses(nu):
         assert at.dual <= game.primal(weights) and at.primal >= bound
 
 
+def test_weights_in_boosting_are_repetitions():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40, 3))
+    y = (X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=40) > 0).astype(int)
+    times = rng.integers(0, 3, 40)
+    model = LPBoostClassifier(Listed(), lam=0.05, nu=0.3, tol=1e-3)
+    model.fit(X, y, sample_weight=times)
+    d, gap = model.sample_weights_, model.history_[-1]
+    again = LPBoostClassifier(Listed(), lam=0.05, nu=0.3, tol=1e-3)
+    again.fit(np.repeat(X, times, 0), np.repeat(y, times))
+    other = again.history_[-1]
+    assert gap.dual <= other.primal + 1e-12 and other.dual <= gap.primal + 1e-12
+    at = np.repeat(np.arange(40), times)
+    assert not d[times == 0].any() and (d <= times / (0.3 * times.sum()) + 1e-12).all()
+    copies = np.bincount(at, again.sample_weights_, 40)
+    np.testing.assert_allclose(d, copies, atol=0.02)
+    # a prior of its own, against a cone programme
+    votes, lam, prior = rng.uniform(-1, 1, (4, 7)), 0.1, rng.dirichlet(np.ones(7))
+    w = cp.Variable(7)
+    goal = cp.Minimize(lam * cp.sum(cp.kl_div(w, prior)) + cp.max(votes @ w))
+    cap = prior / 0.6
+    cp.Problem(goal, [cp.sum(w) == 1, w >= 0, w <= cap]).solve(solver=cp.CLARABEL)
+    game = Game(votes, lam, cap, prior)
+    _, weights, bound = game.solve(np.full(4, 1 / 4), 1e-6)
+    assert game.primal(weights) - bound <= 1e-6
+    assert game.primal(weights) == pytest.approx(goal.value, abs=2e-6)
+
+
 def test_boosting_learns_what_no_stump_knows():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (400, 2))

@@ -132,6 +132,31 @@ def test_roc_area_is_the_objective():
     assert hinge(model.intercept_[0]) == pytest.approx(least)
 
 
+def repeated(X, y, seed=0):
+    times = np.random.default_rng(seed).integers(0, 3, len(y))
+    times[:2] = 2
+    return times, np.repeat(X, times, 0), np.repeat(y, times)
+
+
+@pytest.mark.parametrize("kind", [F1SVC, ROCSVC])
+def test_weights_are_repetitions(kind):
+    X, y = skewed(4, n=60, share=1.0)
+    times, more, labels = repeated(X, y)
+    settings = {"C": 0.3, "tol": 1e-7}
+    weighted = kind(**settings).fit(sparse.csr_array(X), y, sample_weight=times)
+    again = kind(**settings).fit(more, labels)
+    np.testing.assert_allclose(weighted.coef_, again.coef_, atol=1e-4)
+    np.testing.assert_allclose(weighted.intercept_, again.intercept_, atol=1e-4)
+    assert weighted.history_[-1].primal == pytest.approx(
+        again.history_[-1].primal, rel=1e-6
+    )
+    with pytest.raises(ValueError, match="sample_weight: expected"):
+        kind().fit(X, y, sample_weight=-np.ones(60))
+    if kind is F1SVC:
+        with pytest.raises(ValueError, match="expected whole numbers, how often"):
+            kind().fit(X, y, sample_weight=np.full(60, 0.5))
+
+
 ROUGH = "equal to the default tolerance, not to seven digits"
 NEVER = "without an intercept no weight of a class moves a hyperplane off the origin"
 HINGE = {
