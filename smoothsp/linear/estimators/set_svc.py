@@ -28,6 +28,11 @@ class _SetSVC(BinaryClassifier):
         weights = None
         if sample_weight is not None:
             weights = checks.weights(sample_weight, len(y))
+            if len(np.unique(y[weights > 0])) < 2:
+                raise ValueError(
+                    "sample_weight: expected positive weights in both classes, got one"
+                    " class"
+                )
         total = len(y) if weights is None else float(weights.sum())
         constant = self._constant()
         lam = whole_set.lambda_of(C, total)

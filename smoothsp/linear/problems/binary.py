@@ -119,11 +119,14 @@ class BinaryProblem:
         ``alpha_i`` is from 0 to ``c_i / n``; with a bias ``sum_i y_i alpha_i`` is 0,
         for which samples on the border share what is left.
         """
+        if not self.bias:
+            # as few passes over all samples as there can be
+            short = self.y * scores
+            np.subtract(1.0, short, out=short)
+            alpha = self.bounds * (short > 0)
+            return float(alpha @ short), alpha
         b = self.bias_of(scores)
         margins = self.y * (scores + b)
-        if not self.bias:
-            alpha = np.where(margins < 1, self.bounds, 0.0)
-            return float(alpha @ (1 - margins)), alpha
         # not by margins, which are rounded: b is exactly one of these
         kinks = self.y - scores
         border = kinks == b

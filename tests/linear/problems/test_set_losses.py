@@ -50,7 +50,9 @@ def test_f1_against_all_labellings(seed):
     for mu in 10.0 ** rng.uniform(-4, 2, 3):
         total = logsumexp(z / mu)
         chances = np.exp(z / mu - total)
-        value, slope = problem.smoothed_risk(w, mu)
+        value, slope, offset = problem.smoothed_tangent(w, mu)
+        loss = z - (every - y) @ (X @ w) / len(y)
+        assert offset == pytest.approx(chances @ loss, rel=1e-9, abs=1e-9 * size)
         expected = mu * (total - len(y) * np.log(2))
         assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
         slopes = chances @ (every - y) @ X / len(y)
