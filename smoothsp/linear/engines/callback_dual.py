@@ -99,41 +99,70 @@ class CallbackEngine:
 
     def in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
-        for i in order:
-            self.visit(int(i))
+        size = self.plan.batch
+        for at in range(0, len(order), size):
+            self.visit([int(i) for i in order[at : at + size]])
 
     def by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
-        for done, u in enumerate(uniforms):
+        for done in range(0, len(uniforms), self.plan.batch):
             sums = np.cumsum(self.estimates)
             if sums[-1] <= floor:
                 return done
-            i = int(np.searchsorted(sums, u * sums[-1], side="right"))
-            self.visit(min(i, int(np.flatnonzero(self.estimates)[-1])))
+            drawn = uniforms[done : done + self.plan.batch] * sums[-1]
+            last = int(np.flatnonzero(self.estimates)[-1])
+            at = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
+            self.visit([int(i) for i in at])
         return len(uniforms)
 
-    def visit(self, i: int) -> None:
-        """One step on example i."""
-        n, plan, store = self.n, self.plan, self.store[i]
-        for slot in store:
+    def visit(self, chosen: list[int]) -> None:
+        """A step on each example, towards answers of the oracle at the weights before.
+
+        All are asked at once; sizes of steps are those that are best when they are
+        taken, so that the dual never falls.
+        """
+        asked = [i for i in dict.fromkeys(chosen) if not self._is_known(i)]
+        corners = dict(zip(asked, self._worst_of(asked), strict=True))
+        for place, i in enumerate(chosen):
+            if place:
+                self._look_again(i)
+            again = i in chosen[:place]
+            with uninterrupted():
+                self._visit(i, corners.get(i), again)
+
+    def _look_again(self, i: int) -> None:
+        for slot in self.store[i]:
             slot.h = self._violation(slot.corner)
-        own, hit = None, False
-        if plan.cached:
-            own = highest(store)
-            gap = self._towards(i, own.corner).num
-            least = plan.overall / n * self._known_gap()
-            hit = gap > 0 and gap >= max(plan.local * self.estimates[i], least)
-        corner = None if hit else self._worst(i)
-        with uninterrupted():
-            if corner is not None:
-                self.calls += 1
-                self.estimates[i] = max(self._towards(i, corner).num, 0.0)
-                keeps = plan.cached or plan.weighed
-                own = self._put(i, corner) if keeps else Slot(corner)
-            assert own is not None
-            self.hits += hit
-            self.steps += 1
-            self._go(i, own)
+
+    def _is_known(self, i: int) -> bool:
+        """Whether the cache answers for example i."""
+        self._look_again(i)
+        plan = self.plan
+        if not plan.cached:
+            return False
+        gap = self._towards(i, highest(self.store[i]).corner).num
+        least = plan.overall / self.n * self._known_gap()
+        return bool(gap > 0 and gap >= max(plan.local * self.estimates[i], least))
+
+    def _visit(self, i: int, corner: Corner | None, again: bool) -> None:
+        plan = self.plan
+        if corner is None:
+            own = highest(self.store[i])
+        else:
+            self.calls += not again
+            self.estimates[i] = max(self._towards(i, corner).num, 0.0)
+            keeps = plan.cached or plan.weighed
+            own = self._put(i, corner) if keeps else Slot(corner)
+        self.hits += corner is None
+        self.steps += 1
+        self._go(i, own)
+
+    def _worst_of(self, asked: list[int]) -> list[Corner]:
+        many = getattr(self.problem, "worst_many", None)
+        if many is None or len(asked) < 2:
+            return [self._worst(i) for i in asked]
+        found = many(asked, self.w_now)
+        return [corner._replace(psi=row_of(corner.psi)) for corner in found]
 
     def _worst(self, i: int) -> Corner:
         found = self.problem.worst(i, self.w_now)

@@ -32,6 +32,8 @@ class EngineSettings:
     averaging: bool
     lower: Any
     upper: Any
+    # examples that are asked for at once
+    batch: int = 1
 
     @property
     def boxed(self) -> bool:

@@ -73,6 +73,11 @@ class Engine(Protocol):
 def engine_for(problem: Any, plan: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if hasattr(problem, "sentences"):
+        if plan.batch > 1:
+            raise ValueError(
+                "batch_size: expected 1 for a problem of chains in compiled loops, got"
+                f" {plan.batch}; StructureProblem and CallbackProblem take it"
+            )
         problem.require_range(plan.lam)
         return ChainEngine(problem, plan)
     return CallbackEngine(whole(problem), plan)

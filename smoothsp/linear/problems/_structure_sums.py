@@ -1,11 +1,13 @@
 """Means over the examples of a problem of any structure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from smoothsp.linear.problems.batch import Slope, smoothing_of
 
@@ -83,3 +85,14 @@ class StructureSums:
     def likelihood(self, w: Weights) -> Slope:
         """Mean negative log-likelihood of the gold outputs, and its gradient."""
         return self.mean_slope(w, "likelihood", 1.0, 1)
+
+
+def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Of the sum; zeros for what it does not depend on."""
+    if not values.requires_grad:
+        return [torch.zeros_like(x) for x in inputs]
+    found = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
+    return [
+        torch.zeros_like(x) if slope is None else slope
+        for x, slope in zip(inputs, found, strict=True)
+    ]

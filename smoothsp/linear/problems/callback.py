@@ -82,6 +82,10 @@ class CallbackProblem:
         ``topk_oracle(i, w, k)`` gives a list of such triples: the k different outputs
         of largest ``loss - <w, psi>``, or all if there are fewer. The smoothed hinge of
         :class:`SGD`, :class:`SVRG`, :class:`CasimirSVRG` and :class:`LBFGS` needs it.
+    batch_oracle
+        ``batch_oracle(rows, w)`` gives what ``max_oracle`` does for each of some
+        examples, a list of ints: of :class:`BCFW` with a ``batch_size``. By default
+        these are asked one by one.
     sparse
         Whether psi is a scipy CSR matrix ``(1, num_weights)``: a step then costs its
         entries, however many weights there are.
@@ -104,6 +108,7 @@ class CallbackProblem:
         max_oracle: Callable[[int, Weights], Answer],
         topk_oracle: Callable[[int, Weights, int], Sequence[Answer]] | None = None,
         *,
+        batch_oracle: Callable[[list[int], Weights], Sequence[Answer]] | None = None,
         sparse: bool = False,
     ) -> None:
         self._n = checks.count("n", n)
@@ -114,7 +119,12 @@ class CallbackProblem:
             raise TypeError(
                 f"topk_oracle: expected a callable or None, got {topk_oracle!r}"
             )
+        if batch_oracle is not None and not callable(batch_oracle):
+            raise TypeError(
+                f"batch_oracle: expected a callable or None, got {batch_oracle!r}"
+            )
         self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
+        self.batch_oracle = batch_oracle
         self.sparse = checks.flag("sparse", sparse)
 
     # AGM's, unless it is told another
@@ -129,6 +139,21 @@ class CallbackProblem:
     def worst(self, i: int, w: Weights) -> Corner:
         """What the oracle finds, checked."""
         return self._corner(self.called[0], i, self.max_oracle(i, w))
+
+    def worst_many(self, rows: Sequence[int], w: Weights) -> list[Corner]:
+        """What the oracle finds of several examples, checked."""
+        if self.batch_oracle is None:
+            return [self.worst(i, w) for i in rows]
+        answers = self.batch_oracle(list(rows), w)
+        if len(answers) != len(rows):
+            raise ValueError(
+                f"batch_oracle: expected an output for each of {len(rows)} examples,"
+                f" got {len(answers)}"
+            )
+        return [
+            self._corner("batch_oracle", i, answer)
+            for i, answer in zip(rows, answers, strict=True)
+        ]
 
     def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
         """What the top-k oracle finds, checked."""

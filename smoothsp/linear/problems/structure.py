@@ -15,7 +15,7 @@ from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems._outputs import Outputs
-from smoothsp.linear.problems._structure_sums import StructureSums
+from smoothsp.linear.problems._structure_sums import StructureSums, gradients
 from smoothsp.linear.problems.batch import Slope
 from smoothsp.linear.problems.callback import Corner
 from smoothsp.linear.problems.potentials import Batch, PartScores, kinds_of
@@ -245,14 +245,20 @@ class StructureProblem(StructureSums):
 
     # the max oracle
 
-    def _worst(self, asked: _Asked) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """Hinges, costs of the worst outputs, slopes of the hinges, and the outputs."""
+    def _worst(
+        self, asked: _Asked, outputs: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
+        """Hinges, costs of the worst outputs, slopes of the hinges, and the outputs.
+
+        With ``outputs`` these stand for the worst ones.
+        """
         cost = self._costs(asked)
         augmented = asked.structure.augment(cost)
-        with torch.no_grad():
-            outputs = augmented.decode()[1]
+        if outputs is None:
+            with torch.no_grad():
+                outputs = augmented.decode()[1]
         hinges = augmented.score(outputs) - asked.structure.score(asked.y)
-        slopes = _gradients(hinges, [*asked.potentials, cost])
+        slopes = gradients(hinges, [*asked.potentials, cost])
         losses = (slopes.pop() * cost.detach()).flatten(1).sum(1)
         return hinges.detach(), losses, slopes, outputs
 
@@ -261,14 +267,45 @@ class StructureProblem(StructureSums):
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         asked = self._ask(self._checked(w), np.array([i]))
-        _, losses, slopes, outputs = self._worst(asked)
-        row = -self._sparse(slopes, asked.chosen)[0]
-        psi = sparse.csr_matrix(
-            (row.values, row.columns, [0, len(row.columns)]),
-            shape=(1, self.num_weights),
-        )
-        key = self._gold.cut(outputs, asked.chosen)[0].tobytes()
-        return Corner(psi, max(float(losses[0]), 0.0), key)
+        [found] = self._corners(asked, *self._worst(asked))
+        return found
+
+    def worst_many(self, rows: Any, w: Weights) -> list[Corner]:
+        """``worst`` of several examples, for which the structure decodes at once."""
+        w, found = self._checked(w), []
+        for chosen in self._chunks(self._numbers[rows]):
+            asked = self._ask(w, chosen)
+            if len(self._parts) == len(self.kinds):
+                found += self._corners(asked, *self._worst(asked))
+                continue
+            with torch.no_grad():
+                augmented = asked.structure.augment(self._costs(asked))
+                outputs = self._gold.cut(augmented.decode()[1], chosen)
+            # slopes of shared potentials are those of one example at a time
+            for i, y in zip(chosen, outputs, strict=True):
+                one = self._ask(w, np.array([i]))
+                worst = self._worst(one, torch.from_numpy(y)[None])
+                found += self._corners(one, *worst)
+        return found
+
+    def _corners(
+        self,
+        asked: _Asked,
+        _: Tensor,
+        losses: Tensor,
+        slopes: list[Tensor],
+        outputs: Tensor,
+    ) -> list[Corner]:
+        found = []
+        rows = self._sparse(slopes, asked.chosen)
+        keys = self._gold.cut(outputs, asked.chosen)
+        for row, loss, key in zip(rows, losses.tolist(), keys, strict=True):
+            psi = sparse.csr_matrix(
+                (-row.values, row.columns, [0, len(row.columns)]),
+                shape=(1, self.num_weights),
+            )
+            found.append(Corner(psi, max(loss, 0.0), key.tobytes()))
+        return found
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
@@ -371,7 +408,7 @@ class StructureProblem(StructureSums):
             asked = self._ask(w, chosen)
             cost = self._costs(asked)
             losses = self._losses(asked, loss, mu, k, cost)
-            slopes = _gradients(losses, [*asked.potentials, cost])
+            slopes = gradients(losses, [*asked.potentials, cost])
             expected = slopes.pop() * cost.detach()
             total += float(losses.detach().sum()), float(expected.sum())
             self._add(slopes, chosen, out)
@@ -385,7 +422,7 @@ class StructureProblem(StructureSums):
             hinges, _, slopes, _ = self._worst(asked)
             return hinges.numpy(), slopes
         losses = self._losses(asked, loss, mu, k)
-        return losses.detach().numpy(), _gradients(losses, asked.potentials)
+        return losses.detach().numpy(), gradients(losses, asked.potentials)
 
     def _add(self, slopes: Sequence[Tensor], chosen: Ints, out: Weights) -> None:
         for kind, slope, a, b in zip(
@@ -455,14 +492,3 @@ class StructureProblem(StructureSums):
                 f"w: expected ({self.num_weights},) weights, got {w.shape}"
             )
         return w
-
-
-def _gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Of the sum; zeros for what it does not depend on."""
-    if not values.requires_grad:
-        return [torch.zeros_like(x) for x in inputs]
-    found = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
-    return [
-        torch.zeros_like(x) if slope is None else slope
-        for x, slope in zip(inputs, found, strict=True)
-    ]

@@ -75,6 +75,11 @@ class BCFW:
     warm_start
         From a solution at another lambda: ``"primal"`` keeps its weights where the new
         lambda is smaller, ``"dual"`` keeps its dual variables.
+    batch_size
+        Examples that are asked for at once, at the same weights, before a step on each:
+        of :class:`StructureProblem`, whose structures decode batches, and of
+        :class:`CallbackProblem` with a ``batch_oracle``. Answers are as many steps old,
+        so that more passes are needed; not of chains in compiled loops.
 
     Notes
     -----
@@ -115,6 +120,7 @@ class BCFW:
         cache_local: float = 0.25,
         cache_global: float = 0.01,
         warm_start: str = "primal",
+        batch_size: int = 1,
     ) -> None:
         checks.choice("sampling", sampling, settings.SAMPLINGS)
         checks.choice("steps", steps, settings.STEPS)
@@ -132,6 +138,7 @@ class BCFW:
             averaging=checks.flag("averaging", averaging),
             lower=lower,
             upper=upper,
+            batch=checks.count("batch_size", batch_size),
         )
         self.lam, self.sampling, self.tol = lam, sampling, tol
         self.seed = settings.seed_of(seed)
@@ -174,6 +181,8 @@ class BCFW:
             f"lam={plan.lam!r} sampling={self.sampling} "
             f"steps={settings.STEPS[plan.steps]} cache={plan.cached} "
             f"averaging={plan.averaging} seed={self.seed}"
+            # states of before there were batches go on
+            + (f" batch={plan.batch}" if plan.batch > 1 else "")
         )
 
 
