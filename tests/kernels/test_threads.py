@@ -12,7 +12,13 @@ from tests.programs import run
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["from_threads", "from_workers", "after_fork", "searches_after_fork"]
+    "program",
+    [
+        "from_threads",
+        "from_workers",
+        "after_fork",
+        pytest.param("searches_after_fork", marks=pytest.mark.long),
+    ],
 )
 def test_the_oracles_give_the_same_bits(program):
     # Newer Pythons warn about any fork beside threads, which is what is tried here.
