@@ -217,12 +217,14 @@ class _Outer:
         L, self.asked = solver.smoothness or 1.0, 0
         if const and solver.smoothness is None:
             L, self.asked = smoothness_of(objective, solver.seed)
-            if not math.isfinite(L):
-                raise FloatingPointError(
-                    "the slopes overflowed; scale the features, or choose a smaller"
-                    " rate by a smoothness of your own"
-                )
-        self.plan = solver.plan(objective.n, L)
+        # where lambda is nothing beside L, no step pulls the weights to 0 any more
+        if math.isfinite(L):
+            self.plan = solver.plan(objective.n, L)
+        if not (math.isfinite(L) and self.plan.alpha_0**2 > 0):
+            raise FloatingPointError(
+                "the slopes overflowed; scale the features, or choose a smaller rate by"
+                " a smoothness of your own"
+            )
         kappa = self.plan.kappa_at(1)
         pull = solver.lam + kappa
         self.rate = 1 / (L + pull) if const else solver.rate
