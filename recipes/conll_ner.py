@@ -8,6 +8,8 @@ BIOES constraints honoured in training and in decoding.
     python recipes/conll_ner.py --data DIR                       # CoNLL files
     python recipes/conll_ner.py --data DIR --embeddings FILE     # with GloVe vectors
     python recipes/conll_ner.py --data wnut17                    # downloads WNUT-17
+    python recipes/conll_ner.py --structure semi-markov          # whole segments
+    python recipes/conll_ner.py --data DIR --unknown "?"         # some tags missing
     python recipes/conll_ner.py --predict FILE --nbest 3         # tags new text
 
 Training writes ``model``, a folder that ``smoothsp.models.load`` takes and that needs
@@ -38,7 +40,7 @@ import tyro
 from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
-from ner import report, word_vectors
+from ner import partial, report, word_vectors
 from ner.settings import MU, TOP_K, Config, check
 from ner.training import Run, seed_all, tag
 from runs import checkpoint, terminal
@@ -62,18 +64,20 @@ def main(config: Config) -> dict[str, float]:
         return train(config)
 
 
-def criterion_of(config: Config) -> nn.Module:
+def criterion_of(config: Config, some_unknown: bool = False) -> nn.Module:
+    """The loss; where tags are unknown, to the best of what fits, or to all of it."""
     mu = config.mu or MU.get(config.loss, 0.0)
+    hinge = losses.LatentHinge if some_unknown else losses.StructuralHinge
     if config.loss == "hinge":
-        return losses.StructuralHinge()
+        return hinge()
     if config.loss == "hinge-l2":
-        return losses.StructuralHinge(losses.L2(mu, config.top_k or TOP_K))
+        return hinge(losses.L2(mu, config.top_k or TOP_K))
     if config.loss == "hinge-entropy":
-        return losses.StructuralHinge(losses.Entropy(mu))
+        return hinge(losses.Entropy(mu))
     if config.loss == "perceptron":
-        return losses.StructuredPerceptron()
+        return hinge(cost=None)
     # With a chain that scores no neighbours it is the softmax, position by position.
-    return losses.CRFLoss()
+    return losses.MarginalLikelihood() if some_unknown else losses.CRFLoss()
 
 
 def train(config: Config) -> dict[str, float]:
@@ -98,7 +102,8 @@ def train(config: Config) -> dict[str, float]:
             " O. Is the tag the last column of the file?"
         )
     vocabulary = Vocabulary.of(words["train"], sorted(vectors))
-    sizes = config.sizes(len(next(iter(vectors.values()))) if vectors else None)
+    size = len(next(iter(vectors.values()))) if vectors else None
+    sizes = config.sizes(size, partial.longest_segment(splits.train))
     encoder = Encoder.pretrained(config.encoder) if config.encoder else None
     model = TaggerNetwork(vocabulary, labels, sizes, encoder).to(device())
     model.emissions.set_vectors(vocabulary, vectors)
@@ -133,13 +138,12 @@ def run_epochs(
     about: dict[str, Any],
 ) -> None:
     labels = splits.labels
-    number = {label: n for n, label in enumerate(labels)}
-    tags = [[number[t] for t in s.tags] for s in splits.train]
+    tags, run.allowed = partial.numbered(labels, splits.train)
     encoder = run.model.encoder
     corpus = Corpus(vocabulary, [s.words for s in splits.train], tags, encoder)
     dev = Corpus(vocabulary, [s.words for s in splits.dev], None, encoder)
     gold = [s.tags for s in splits.dev]
-    criterion = criterion_of(config)
+    criterion = criterion_of(config, run.allowed is not None)
     rounds, steps = config.rounds(-(-len(corpus) // config.batch))
     for epoch in range(len(run.history) + 1, rounds + 1):
         if run.tired():
@@ -261,6 +265,8 @@ def settings_of(
         "data": f"{len(sentences)} sentences with checksum {corpus:08x}",
         "embeddings": f"{len(vectors)} vectors with checksum {table:08x}",
         "loss": config.loss,
+        # absent in older checkpoints
+        "structure": None if config.structure == "chain" else config.structure,
         "mu": config.mu or MU.get(config.loss),
         "top_k": (config.top_k or TOP_K) if config.loss == "hinge-l2" else None,
         "epochs": rounds,

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpora import partial_tags
 from corpora.tagged_files import (
     AS_USUAL,
     WORDS,
@@ -58,7 +59,8 @@ class Splits:
     @property
     def labels(self) -> list[str]:
         """``O``, then every prefix of the scheme with every type seen in training."""
-        types = {_type(tag) for s in self.train for tag in s.tags if tag != "O"}
+        tags = {one for s in self.train for tag in s.tags for one in tag.split("\t")}
+        types = {_type(tag) for tag in tags - {"O", ""}}
         prefixes = PREFIXES[self.scheme]
         return ["O", *(f"{p}-{kind}" for kind in sorted(types) for p in prefixes)]
 
@@ -111,7 +113,7 @@ def read_words(source: str | Path, layout: Layout = AS_USUAL) -> list[list[str]]
     return [row for row in rows if row]
 
 
-def detect_scheme(sentences: list[Sentence]) -> str:
+def detect_scheme(sentences: list[Sentence], unknown: str | None = None) -> str:
     """The scheme of the tags: ``"IOB1"``, ``"BIO"`` or ``"BIOES"``.
 
     IOB1 and BIO differ in the first tag of a span that touches no other of its type.
@@ -122,9 +124,10 @@ def detect_scheme(sentences: list[Sentence]) -> str:
     for sentence in sentences:
         previous = "O"
         for tag in sentence.tags:
-            if tag[0] in "ES":
+            if tag[0] in "ES" and tag != unknown:
                 return "BIOES"
-            if tag != "O" and _type(tag) != _type(previous):
+            told = tag != "O" and unknown not in (tag, previous)
+            if told and _type(tag) != _type(previous):
                 firsts[tag[0]] += 1
             previous = tag
     return "IOB1" if firsts["I"] > firsts["B"] else "BIO"
@@ -200,18 +203,38 @@ def load_files(
 ) -> Splits:
     """The corpus in these files, all tags converted to ``scheme``."""
     return Splits(
-        read_as(files.train, scheme, layout),
+        read_as(files.train, scheme, layout, partial=True),
         read_as(files.dev, scheme, layout),
         read_as(files.test, scheme, layout) if files.test else None,
         scheme,
     )
 
 
-def read_as(path: Path, scheme: str, layout: Layout = AS_USUAL) -> list[Sentence]:
-    """The sentences of a file, their tags converted to ``scheme``."""
-    sentences = read(path, layout)
-    found = detect_scheme(sentences)
-    return [Sentence(s.words, convert(s.tags, scheme, found)) for s in sentences]
+def read_as(
+    path: Path, scheme: str, layout: Layout = AS_USUAL, partial: bool = False
+) -> list[Sentence]:
+    """The sentences of a file, their tags converted to ``scheme``.
+
+    ``partial`` allows words without a tag, as ``layout.unknown`` says; in sentences
+    that have one, tags are the labels that a word may have, as ``partial_tags`` writes
+    them.
+    """
+    sentences, unknown = read(path, layout), layout.unknown
+    found = detect_scheme(sentences, unknown)
+    if unknown is None or all(unknown not in s.tags for s in sentences):
+        return [Sentence(s.words, convert(s.tags, scheme, found)) for s in sentences]
+    if not partial or scheme != "BIOES":
+        number = next(n for n, s in enumerate(sentences, 1) if unknown in s.tags)
+        raise ValueError(
+            f"{path}: expected a tag for each word, got {unknown!r} in sentence"
+            f" {number}; only training files may leave tags unknown"
+        )
+    return [
+        Sentence(s.words, partial_tags.possible(s.tags, found, unknown))
+        if unknown in s.tags
+        else Sentence(s.words, convert(s.tags, scheme, found))
+        for s in sentences
+    ]
 
 
 def _type(tag: str) -> str:

@@ -37,8 +37,14 @@ class Layout:
     encoding: str = "utf-8"
     skip_bad: bool = False
     """Leave out sentences that cannot be read, and say how many."""
+    unknown: str | None = None
+    """What stands for the tag of a word that nobody tagged."""
 
     def __post_init__(self) -> None:
+        if self.unknown is not None and (not self.unknown or is_tag(self.unknown)):
+            raise ValueError(
+                f"unknown: expected what is no tag, ? say, got {self.unknown!r}"
+            )
         if self.column is not None and self.place in (0, 1):
             raise ValueError(
                 f"column: expected the number of a column from 2, or a negative one"
@@ -76,7 +82,7 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> list[Sentence]:
     lines = lines_of(path.read_bytes(), path, layout.encoding)
     kind = kind_of(path, lines)
     if kind == "json":
-        found = _json_sentences(path, lines)
+        found = _json_sentences(path, lines, layout)
     else:
         found = _column_sentences(path, lines, layout, kind == "conllu")
     sentences, bad, first = [], 0, ""
@@ -112,7 +118,9 @@ def kind_of(path: str | Path, lines: list[str]) -> str:
     return "columns"
 
 
-def _json_sentences(path: Path, lines: list[str]) -> Iterator[Sentence | str]:
+def _json_sentences(
+    path: Path, lines: list[str], layout: Layout
+) -> Iterator[Sentence | str]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -133,7 +141,7 @@ def _json_sentences(path: Path, lines: list[str]) -> Iterator[Sentence | str]:
                 f"{path}, line {number}: expected a tag for each word, got {len(words)}"
                 f" words and {len(tags)} tags"
             )
-        elif wrong := [tag for tag in tags if not is_tag(tag)]:
+        elif wrong := [t for t in tags if t != layout.unknown and not is_tag(t)]:
             yield f"{path}, line {number}: {_no_tag(wrong[0])}"
         elif words:
             yield Sentence(words, tags)
@@ -217,7 +225,7 @@ def _word_and_tag(
                 f"expected a column {place} as --column says, got {columns} ({shown!r})"
             )
         tag = row[place] if place < 0 else row[place - 1]
-    if not is_tag(tag):
+    if tag != layout.unknown and not is_tag(tag):
         raise ValueError(_no_tag(tag, "--column says which" if columns > 2 else ""))
     return word, tag
 

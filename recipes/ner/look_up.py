@@ -3,19 +3,23 @@
 from collections import Counter, defaultdict
 
 from corpora.conll import Sentence, convert, detect_scheme
+from corpora.partial_tags import is_known
 
 
-def look_up_baseline(train: list[Sentence], test: list[Sentence]) -> list[list[str]]:
+def look_up_baseline(
+    train: list[Sentence], test: list[Sentence], scheme: str | None = None
+) -> list[list[str]]:
     """Tags for ``test``: of each word the tag that ``train`` gives it most often.
 
     Words that ``train`` lacks get ``O``. Of equally frequent tags the first seen is
-    taken. The result is made well formed in the scheme of ``train``.
+    taken. The result is made well formed in the scheme of ``train``, found if absent.
     """
-    scheme = detect_scheme(train)
+    scheme = scheme or detect_scheme(train)
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in train:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            seen[word][tag] += 1
+            if is_known(tag):
+                seen[word][tag] += 1
     best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
     tags = [[best.get(word, "O") for word in sentence.words] for sentence in test]
     return [convert(sentence, scheme, scheme) for sentence in tags]

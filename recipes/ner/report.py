@@ -31,7 +31,7 @@ def write(
         part = splits.dev if name == "dev" else splits.test or []
         gold = [s.tags for s in part]
         model = by_type(gold, guess)
-        look_up = by_type(gold, look_up_baseline(splits.train, part))
+        look_up = by_type(gold, look_up_baseline(splits.train, part, splits.scheme))
         tables[name] = {"model": model, "look_up": look_up}
         print(f"\n{table(name, model, look_up)}")
         chief = ("precision", "recall", "f1")

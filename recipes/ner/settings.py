@@ -9,6 +9,7 @@ from corpora.tagged_files import Layout
 from smoothsp.models.network import Sizes
 
 Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron", "softmax"]
+Structure = Literal["chain", "semi-markov"]
 Show = Literal["columns", "json", "colour"]
 MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
 TOP_K = 5
@@ -27,6 +28,12 @@ class Config:
     loss: Loss = "hinge-l2"
     """What is minimised; l2 and entropy say how the hinge is smoothed; softmax is the
     baseline without a chain: independent labels."""
+    structure: Structure = "chain"
+    """Labels of words, each with its neighbours; or of whole segments, no longer than
+    the longest in training."""
+    unknown: str | None = None
+    """A tag, ? say, that training files have where nobody tagged a word: it may be
+    anything there."""
     mu: float | None = None
     """Strength of the smoothing; 1 if not given. Only with hinge-l2, hinge-entropy."""
     top_k: int | None = None
@@ -92,11 +99,12 @@ class Config:
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.column, self.encoding, self.skip_bad)
+        return Layout(self.column, self.encoding, self.skip_bad, self.unknown)
 
-    def sizes(self, word: int | None) -> Sizes:
+    def sizes(self, word: int | None, longest: int) -> Sizes:
         size = word or self.word_size or WORD_SIZE
-        return Sizes(size, self.hidden, self.dropout, self.loss == "softmax")
+        segments = longest if self.structure == "semi-markov" else None
+        return Sizes(size, self.hidden, self.dropout, self.loss == "softmax", segments)
 
     def rounds(self, batches: int) -> tuple[int, int]:
         """How often the model is judged, and the steps from one time to the next."""
@@ -112,6 +120,15 @@ def check(config: Config) -> None:
     if config.loss not in get_args(Loss):
         raise ValueError(
             f"loss: expected one of {', '.join(get_args(Loss))}, got {config.loss!r}"
+        )
+    if config.structure not in get_args(Structure):
+        known = ", ".join(get_args(Structure))
+        raise ValueError(
+            f"structure: expected one of {known}, got {config.structure!r}"
+        )
+    if config.structure != "chain" and config.loss == "softmax":
+        raise ValueError(
+            f"structure: expected chain with --loss softmax, got {config.structure}"
         )
     if config.mu is not None and config.loss not in MU:
         raise ValueError(

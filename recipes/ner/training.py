@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
+from ner import partial
 from ner.settings import Config
 from smoothsp.models.features import Corpus
 from smoothsp.models.network import TaggerNetwork
@@ -43,6 +44,8 @@ class Run:
         )
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
+        # which labels a number of a tag stands for, if not for one
+        self.allowed: Tensor | None = None
 
     def state(self) -> dict[str, Any]:
         return {
@@ -111,7 +114,12 @@ class Run:
         batch = corpus.batch(sentences)
         emissions = self.model(batch)
         tags, mask = (x.to(emissions.device) for x in (batch.tags, batch.mask))
-        loss = self.model.head(emissions, tags, mask, loss=criterion)
+        head = self.model.head
+        if self.allowed is None:
+            loss = head(emissions, tags, mask, loss=criterion)
+        else:
+            labels = self.allowed.to(tags.device)[tags.clamp(min=0)]
+            loss = partial.loss_of(head, emissions, labels, mask, criterion)
         self.dense.zero_grad()
         self.window.zero_grad()
         loss.backward()

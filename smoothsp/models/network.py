@@ -14,6 +14,7 @@ from smoothsp.constraints import bio
 from smoothsp.layers import LinearChain
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import AFFIXES, FLAGS, PADDING, UNKNOWN, Batch, Vocabulary
+from smoothsp.models.segments import SegmentHead
 
 __all__ = ["Emissions", "Sizes", "TaggerNetwork"]
 
@@ -34,6 +35,8 @@ class Sizes:
     """Share dropped above the LSTM and of window features; 0.6 times that below it."""
     softmax: bool = False
     """Labels of words independent of each other, in place of a chain?"""
+    longest: int | None = None
+    """Words of the longest segment; None for a chain of words, not of segments."""
 
 
 class Emissions(nn.Module):
@@ -127,7 +130,7 @@ class Emissions(nn.Module):
 
 
 class TaggerNetwork(nn.Module):
-    """Emissions, and a chain over them where they are.
+    """Emissions, and a chain of words or of segments over them, where they are.
 
     Parameters
     ----------
@@ -153,7 +156,10 @@ class TaggerNetwork(nn.Module):
         context = encoder.size if encoder else 0
         self.emissions = Emissions(vocabulary, self.sizes, len(labels), context)
         self.encoder = encoder
-        if self.sizes.softmax:
+        self.head: LinearChain | SegmentHead
+        if self.sizes.longest is not None:
+            self.head = SegmentHead(labels, self.sizes.longest)
+        elif self.sizes.softmax:
             # A chain that scores no neighbours is a softmax at each position.
             self.head = LinearChain(len(labels)).requires_grad_(False)
             for scores in self.head.parameters():

@@ -16,9 +16,10 @@ from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
-from smoothsp.oracles import Chain
+from smoothsp.oracles import Chain, SemiMarkov
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -152,19 +153,26 @@ class Tagger:
                 batch = corpus.batch(rows)
                 emissions = self.network(batch)
                 mask = batch.mask.to(emissions.device)
-                chain = self.network.head.structure(emissions, mask)
+                structure = self.network.head.structure(emissions, mask)
                 given = [words[number] for number in numbers]
-                tagged = self._read(chain, given, nbest, confidence)
+                tagged = self._read(structure, given, nbest, confidence)
                 for number, answer in zip(numbers, tagged, strict=True):
                     found[number] = answer
         return found
 
     def _read(
-        self, chain: Chain, words: list[list[str]], nbest: int, confidence: bool
+        self,
+        structure: Chain | SemiMarkov,
+        words: list[list[str]],
+        nbest: int,
+        confidence: bool,
     ) -> list[Tagged]:
         """The nbest taggings of a batch."""
-        scores, labels, valid = chain.decode_topk(nbest)
-        probability = (scores - chain.log_partition()[:, None]).exp().tolist()
+        scores, labels, valid = structure.decode_topk(nbest)
+        head = self.network.head
+        if isinstance(head, SegmentHead):
+            labels = head.tags(labels, structure.lengths)
+        probability = (scores - structure.log_partition()[:, None]).exp().tolist()
         values, paths = scores.tolist(), labels.tolist()
         counts = valid.sum(1).tolist()
         spans = [
@@ -177,7 +185,7 @@ class Tagger:
             ]
             for row in range(len(words))
         ]
-        known = self._confidences(chain, spans) if confidence else {}
+        known = self._confidences(structure, spans) if confidence else {}
         answers = []
         for row, sentence in enumerate(words):
             ranked = [
@@ -211,12 +219,14 @@ class Tagger:
         return answers
 
     def _confidences(
-        self, chain: Chain, spans: list[list[list[tuple[str, int, int]]]]
+        self,
+        structure: Chain | SemiMarkov,
+        spans: list[list[list[tuple[str, int, int]]]],
     ) -> dict[tuple[int, tuple[str, int, int]], float]:
         """The probability of each span of each row.
 
         In BIOES a span is one sequence of labels and no other, so its probability is
-        that of all paths which go through it.
+        that of all paths which go through it; or it is a segment, with its marginal.
         """
         wanted = [
             (row, span)
@@ -225,8 +235,19 @@ class Tagger:
         ]
         if not wanted:
             return {}
+        head = self.network.head
+        if isinstance(structure, SemiMarkov):
+            assert isinstance(head, SegmentHead)
+            states = head.states
+            chances = structure.marginals().tolist()
+            return {
+                (row, (kind, first, last)): min(
+                    1.0, chances[row][first][last - first][states.index(kind)]
+                )
+                for row, (kind, first, last) in wanted
+            }
         number = {label: n for n, label in enumerate(self.labels)}
-        emissions = chain.emissions
+        emissions = structure.emissions
         shape = (len(wanted), *emissions.shape[1:])
         allowed = torch.ones(shape, dtype=torch.bool, device=emissions.device)
         for place, (_, (kind, first, last)) in enumerate(wanted):
@@ -236,7 +257,7 @@ class Tagger:
             ):
                 allowed[place, step, number[f"{prefix}-{kind}"]] = True
         rows = torch.tensor([row for row, _ in wanted], device=emissions.device)
-        chance: Tensor = chain.select(rows).log_prob_within(allowed).exp()
+        chance: Tensor = structure.select(rows).log_prob_within(allowed).exp()
         return dict(zip(wanted, chance.clamp(max=1).tolist(), strict=True))
 
 
