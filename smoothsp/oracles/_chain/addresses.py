@@ -30,10 +30,10 @@ def rows_of_piece(B: int, T: int, S: int) -> int:
     return -(-B // (pieces * together)) * together
 
 
-def lanes_of(where: tuple[Any, ...]) -> int | None:
-    """How sums go over these chains, as ``_kernels.chain.cpu.whole_calls`` takes it."""
+def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:
+    """``in_lanes, over_states`` of ``_kernels.chain.cpu.whole_calls``."""
     B, _, S, *_, zeros = where
-    return 1 if lanes_pay(B, S, len(zeros)) else None
+    return (1, None) if lanes_pay(B, S, len(zeros)) else (None, 1)
 
 
 def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.addresses import lanes_of, piece, rows_of_piece
+from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.on_device import as_edges
 from smoothsp.oracles._chain.record import Record, array, chain_question
 from smoothsp.oracles._chain.weights import places_apart, weigh, weigh_at_once
@@ -80,7 +80,7 @@ def _fill(chain: Record, wide: bool, places: list[int]) -> int:
     B, T, S = chain.sizes
     where, rows = chain.addresses, rows_of_piece(B, T, S)
     if rows >= B:
-        far: int = whole_calls.sums(*where, lanes_of(where), wide, *places)
+        far: int = whole_calls.sums(*where, *way_of_sums(where), wide, *places)
         return far
     item = chain.dtype.itemsize
     sizes = (8 if wide else item, *(item * x for x in (T * S, S * S, S, S)))
@@ -89,7 +89,7 @@ def _fill(chain: Record, wide: bool, places: list[int]) -> int:
         partial(
             whole_calls.sums,
             *part,
-            lanes_of(part),
+            *way_of_sums(part),
             wide,
             *(x + b * size for x, size in zip(places, sizes, strict=True)),
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import whole_calls
 from smoothsp._kernels.threads.ranges import run_all
-from smoothsp.oracles._chain.addresses import lanes_of, piece, rows_of_piece
+from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.record import Potentials, Record
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import Known, is_ordinary, nothing_traces
@@ -200,7 +200,7 @@ def _by_pieces(
 
 
 def _log_likelihood(*given: Any) -> int:
-    code: int = whole_calls.log_likelihood(*given, lanes_of(given[:10]))
+    code: int = whole_calls.log_likelihood(*given, *way_of_sums(given[:10]))
     return code
 
 

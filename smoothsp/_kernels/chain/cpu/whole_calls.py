@@ -4,8 +4,9 @@ For batches so small that the way from Python to the kernels would cost as much 
 kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
 start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
 ``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
-``lanes`` says how sums go over a chain: None for one state per lane, a number for one
-chain per lane. By its type, so that only the one that is asked for is compiled.
+Sums go over a chain with one chain per lane or with one state per lane: of ``in_lanes``
+and ``over_states`` one is a number and the other None, and only the way that is asked
+for is compiled.
 """
 
 import numpy as np
@@ -125,7 +126,9 @@ def decode(
 
 
 @njit(error_model="numpy")
-def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending, lanes):
+def _sums(
+    chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
+):
     """Fill log_z[B] and the marginals, and clear ``pending`` of the rows that are safe.
 
     The others are not safe in this dtype.
@@ -134,12 +137,12 @@ def _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending, lanes):
     order = _longest_first(chain[5], T)
     limits = np.finfo(zeros.dtype)
     ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
-    if lanes is None:
+    if over_states is not None:
         sums_over_states.forward_backward(
             0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
-    else:
+    if in_lanes is not None:
         sums_in_lanes.forward_backward(
             0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
@@ -158,7 +161,8 @@ def sums(
     steps,
     lengths,
     zeros,
-    lanes,
+    in_lanes,
+    over_states,
     wide,
     value,
     nodes,
@@ -177,7 +181,7 @@ def sums(
     _sums(
         chain, zeros, log_z, at(nodes, (B, T, S), zeros),
         at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros), pending, lanes,
+        at(tails, (B, S), zeros), pending, in_lanes, over_states,
     )  # fmt: skip
     far = 0
     for b in range(B):
@@ -257,7 +261,8 @@ def log_likelihood(
     start_grad,
     end_grad,
     total,
-    lanes,
+    in_lanes,
+    over_states,
 ):
     """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
 
@@ -278,7 +283,9 @@ def log_likelihood(
     heads = np.empty((B, S), zeros.dtype)
     tails = np.empty((B, S), zeros.dtype)
     pending = np.ones(B, np.bool_)
-    _sums(chain, zeros, log_z, nodes, edges, heads, tails, pending, lanes)
+    _sums(
+        chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
+    )
     if pending.any():
         return UNSAFE
     row_weights = _row_weights(B, weight, weights, zeros)
