@@ -39,7 +39,7 @@ FOR_USERS = [page for page in EXECUTED if page.stem != "architecture"]
 # Classes of other libraries, and what structures of one's own are written with.
 NAMES_OF_OTHERS = {"AveragedModel", "DataLoader", "DistributedDataParallel"}
 NAMES_OF_OTHERS |= {"ConvergenceWarning", "GradScaler", "GridSearchCV", "LinearSVC"}
-NAMES_OF_OTHERS |= {"AutoModel", "AutoTokenizer", "Trainer"}
+NAMES_OF_OTHERS |= {"AutoModel", "AutoTokenizer", "ModelCheckpoint", "Scan", "Trainer"}
 NAMES_OF_PEERS = {
     *("AlignmentCRF", "CRF", "DependencyCRF", "LinearChainCRF", "SemiMarkovCRF"),
     *("NonProjectiveDependencyCRF", "TreeCRF"),
