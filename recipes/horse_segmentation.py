@@ -322,9 +322,9 @@ def finish(
 
 def packed(state: dict[str, Any]) -> torch.Tensor:
     """Arrays of a solver as the bytes of one file without pickle."""
-    content = io.BytesIO()
-    np.savez(content, **state)
-    return torch.frombuffer(bytearray(content.getbuffer()), dtype=torch.uint8)
+    sink = io.BytesIO()
+    np.savez(sink, **state)
+    return torch.frombuffer(bytearray(sink.getbuffer()), dtype=torch.uint8)
 
 
 def unpacked(content: torch.Tensor) -> dict[str, np.ndarray]:

@@ -101,7 +101,7 @@ class Config:
     def layout(self) -> Layout:
         return Layout(self.column, self.encoding, self.skip_bad, self.unknown)
 
-    def sizes(self, word: int | None, longest: int) -> Sizes:
+    def sizes(self, word: int | None, longest: int = 1) -> Sizes:
         size = word or self.word_size or WORD_SIZE
         segments = longest if self.structure == "semi-markov" else None
         return Sizes(size, self.hidden, self.dropout, self.loss == "softmax", segments)

@@ -71,10 +71,10 @@ FAULTS = {
         "u = (x_share * self.x + z_share * self.z.x) / (t - t2 * a)",
         "u = self.x",
     ),
-    "pairs of another class": (
+    "slopes of one class twice": (
         "linear/problems/roc_area",
         "_, from_b = _one_side(-b, -a, of_a, mu)",
-        "_, from_b = _one_side(-b, -a, of_a[::-1], mu)",
+        "_, from_b = _one_side(-b, -a, 2 * of_a, mu)",
     ),
     "expected costs without their examples": (
         "linear/problems/structure",

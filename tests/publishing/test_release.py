@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import site
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import smoothsp
-from tests.programs import ROOT
+from tests.programs import ROOT, run
 
 PAPERS = (
     "A Smoother Way to Train Structured Prediction Models",
@@ -67,9 +66,7 @@ def test_links_of_the_readme_lead_somewhere_from_an_index():
 def git(folder, *arguments):
     name = ("-c", "user.name=a", "-c", "user.email=a@b")
     command = ["git", *name, *arguments]
-    return subprocess.run(
-        command, cwd=folder, check=True, capture_output=True, text=True
-    ).stdout
+    return run(*command, cwd=folder).stdout
 
 
 def released(folder, tag, **environment):
@@ -81,13 +78,8 @@ def released(folder, tag, **environment):
         "PYTHONPATH": os.pathsep.join(site.getsitepackages()),
         "SMOOTHSP_REPOSITORY": "https://example.org/smoothsp",
     }
-    return subprocess.run(
-        ["bash", ".ci/release", tag, "dist"],
-        cwd=folder,
-        env=os.environ | given | environment,
-        capture_output=True,
-        text=True,
-    )
+    given |= environment
+    return run("bash", ".ci/release", tag, "dist", cwd=folder, env=given, check=False)
 
 
 @pytest.mark.long

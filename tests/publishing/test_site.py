@@ -2,11 +2,11 @@
 
 import importlib.util
 import re
-import subprocess
 import sys
 
 import pytest
 
+from tests.programs import run
 from tests.test_architecture import PUBLIC, ROOT
 
 FOLDER = ROOT / "docs" / "site"
@@ -75,7 +75,5 @@ def test_formulas_of_docstrings_become_those_of_pages():
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    subprocess.run(
-        [*command, "--site-dir", str(tmp_path / "site")], cwd=ROOT, check=True
-    )
+    run(*command, "--site-dir", tmp_path / "site")
     assert "<math" in (tmp_path / "site/docs/smoothing.html").read_text()

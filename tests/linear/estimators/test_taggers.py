@@ -43,6 +43,10 @@ ROUGH = {
     f"check_sample_weight_equivalence_on_{kind}_data": "stops at a duality gap of tol"
     for kind in ("dense", "sparse")
 }
+# LinearSVC's planes predict a heavy class for 54 and 70 percent of the samples there
+THROUGH_THE_ORIGIN = {
+    "check_class_weight_classifiers": "no plane through the origin predicts one class"
+}
 
 
 @parametrize_with_checks([MulticlassSVM()], expected_failed_checks=lambda _: ROUGH)
@@ -52,7 +56,8 @@ def test_scikit_learn(estimator, check):
 
 @pytest.mark.long
 @parametrize_with_checks(
-    [MulticlassSVM(fit_intercept=False)], expected_failed_checks=lambda _: ROUGH
+    [MulticlassSVM(fit_intercept=False)],
+    expected_failed_checks=lambda _: ROUGH | THROUGH_THE_ORIGIN,
 )
 def test_scikit_learn_without_intercept(estimator, check):
     check(estimator)
