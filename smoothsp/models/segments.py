@@ -96,6 +96,26 @@ class SegmentHead(nn.Module):
 
         ``emissions`` are ``(batch, time, label)``.
         """
+        if emissions.dim() != 3 or emissions.shape[2] != len(self.labels):
+            raise ValueError(
+                f"emissions: expected (batch, time, {len(self.labels)}), got "
+                f"{tuple(emissions.shape)}"
+            )
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(
+                f"mask: expected torch.bool with True at real positions, got {found}"
+            )
+        if mask.shape != emissions.shape[:2]:
+            raise ValueError(
+                f"mask: expected (batch, time) = {tuple(emissions.shape[:2])}, got "
+                f"{tuple(mask.shape)}"
+            )
+        if emissions.device != self.transitions.device:
+            raise TypeError(
+                f"emissions: expected a tensor on {self.transitions.device} like this "
+                f"head, got one on {emissions.device}; move the head with .to(device)"
+            )
         if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
@@ -130,7 +150,19 @@ class SegmentHead(nn.Module):
 
     def outputs(self, tags: Tensor, mask: Tensor) -> Tensor:
         """Outputs of ``SemiMarkov``, ``(batch, time)``, from label numbers."""
-        known = tags.clamp(min=0)
+        if tags.shape != mask.shape:
+            raise ValueError(
+                f"tags: expected (batch, time) = {tuple(mask.shape)}, got "
+                f"{tuple(tags.shape)}"
+            )
+        wrong = mask & ((tags < 0) | (tags >= len(self.labels)))
+        if bool(wrong.any()):
+            b, t = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"tags: expected labels from 0 to {len(self.labels) - 1}, got "
+                f"{int(tags[b, t])} at row {b}, step {t}"
+            )
+        known = torch.where(mask, tags, 0)
         begins = self._begins[known] & mask  # type: ignore[index]
         return torch.where(begins, self._state_of[known], -1)
 
@@ -165,7 +197,8 @@ class SegmentHead(nn.Module):
         loss
             Over structures.
         """
-        value: Tensor = loss(self.structure(emissions, mask), self.outputs(tags, mask))
+        structure = self.structure(emissions, mask)
+        value: Tensor = loss(structure, self.outputs(tags, mask))
         return value
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Decoding:

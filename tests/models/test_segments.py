@@ -1,6 +1,7 @@
 """Segments over emissions of BIOES labels against the definition, word by word."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -113,3 +114,17 @@ def test_what_does_not_fit_is_named(head):
     emissions = torch.zeros(1, 3, len(LABELS), dtype=torch.float64)
     with pytest.raises(ValueError, match=r"^mask: .* got a hole"):
         head.structure(emissions, torch.tensor([[True, False, True]]))
+    mask, tags = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[0, 9, 0]])
+    for wrong, message in (
+        ((emissions[..., :4], mask), "emissions: expected (batch, time, 9)"),
+        ((emissions, None), "mask: expected torch.bool"),
+        ((emissions, mask.long()), "mask: expected torch.bool"),
+        ((emissions, mask[:, :2]), "mask: expected (batch, time) = (1, 3)"),
+        ((emissions.to("meta"), mask), "emissions: expected a tensor on cpu"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+            head.structure(*wrong)
+    with pytest.raises(ValueError, match=r"^tags: .* got 9 at row 0, step 1"):
+        head.outputs(tags, mask)
+    with pytest.raises(ValueError, match=r"^tags: expected \(batch, time\)"):
+        head.outputs(tags[:, :2], mask)
