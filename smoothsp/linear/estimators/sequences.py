@@ -46,7 +46,11 @@ def is_named(X: Any) -> bool | None:
 
 def sizes_of(X: Any) -> NDArray[np.int64]:
     """Positions of each sentence."""
-    if sparse.issparse(X) or isinstance(X, np.ndarray | str):
+    if (
+        not hasattr(X, "__iter__")
+        or sparse.issparse(X)
+        or isinstance(X, np.ndarray | str)
+    ):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
             " Give the lengths of the sentences with a matrix of all of them"

@@ -202,3 +202,9 @@ def test_wrong_arguments_are_named():
         model.predict([np.zeros((2, 3))])
     with pytest.raises(ValueError, match="y: expected 3 tags for sentence 0"):
         model.score(X, [[0], [1, 0]])
+
+
+def test_nothing_is_no_list_of_sequences():
+    for X in (None, 3):
+        with pytest.raises(TypeError, match=r"^X: expected a list, a matrix"):
+            ChainGP().fit(X, None)
