@@ -1,13 +1,14 @@
 """What the estimators share: arguments to problems, solutions to attributes."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
@@ -294,3 +295,66 @@ def best_class(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
     """The class with the best score."""
     chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
     return np.asarray(estimator.classes_[chosen])
+
+
+_Fitted = TypeVar("_Fitted", bound="CertifiedClassifier")
+
+
+class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classes with scores linear in the features, and weights with a certificate."""
+
+    def fit(
+        self: _Fitted,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        resume: Mapping[str, NDArray[Any]] | None = None,
+    ) -> _Fitted:
+        """Solve for the weights.
+
+        Parameters
+        ----------
+        X
+            ``(samples, features)``, dense or CSR, float32 or float64, in which the
+            weights come back. With a precomputed kernel ``(samples, samples)``.
+        y
+            ``(samples,)``: labels of any kind that can be sorted.
+        sample_weight
+            ``(samples,)``, at least 0: a sample of weight 2 is the same as two samples,
+            one of weight 0 as none. ``F1SVC`` takes whole numbers, for samples have no
+            part of their own in F1.
+        resume
+            The ``state`` of a certificate, as the callback of a fit of the same data
+            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
+            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
+            it.
+
+        Returns
+        -------
+        self
+            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
+            warning. After an error the estimator is what it was before.
+        """
+        with unchanged_by_errors(self):
+            self._fit(X, y, sample_weight, resume)
+        warn_if_short(self)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
+        raise NotImplementedError
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """``X @ coef_.T + intercept_``: ``(samples, classes)``, or ``(samples,)``.
+
+        Of two classes the score is one number, above 0 for the second.
+        """
+        return linear_scores(self, X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the best score, for each sample."""
+        return best_class(self, self.decision_function(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,11 +1,9 @@
 """The multiclass SVM of Crammer and Singer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 
 from smoothsp._kernels.multiclass import crammer_singer
 from smoothsp.linear.descent.coordinate_descent import descend
@@ -17,7 +15,7 @@ from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 
 
-class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CrammerSingerSVC(classifier.CertifiedClassifier):
     r"""Multiclass SVM with the Crammer-Singer hinge, solved to a certified optimum.
 
     .. math:: \min_W \tfrac12 \|W\|_F^2
@@ -155,41 +153,6 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        resume: Mapping[str, NDArray[Any]] | None = None,
-    ) -> "CrammerSingerSVC":
-        """Solve for the weights of the classes.
-
-        Parameters
-        ----------
-        X
-            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
-            same.
-        y
-            ``(samples,)``: labels of any kind that can be sorted.
-        sample_weight
-            ``(samples,)``: multiplies C, >= 0.
-        resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
-            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
-            it.
-
-        Returns
-        -------
-        self
-            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
-            warning. After an error the estimator is what it was before.
-        """
-        with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight, resume)
-        classifier.warn_if_short(self)
-        return self
-
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         plan = classifier.plan_of(self)
         constant = classifier.constant_feature(self)
@@ -231,19 +194,3 @@ class CrammerSingerSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.keep_dual(self, blocks.table)
         classifier.keep_outcome(self, samples, status, history)
         classifier.keep_for_later(self, samples, blocks.table)
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """``X @ coef_.T + intercept_``: ``(samples, classes)``, or ``(samples,)``.
-
-        Of two classes the score is one number, for the second.
-        """
-        return classifier.linear_scores(self, X)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

@@ -1,12 +1,11 @@
 """The multiclass SVM of Weston and Watkins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +26,7 @@ _KERNELS = ("linear", "rbf", "precomputed")
 _GREED = {"float64": 1e-6, "float32": 1e-5}
 
 
-class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class WestonWatkinsSVC(classifier.CertifiedClassifier):
     r"""Multiclass SVM with the Weston-Watkins hinge, solved to a certified optimum.
 
     .. math:: \min_W \tfrac12 \|W\|_F^2
@@ -181,41 +180,6 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callback = callback
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        resume: Mapping[str, NDArray[Any]] | None = None,
-    ) -> "WestonWatkinsSVC":
-        """Solve for the weights of the classes.
-
-        Parameters
-        ----------
-        X
-            ``(samples, features)``, dense or CSR, float32 or float64: computed in the
-            same. With a precomputed kernel ``(samples, samples)``.
-        y
-            ``(samples,)``: labels of any kind that can be sorted.
-        sample_weight
-            ``(samples,)``: multiplies C, >= 0.
-        resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
-            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
-            it.
-
-        Returns
-        -------
-        self
-            Ctrl-C does not raise: it leaves the weights reached, with their gap, and a
-            warning. After an error the estimator is what it was before.
-        """
-        with classifier.unchanged_by_errors(self):
-            self._fit(X, y, sample_weight, resume)
-        classifier.warn_if_short(self)
-        return self
-
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.choice("solver", self.solver, _SOLVERS)
         checks.choice("kernel", self.kernel, _KERNELS)
@@ -245,10 +209,6 @@ class WestonWatkinsSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):
             scores = similar @ self.dual_coef_.T + self.intercept_
         return classifier.flat_if_single(classifier.finite(scores))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the best score, for each sample."""
-        return classifier.best_class(self, self.decision_function(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
