@@ -256,9 +256,7 @@ class Trained:
     def network(self, saved: dict[str, Any] | None) -> tuple[Any, Any, Any]:
         config, sets = self.config, self.sets
         seed_all(config.seed, 0)
-        model = network.Segmenter(config.backbone)
-        if config.backbone != "small" and config.weights != "random":
-            network.use_pretrained(model, config.weights)
+        model = network.Segmenter(config.backbone, config.weights)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         run = training.Run(model.to(device), config.loss, config.cost, self.side)
         if saved:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pose.joints import PARENTS
-from smoothsp.models.backbones import backbone
+from smoothsp.models.backbones import Pyramid
 from smoothsp.oracles import PictorialStructure
 
 STRIDE = 4
@@ -31,26 +31,8 @@ class Small(nn.Module):
         return [*maps, self.to_16(maps[1])]
 
 
-class Lite(nn.Module):
-    """The same of EfficientNet-Lite0, whose batch norms keep their statistics."""
-
-    channels = (24, 40, 112)
-
-    def __init__(self, weights: str) -> None:
-        super().__init__()
-        self.backbone = backbone("efficientnet-lite0", weights)
-
-    def forward(self, pixels: Tensor) -> list[Tensor]:
-        maps, begin = [], 0
-        for end in (4, 6, 12):
-            pixels = self.backbone.layers[begin:end](pixels)
-            maps.append(pixels)
-            begin = end
-        return maps
-
-
-def encoder_of(name: str, weights: str = "random") -> Small | Lite:
-    return Small() if name == "small" else Lite(weights)
+def encoder_of(name: str, weights: str = "random") -> Small | Pyramid:
+    return Small() if name == "small" else Pyramid(weights)
 
 
 def _layer(ins: int, outs: int, stride: int = 1, kernel: int = 3) -> nn.Sequential:

