@@ -9,7 +9,8 @@ about these are not measured. A part is a module with ``Plan``, ``QUICK``,
 ``measure(plan)`` and ``goals(entries)``, and ``table(entries)`` where all times would
 be too many.
 Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
-in the page of tables.
+in the page of tables. The SVMs take long: ``--sections`` measures some of their
+sections, and leaves the rows of the others as they are.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import torch
 
 from measuring import machine
 from report import tables as report_tables
-from training import chain_races, chain_steps, svm_races, tagger_races
+from training import chain_races, chain_steps, class_steps, svm_races, tagger_races
 from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
@@ -38,10 +39,13 @@ PARTS = {
     "tagger": tagger_races,
     "chain": chain_races,
     "steps": chain_steps,
+    "class_steps": class_steps,
 }
 # the option that says where data are
 FOLDERS = {"tagger": "conll", "chain": "ocr", "steps": "corpora"}
-VERSIONS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
+PEERS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
+VERSIONS = (*PEERS, "numpy", "numba", "torch")
+Row = dict[str, Any]
 
 
 def main() -> None:
@@ -58,18 +62,23 @@ def main() -> None:
         for entry in PARTS[name].measure(plan_of(name, options)):
             print(line(entry), flush=True)
             entries.append(entry)
-        present(name, entries, PARTS[name].goals(entries), folder)
+        rows = [row_of(entry) for entry in entries]
+        if name == "svm" and options.sections:
+            rows = merged(rows, folder / CSV.format(name))
+        present(name, rows, folder)
 
 
-def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) -> None:
+def present(name: str, rows: list[Row], folder: Path) -> None:
     """CSV and tables of a part; its targets are printed too."""
-    print(f"\n{goals_table(goals)}\n")
     path, page = folder / CSV.format(name), folder / PAGE
-    write(path, entries)
+    entries = [entry_of(row) for row in rows]
+    goals = PARTS[name].goals(entries)
+    print(f"\n{goals_table(goals)}\n")
+    write(path, rows)
     print(f"{path} is written")
     if page.exists():
         tables = {
-            f"{name} measured": where(),
+            f"{name} measured": where(rows),
             f"{name} targets": goals_table(goals),
             f"{name} times": getattr(PARTS[name], "table", times_table)(entries),
         }
@@ -80,6 +89,8 @@ def present(name: str, entries: list[Entry], goals: list[Goal], folder: Path) ->
 def plan_of(name: str, options: argparse.Namespace) -> Any:
     part = PARTS[name]
     plan = part.QUICK if options.quick else part.Plan()
+    if name == "svm":
+        return replace(plan, sections=tuple(options.sections))
     if name not in FOLDERS:
         return plan
     return replace(plan, data=getattr(options, FOLDERS[name]))
@@ -90,6 +101,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small problems")
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to run"
+    )
+    parser.add_argument(
+        "--sections",
+        nargs="+",
+        choices=svm_races.SECTIONS,
+        default=[],
+        help="of the SVMs, which to measure",
     )
     parser.add_argument(
         "--conll", type=Path, help="folder of CoNLL-2003: eng.train and eng.testa"
@@ -144,27 +162,54 @@ def times_table(entries: list[Entry]) -> str:
     return report_tables.markdown(table)
 
 
-def where() -> str:
-    about = machine.where_measured(0, "cpu")
-    versions = [f"{name} {machine.installed(name)}" for name in VERSIONS]
-    versions += [f"{name} {about[name]}" for name in ("numpy", "numba", "torch")]
-    place = f"{about['date']}, commit `{about['commit']}`, {about['machine']}"
-    return f"{place}; {', '.join(versions)}."
+def where(rows: list[Row]) -> str:
+    """Of these rows, when they were measured, and with what."""
+    found = {}
+    for row in rows:
+        versions = ", ".join(
+            f"{name} {row[name]}" for name in VERSIONS if row.get(name)
+        )
+        about = f"{row['date']}, commit `{row['commit']}`, {row['machine']}; {versions}"
+        found.setdefault(about, {})[row["section"]] = None
+    if len(found) == 1:
+        return f"{next(iter(found))}."
+    return "\n".join(f"- {', '.join(of)}: {about}." for about, of in found.items())
 
 
-def write(path: Path, entries: list[Entry]) -> None:
+def row_of(entry: Entry) -> Row:
+    """A line of the CSV, with its machine."""
+    about = machine.where_measured(0, "cpu") | {x: machine.installed(x) for x in PEERS}
+    row = {
+        k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(entry).items()
+    }
+    return row | {
+        name: about[name] for name in ("commit", "date", "machine", *VERSIONS)
+    }
+
+
+def entry_of(row: Row) -> Entry:
+    kinds = {field.name: field.type for field in fields(Entry)}
+    return Entry(
+        **{name: kind(row[name]) for name, kind in kinds.items() if row.get(name)}
+    )
+
+
+def merged(rows: list[Row], path: Path) -> list[Row]:
+    """With those of other sections of the SVMs that a CSV has."""
+    measured, order = {row["section"] for row in rows}, list(svm_races.SECTIONS)
+    if path.exists():
+        with path.open(newline="") as file:
+            old = csv.DictReader(file)
+            rows = rows + [row for row in old if row["section"] not in measured]
+    return sorted(rows, key=lambda row: order.index(row["section"]))
+
+
+def write(path: Path, rows: list[Row]) -> None:
     """All at once: a run that is stopped leaves the old file."""
-    about = machine.where_measured(0, "cpu")
-    kept = {name: about[name] for name in ("commit", "date", "machine", "numba")}
-    kept |= {name: machine.installed(name) for name in VERSIONS}
     sink = io.StringIO()
-    names = [field.name for field in fields(Entry)]
-    writer = csv.DictWriter(sink, [*names, *kept], lineterminator="\n")
+    writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n", restval="")
     writer.writeheader()
-    for entry in entries:
-        row = asdict(entry)
-        short = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
-        writer.writerow(short | kept)
+    writer.writerows(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(sink.getvalue())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -149,7 +149,15 @@ class Run:
     seconds: float
 
 
-def race(case: str, problem: ChainProblem, C: float, plan: Plan) -> Iterable[Entry]:
+class Patience(Protocol):
+    """How long methods may take."""
+
+    methods: tuple[str, ...]
+    cap: float
+    patience: float
+
+
+def race(case: str, problem: Any, C: float, plan: Patience) -> Iterable[Entry]:
     """One run of each method, on to the smallest gap or to the cap."""
     lam = 1 / (C * len(problem))
     runs: dict[str, Run] = {}
@@ -178,7 +186,7 @@ def race(case: str, problem: ChainProblem, C: float, plan: Plan) -> Iterable[Ent
             )
 
 
-def run(problem: ChainProblem, lam: float, options: dict[str, Any], cap: float) -> Run:
+def run(problem: Any, lam: float, options: dict[str, Any], cap: float) -> Run:
     reached: dict[float, tuple[float, Record]] = {}
     began = time.process_time()
 
@@ -222,9 +230,9 @@ def factors(entries: list[Entry], gap: str, method: str) -> list[float]:
     return found
 
 
-def goals(entries: list[Entry]) -> list[Goal]:
-    """What ``ChainSVM`` takes by default is about the fastest."""
-    options = ChainSVM.DEFAULTS["bcfw"]
+def goals(entries: list[Entry], estimator: Any = ChainSVM) -> list[Goal]:
+    """What an estimator takes by default is about the fastest."""
+    options = estimator.DEFAULTS["bcfw"]
     names = [name for name, given in METHODS.items() if given == options]
     found = []
     for gap in (f"gap {gap:g}" for gap in GAPS):

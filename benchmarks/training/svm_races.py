@@ -1,7 +1,7 @@
 """Binary and multiclass SVMs: against LIBLINEAR, and exact against greedy blocks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ C = 1.0
 class Plan:
     """How much to measure."""
 
+    sections: tuple[str, ...] = ()  # of SECTIONS; all if there are none
     samples: int = 20_000
     features: int = 50_000
     classes: tuple[int, ...] = (3, 10, 30, 100, 500)
@@ -60,17 +61,13 @@ QUICK = Plan(
 
 
 def measure(plan: Plan) -> Iterator[Entry]:
-    """Everything, part by part."""
+    """Section by section."""
     warm_up()
-    if liblinear_svms.installed():
-        yield from crammer_singer(plan)
-        yield from binary(plan)
-        yield from few_features(plan)
-    else:
-        print(f"LIBLINEAR is left out: pip install {liblinear_svms.PACKAGE}")
-    yield from blocks(plan)
-    yield from block(plan)
-    yield from two_threads(plan)
+    for name in plan.sections or SECTIONS:
+        if name in RACED_WITH_LIBLINEAR and not liblinear_svms.installed():
+            print(f"{name} is left out: pip install {liblinear_svms.PACKAGE}")
+        else:
+            yield from SECTIONS[name](plan)
 
 
 def warm_up() -> None:
@@ -185,6 +182,17 @@ def two_threads(plan: Plan) -> Iterator[Entry]:
     yield from race(
         THREADS, f"Crammer-Singer, k = {k}", racers, "1 thread", plan.slow_rounds
     )
+
+
+RACED_WITH_LIBLINEAR = CRAMMER_SINGER, BINARY, FEW_FEATURES
+SECTIONS: dict[str, Callable[[Plan], Iterator[Entry]]] = {
+    CRAMMER_SINGER: crammer_singer,
+    BINARY: binary,
+    FEW_FEATURES: few_features,
+    BLOCKS: blocks,
+    BLOCK: block,
+    THREADS: two_threads,
+}
 
 
 def goals(entries: list[Entry]) -> list[Goal]:

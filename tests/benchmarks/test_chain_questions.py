@@ -6,9 +6,10 @@ import torch
 import chain_questions
 from inference.problems import Case
 from smoothsp.oracles import Chain
+from tests.sweeps import thinned
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", thinned([torch.float64, torch.float32], 2))
 def test_what_is_timed_is_right_and_answers(dtype):
     problem = Case(3, 6, 4).draw(dtype, seed=0)
     chain_questions.check(problem)

@@ -137,7 +137,9 @@ def test_drawn_texts_are_rows_of_unit_length_with_every_class():
     assert abs(X - again).nnz == 0
 
 
-def test_a_quick_run_measures_every_goal():
+@pytest.mark.parametrize("dtypes", thinned([["float64"], [*our_svms.DTYPES]], 2))
+def test_a_quick_run_measures_every_goal(dtypes, monkeypatch):
+    monkeypatch.setattr(our_svms, "DTYPES", dtypes)
     plan = svm_races.Plan(
         samples=120, features=60, classes=(3,), binary=((120, 60, 8),),
         dense=((120, 6, 3, True),), greedy_classes=(4,), entries=(256,), rounds=1,
@@ -160,7 +162,8 @@ def test_quantities_are_read_easily():
 
 
 def test_entries_are_written_with_their_machine(tmp_path):
-    solvers.write(tmp_path / "a" / "b.csv", [entry(), entry(method="n")])
+    rows = [solvers.row_of(x) for x in (entry(), entry(method="n"))]
+    solvers.write(tmp_path / "a" / "b.csv", rows)
     lines = (tmp_path / "a" / "b.csv").read_text().splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("section,case,method,dtype,threads,seconds")
@@ -172,10 +175,26 @@ def test_each_part_has_its_file_and_its_places(tmp_path, capsys):
     page.parent.mkdir()
     page.write_text((solvers.HERE / solvers.PAGE).read_text())
     for name in solvers.PARTS:
-        goal = Goal(f"the aim of {name}", 1.0, [(0.5, "here")])
-        solvers.present(name, [entry()], [goal], tmp_path)
+        rows = [solvers.row_of(entry(method=f"solver of {name}"))]
+        solvers.present(name, rows, tmp_path)
         assert (tmp_path / "results" / f"{name}.csv").exists()
-        assert "reached" in capsys.readouterr().out
+        assert "measured" in capsys.readouterr().out
     filled = page.read_text()
-    assert all(f"the aim of {name}" in filled for name in solvers.PARTS)
+    assert all(f"solver of {name}" in filled for name in solvers.PARTS)
     assert "Peak memory" in filled
+
+
+def test_sections_that_are_not_measured_again_keep_their_rows(tmp_path):
+    first, second = list(svm_races.SECTIONS)[:2]
+    old = [
+        solvers.row_of(entry(x, ratio=0.5)) | {"date": "then"} for x in (first, second)
+    ]
+    path = tmp_path / "svm.csv"
+    solvers.write(path, old)
+    rows = solvers.merged([solvers.row_of(entry(second, ratio=0.25))], path)
+    found = [solvers.entry_of(row) for row in rows]
+    assert [(x.section, x.ratio) for x in found] == [(first, 0.5), (second, 0.25)]
+    assert found[0].threads == 1 and math.isnan(found[0].score)
+    told = solvers.where(rows)
+    assert f"- {first}: then, " in told and f"- {second}: 2" in told
+    assert solvers.where(rows[1:]).startswith("2")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tests.benchmarks.test_races import entry
 from training import chain_steps as c
+from training import class_steps as classes
 
 COLUMNS = "-DOCSTART- -X- O O\n\nA x y B-P\nb x y O\n\nc x y O\n\nd x y O\n"
 LINES = "# text\n1\tA\ta\tNOUN\n1-2\tno\tno\t_\n2\tb\tb\tVERB\n\n1\tc\tc\tNOUN\n\n"
@@ -39,6 +40,16 @@ def test_drawn_problems_are_raced_to_each_gap(tmp_path, capsys):
     assert next(iter(c.problems(replace(plan, data=tmp_path))))[0] == c.DRAWN
     assert len(list(c.problems(replace(plan, data=tmp_path)))) == 1
     assert capsys.readouterr().out.count("left out") == 5
+
+
+def test_steps_for_classes_are_raced_to_each_gap():
+    plan = replace(classes.QUICK, cap=0.5)
+    names = [name for name, _ in classes.problems(plan)]
+    assert names == ["iris", "texts", "measurements"]
+    entries = list(classes.measure(plan))
+    assert len(entries) == len(names) * len(c.GAPS) * len(plan.methods)
+    goals = classes.goals(entries)
+    assert [name for _, name in goals[0].values] == ["pairwise, cached"]
 
 
 def test_who_did_not_get_there_counts_with_the_time_that_it_tried():
