@@ -45,8 +45,8 @@ def named(scheme: str) -> Scheme:
     ValueError
         For a name that none has.
     """
-    scheme = ALIASES.get(scheme, scheme)
-    if scheme not in SHAPES:
+    scheme = ALIASES.get(scheme, scheme) if isinstance(scheme, str) else scheme
+    if scheme not in tuple(SHAPES):
         known = ", ".join((*SHAPES, *ALIASES))
         raise ValueError(f"scheme: expected one of {known}, got {scheme!r}")
     return scheme

@@ -117,7 +117,7 @@ class LinearChain(nn.Module):
                 f"got {len(constraints.start)}"
             )
         self.num_tags = num_tags
-        self.batch_first = batch_first
+        self.batch_first = checks.flag("batch_first", batch_first)
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
@@ -229,6 +229,9 @@ class LinearChain(nn.Module):
 
         ``pad_value`` stands at masked positions, and in outputs that do not exist.
         """
+        if not hasattr(pad_value, "__index__"):
+            found = type(pad_value).__name__
+            raise TypeError(f"pad_value: expected an int, got {found}")
         with torch.no_grad():
             chain = self.structure(emissions, mask)
             if top_k is None:
@@ -397,7 +400,7 @@ def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
         name = loss.__name__ if isinstance(loss, type) else ""
         hint = f"the class {name}; write {name}()" if name else type(loss).__name__
         raise TypeError(f"loss: expected one of {known}, or a module, got {hint}")
-    chosen = reduction or "mean"
+    chosen = "mean" if reduction is None else reduction
     if loss is None or loss == "crf":
         return CRFLoss(reduction=chosen)
     if loss == "hinge":

@@ -111,6 +111,12 @@ def span_f1(
     >>> span_f1([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "O"]])
     (1.0, 0.5, 0.6666666666666666)
     """
+    for name, text in (("gold", gold), ("predicted", predicted)):
+        if not hasattr(text, "__len__"):
+            raise TypeError(
+                f"{name}: expected sentences, each a list of tags, got "
+                f"{type(text).__name__}"
+            )
     if len(gold) != len(predicted):
         raise ValueError(
             f"predicted: expected {len(gold)} sentences as in gold, "
@@ -190,6 +196,11 @@ def _check_tags(argument: str, text: Sequence[Sequence[str]]) -> None:
             raise TypeError(
                 f"{argument}: expected sentences, each a list of tags, got {tags!r} as"
                 f" sentence {row}. For a single sentence give [tags]"
+            )
+        if not hasattr(tags, "__iter__"):
+            place = "" if argument == "tags" else f" as sentence {row}"
+            raise TypeError(
+                f"{argument}: expected a list of tags, got {type(tags).__name__}{place}"
             )
         for position, tag in enumerate(tags):
             if not isinstance(tag, str):
@@ -283,7 +294,7 @@ def average_precision(
     0.5555555555555556
     """
     right = _is_right(iou, threshold)
-    ranks = torch.as_tensor(confidence, dtype=torch.float64, device="cpu")
+    ranks = _numbers("confidence", confidence)
     if ranks.shape != right.shape:
         raise ValueError(
             f"confidence: expected {len(right)} numbers as in iou, got "
@@ -312,8 +323,23 @@ def average_precision(
     return float((best * recall.diff(prepend=recall.new_zeros(1))).sum())
 
 
+def _numbers(name: str, given: object) -> Tensor:
+    """Real numbers in float64, on the CPU."""
+    wrong = isinstance(given, Tensor) and (
+        given.is_complex() or given.is_meta or given.layout is not torch.strided
+    )
+    try:
+        if not wrong:
+            return torch.as_tensor(given, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name}: expected numbers, got {type(given).__name__} ({error})"
+        ) from error
+    raise TypeError(f"{name}: expected real numbers in a dense tensor, got {given}")
+
+
 def _is_right(iou: Sequence[float] | Tensor, threshold: float) -> Tensor:
-    overlaps = torch.as_tensor(iou, dtype=torch.float64, device="cpu")
+    overlaps = _numbers("iou", iou)
     if overlaps.dim() != 1 or not len(overlaps):
         raise ValueError(
             f"iou: expected one number per image, got shape {tuple(overlaps.shape)}"

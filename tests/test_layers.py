@@ -271,6 +271,21 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
             ValueError,
             "^top_k: expected at least 1, got 0",
         ),
+        (
+            lambda: head()(emissions(1, 4, 3), torch.zeros(1, 4).long(), reduction=""),
+            ValueError,
+            "^reduction: expected one of",
+        ),
+        (
+            lambda: head().decode(emissions(1, 4, 3), pad_value=1.5),
+            TypeError,
+            "^pad_value: expected an int, got float",
+        ),
+        (
+            lambda: head(batch_first="no"),
+            TypeError,
+            "^batch_first: expected True or False, got 'no'",
+        ),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -76,3 +76,12 @@ def test_overlaps_and_confidences_that_cannot_be_are_named(arguments, message):
     if message.startswith("iou"):
         with pytest.raises(ValueError, match=message):
             corloc(arguments[0])
+
+
+def test_what_are_no_numbers_is_named():
+    complex_ones = torch.ones(1, dtype=torch.complex64)
+    for wrong in (None, "0.5", [None], complex_ones, torch.ones(1, device="meta")):
+        with pytest.raises(TypeError, match=r"^iou: expected"):
+            corloc(wrong)
+        with pytest.raises(TypeError, match=r"^confidence: expected"):
+            average_precision([0.5], wrong)

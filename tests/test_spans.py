@@ -234,6 +234,8 @@ def test_prefixes_of_no_scheme_are_read_with_a_warning():
         (("O", "O"), TypeError, "gold: expected sentences.*got 'O'"),
         (([["O"], [1]], [["O"], ["O"]]), TypeError, "gold: .*got 1 at sentence 1, pos"),
         (([["O"]], [torch.tensor([1])]), TypeError, "predicted: .*at sentence 0, pos"),
+        ((None, [["O"]]), TypeError, "gold: expected sentences, .*got NoneType"),
+        (([["O"]], [None]), TypeError, "predicted: .*got NoneType as sentence 0"),
         (([["O"]], [["O"], ["O"]]), ValueError, "predicted: .*1 sentences.*got 2"),
         (([["O"], ["O"]], [["O"], ["O", "O"]]), ValueError, "1 labels.*nce 1, got 2"),
     ],
@@ -250,6 +252,8 @@ def test_what_are_no_sentences_of_tags_is_refused(arguments, error, message):
         ([None], None, TypeError, "tags: expected tags as strings, got None at pos"),
         (["O", "S-A"], "BIO", ValueError, "tags, position 1: .*for BIO, got 'S-A'"),
         (["I-A", "e-A"], "IOE2", ValueError, "expected O, I-TYPE, E-TYPE for IOE2"),
+        (None, None, TypeError, "tags: expected a list of tags, got NoneType"),
+        (["O"], {}, ValueError, "scheme: expected one of BIO, .*IOBES, got {}"),
         (["O"], "IO", ValueError, "scheme: expected one of BIO, .*IOBES, got 'IO'"),
     ],
 )

@@ -29,6 +29,7 @@ from smoothsp.oracles import (
     SumStructure,
     TopKStructure,
 )
+from smoothsp.oracles._questions import checks
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -376,8 +377,7 @@ def with_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
     """The structure with the cost of each part added to its potentials."""
-    if not 0 <= cost_scale < float("inf"):
-        raise ValueError(f"cost_scale: expected a number >= 0, got {cost_scale}")
+    cost_scale = checks.cost_scale(cost_scale)
     if cost is None:
         return structure
     if isinstance(cost, str):

@@ -6,7 +6,13 @@ from torch import Tensor, nn
 
 from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
-from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
+from smoothsp.losses.reduction import (
+    Reduction,
+    check_reduction,
+    class_weights,
+    reduce,
+    row_weights,
+)
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
 
@@ -62,7 +68,9 @@ class StructuralHinge(nn.Module):
         self.cost = cost
         self.cost_scale = cost_scale
         self.reduction = check_reduction(reduction)
-        self.register_buffer("class_weight", class_weight, persistent=False)
+        self.register_buffer(
+            "class_weight", class_weights(class_weight), persistent=False
+        )
         self.exact = None
 
     def forward(
@@ -132,7 +140,9 @@ class CRFLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.reduction = check_reduction(reduction)
-        self.register_buffer("class_weight", class_weight, persistent=False)
+        self.register_buffer(
+            "class_weight", class_weights(class_weight), persistent=False
+        )
 
     def forward(
         self, structure: SumStructure, y: Tensor, weight: Tensor | None = None
@@ -160,7 +170,9 @@ class StructuredPerceptron(nn.Module):
     ) -> None:
         super().__init__()
         self.reduction = check_reduction(reduction)
-        self.register_buffer("class_weight", class_weight, persistent=False)
+        self.register_buffer(
+            "class_weight", class_weights(class_weight), persistent=False
+        )
 
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None

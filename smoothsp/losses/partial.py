@@ -66,7 +66,7 @@ class MarginalLikelihood(nn.Module):
         weight
             ``(batch,)`` weight of each example.
         """
-        every = row_weights(structure, allowed, weight, None, self.reduction)
+        every = row_weights(structure, allowed, weight, None, self.reduction, "allowed")
         losses = functional.marginal_nll(structure, allowed)
         return reduce(losses, every, self.reduction)
 
@@ -147,7 +147,7 @@ class LatentHinge(nn.Module):
             The costs of this batch, in place of the constructor's.
         """
         own = self.cost if cost is None else cost
-        every = row_weights(structure, allowed, weight, None, self.reduction)
+        every = row_weights(structure, allowed, weight, None, self.reduction, "allowed")
         self.exact = None
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.latent_hinge_l2(

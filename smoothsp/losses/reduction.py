@@ -28,19 +28,29 @@ def row_weights(
     weight: Tensor | None,
     class_weight: Tensor | None,
     reduction: Reduction,
+    truth: str = "y",
 ) -> Tensor | float:
     """What each example's loss is multiplied by, before all are added up.
 
     Its own weight times the mean of its gold labels', over what the reduction says.
+    ``truth`` is what the loss calls ``y``.
     """
+    _require_questions(structure)
+    if not hasattr(y, "__len__") or (isinstance(y, Tensor) and not y.dim()):
+        raise TypeError(
+            f"{truth}: expected an entry for each row of the batch, got "
+            f"{'a number' if isinstance(y, Tensor) else type(y).__name__}"
+        )
     batch = len(y)
     if weight is not None:
         lengths = structure.lengths
         batch = len(lengths)
         weight = checks.row_weights("weight", weight, batch, lengths.device)
+        _require_finite("weight", weight)
     if class_weight is not None:
         own = _mean_class_weight(structure, y, class_weight)
-        weight = own if weight is None else own * weight
+        # in float64, as float32 may have no room for the product
+        weight = own if weight is None else own * weight.double()
     if reduction in ("none", "sum"):
         return 1.0 if weight is None else weight
     # an empty batch costs nothing
@@ -61,6 +71,38 @@ def row_weights(
     return wide / torch.where(count == 0, 1, count)
 
 
+def class_weights(value: object) -> Tensor | None:
+    """``value`` as real numbers ``(state,)``, or None."""
+    if value is None:
+        return None
+    found = checks.dense("class_weight", value)
+    if found.is_complex():
+        raise TypeError(f"class_weight: expected real numbers, got {found.dtype}")
+    if found.dim() != 1:
+        raise ValueError(f"class_weight: expected (state,), got {tuple(found.shape)}")
+    _require_finite("class_weight", found)
+    return found
+
+
+def _require_finite(name: str, value: Tensor) -> None:
+    if is_plain(value) and not bool(value.isfinite().all()):
+        place = int((~value.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            f"{name}: expected finite numbers, got {value[place].item()} at {place}"
+        )
+
+
+def _require_questions(structure: object) -> None:
+    """Something that was meant as a structure."""
+    # hasattr and not isinstance: torch.compile cannot look into protocols
+    if not hasattr(structure, "score") and not hasattr(structure, "log_prob_within"):
+        hint = "; put scores into one" if isinstance(structure, Tensor) else ""
+        raise TypeError(
+            "structure: expected a structure, such as Chain(emissions, transitions), "
+            f"got {type(structure).__name__}{hint}"
+        )
+
+
 def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) -> Tensor:
     """Mean weight of the gold labels of each row; 1 for a row without labels."""
     counts = structure.label_counts(y)
@@ -69,14 +111,14 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
             f"class_weight: expected a tensor on {counts.device} like the potentials, "
             f"got one on {class_weight.device}; move the loss there with .to(device)"
         )
-    counts = counts.to(class_weight.dtype)
     if tuple(class_weight.shape) != (counts.shape[1],):
         raise ValueError(
             f"class_weight: expected (state,) = ({counts.shape[1]},), "
             f"got {tuple(class_weight.shape)}"
         )
     lengths = structure.lengths
-    return torch.where(lengths == 0, 1, counts @ class_weight / lengths.clamp(min=1))
+    total = counts.double() @ class_weight.double()
+    return torch.where(lengths == 0, 1, total / lengths.clamp(min=1))
 
 
 def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:

@@ -1,6 +1,6 @@
 """A semi-Markov head: segments scored as a whole, over emissions of BIOES labels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from smoothsp.layers import Decoding
 from smoothsp.oracles import SemiMarkov
+from smoothsp.oracles._questions import checks
 
 __all__ = ["SegmentHead"]
 
@@ -57,7 +58,10 @@ class SegmentHead(nn.Module):
         super().__init__()
         if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
             raise ValueError(f"longest: expected an int from 1, got {longest!r}")
-        self.labels, self.longest = list(labels), longest
+        labels = list(labels) if isinstance(labels, Iterable) else labels
+        if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
+            raise TypeError(f"labels: expected strings, got {labels!r}")
+        self.labels, self.longest = labels, longest
         parts = [
             label.split("-", 1) if "-" in label else (label, "") for label in labels
         ]
@@ -96,26 +100,24 @@ class SegmentHead(nn.Module):
 
         ``emissions`` are ``(batch, time, label)``.
         """
+        emissions = checks.potentials("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != len(self.labels):
             raise ValueError(
                 f"emissions: expected (batch, time, {len(self.labels)}), got "
                 f"{tuple(emissions.shape)}"
             )
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        if emissions.dtype != self.transitions.dtype:
             raise TypeError(
-                f"mask: expected torch.bool with True at real positions, got {found}"
-            )
-        if mask.shape != emissions.shape[:2]:
-            raise ValueError(
-                f"mask: expected (batch, time) = {tuple(emissions.shape[:2])}, got "
-                f"{tuple(mask.shape)}"
+                f"emissions: expected {self.transitions.dtype} like this head, got "
+                f"{emissions.dtype}; convert them"
             )
         if emissions.device != self.transitions.device:
             raise TypeError(
                 f"emissions: expected a tensor on {self.transitions.device} like this "
                 f"head, got one on {emissions.device}; move the head with .to(device)"
             )
+        size = tuple(emissions.shape[:2])
+        mask = checks.bool_mask("mask", mask, size, "(batch, time)", emissions.device)
         if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
@@ -150,11 +152,8 @@ class SegmentHead(nn.Module):
 
     def outputs(self, tags: Tensor, mask: Tensor) -> Tensor:
         """Outputs of ``SemiMarkov``, ``(batch, time)``, from label numbers."""
-        if tags.shape != mask.shape:
-            raise ValueError(
-                f"tags: expected (batch, time) = {tuple(mask.shape)}, got "
-                f"{tuple(tags.shape)}"
-            )
+        tags = checks.integers("tags", tags, mask.device)
+        checks.shape("tags", tags, tuple(mask.shape), "(batch, time)")
         wrong = mask & ((tags < 0) | (tags >= len(self.labels)))
         if bool(wrong.any()):
             b, t = wrong.nonzero()[0].tolist()

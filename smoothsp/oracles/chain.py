@@ -204,8 +204,7 @@ class Chain(Summed):
 
     def scale(self, factor: float) -> "Chain":
         """The chain with every potential multiplied by ``factor > 0``."""
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"factor: expected a positive number, got {factor}")
+        factor = checks.factor(factor)
         ordinary = 1e-37 < factor < 1e19 and not self._large
         if not ordinary and checks.values_are_there():
             return large.scale(self, factor)
@@ -409,6 +408,7 @@ class Chain(Summed):
     ) -> Int[Tensor, "batch n time"]:
         """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
         n = checks.positive_int("n", n)
+        generator = checks.generator(generator)
         if self._large:
             return large.relative(self).sample(n, generator)
         B, T, _ = self.emissions.shape

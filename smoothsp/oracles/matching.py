@@ -71,10 +71,10 @@ class Matching(SearchStructure):
 
     def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
         scores = checks.potentials("scores", scores)
+        self._partial = checks.flag("partial", partial)
         if scores.dim() != 3 or (partial and scores.shape[2] == 0):
             expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
             raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
-        self._partial = bool(partial)
         self._start({"scores": scores}, (scores.shape[1],))
 
     @property

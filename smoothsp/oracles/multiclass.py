@@ -125,8 +125,7 @@ class Multiclass:
 
     def scale(self, factor: float) -> "Multiclass":
         """The structure with every score multiplied by ``factor > 0``."""
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"factor: expected a positive number, got {factor}")
+        factor = checks.factor(factor)
         # a factor that float32 lacks would make NaN of -inf
         scaled = (self.scores.double() * factor).to(self.scores.dtype)
         finite = self.scores > -torch.inf
@@ -233,6 +232,7 @@ class Multiclass:
     ) -> Int[Tensor, "batch n"]:
         """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate."""
         n = checks.positive_int("n", n)
+        generator = checks.generator(generator)
         B, _ = self.scores.shape
         if B == 0:
             return self.mask.new_empty((0, n), dtype=torch.int64)

@@ -102,7 +102,7 @@ class SpanningTree(SearchStructure):
             self._lengths = torch.full((B,), n, device=arcs.device)
         else:
             self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
-        self._single = bool(single_root)
+        self._single = checks.flag("single_root", single_root)
         self._start({"arcs": arcs}, (n,))
 
     @property
@@ -240,6 +240,7 @@ class SpanningTree(SearchStructure):
     ) -> Int[Tensor, "batch n words"]:
         """Independent draws, ``(batch, n, words)`` int64, -1 beyond the sentence."""
         n = checks.positive_int("n", n)
+        generator = checks.generator(generator)
         size, device = (len(self.arcs), n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         if is_transformed():

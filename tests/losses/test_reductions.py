@@ -201,11 +201,60 @@ def test_losses_hold_no_state_worth_saving(name):
             ValueError,
             r"weight: .*\(2,\), got \(3,\)",
         ),
+        (lambda: hinge(cost_scale="2"), TypeError, "cost_scale: .*number, got str"),
+        (
+            lambda: hinge(class_weight=torch.tensor([1.0, math.nan])),
+            ValueError,
+            "class_weight: expected finite numbers, got nan at 1",
+        ),
+        (
+            lambda: hinge(class_weight=torch.ones(2, 1)),
+            ValueError,
+            r"class_weight: expected \(state,\), got \(2, 1\)",
+        ),
+        (
+            lambda: hinge(class_weight=torch.ones(2, dtype=torch.complex64)),
+            TypeError,
+            "class_weight: expected real numbers",
+        ),
+        (lambda: hinge(class_weight=[1.0, 2.0]), TypeError, "class_weight: .*got list"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@every_loss
+def test_weights_that_are_no_numbers_are_refused_and_not_passed_on(name):
+    case, y = SMALL["chain"], GOLD["chain"]
+    for reduction in ("none", "sum", "mean", "token_mean"):
+        for wrong in (math.nan, math.inf, -math.inf):
+            weight = torch.tensor([1.0, wrong])
+            with pytest.raises(ValueError, match=r"^weight: expected finite.* at 1"):
+                LOSSES[name](reduction=reduction)(structure(case), y, weight=weight)
+
+
+@every_loss
+def test_what_is_no_structure_and_no_output_is_named(name):
+    case, y = SMALL["chain"], GOLD["chain"]
+    loss = LOSSES[name]()
+    for wrong in (None, case.emissions, "chain"):
+        with pytest.raises(TypeError, match=r"^structure: expected a structure, such"):
+            loss(wrong, y)
+    for wrong in (None, 3, torch.tensor(0)):
+        with pytest.raises(TypeError, match=r"^y: expected an entry for each row"):
+            loss(structure(case), wrong)
+
+
+def test_class_weights_of_small_integers_and_large_products_are_exact():
+    chain = Chain(torch.zeros(1, 4, 2), torch.zeros(2, 2))
+    y = torch.zeros(1, 4, dtype=torch.int64)
+    plain = CRFLoss(reduction="none")(chain, y)
+    heavy = torch.tensor([200, 1], dtype=torch.uint8)
+    assert_close(CRFLoss(heavy, reduction="none")(chain, y), 200 * plain)
+    weight = torch.tensor([3e38])
+    assert_close(CRFLoss(torch.tensor([4.0, 1.0]))(chain, y, weight), plain[0])
 
 
 def hinge(weight: torch.Tensor | None = None, **options: object) -> torch.Tensor:

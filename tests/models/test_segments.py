@@ -117,13 +117,26 @@ def test_what_does_not_fit_is_named(head):
     mask, tags = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[0, 9, 0]])
     for wrong, message in (
         ((emissions[..., :4], mask), "emissions: expected (batch, time, 9)"),
-        ((emissions, None), "mask: expected torch.bool"),
+        ((emissions, None), "mask: expected a torch.Tensor"),
         ((emissions, mask.long()), "mask: expected torch.bool"),
         ((emissions, mask[:, :2]), "mask: expected (batch, time) = (1, 3)"),
-        ((emissions.to("meta"), mask), "emissions: expected a tensor on cpu"),
+        ((emissions.to("meta"), mask), "emissions: structures compute on cpu"),
     ):
         with pytest.raises((TypeError, ValueError), match=re.escape(message)):
             head.structure(*wrong)
+    for wrong, message in (
+        ([None], r"^emissions: expected a torch.Tensor, got NoneType"),
+        ([emissions.float()], r"^emissions: expected torch.float64 like this head"),
+        ([emissions.int()], r"^emissions: expected float32 or float64"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            head.structure(*wrong, mask)
+    for wrong in (None, tags.double()):
+        with pytest.raises(TypeError, match=r"^tags: expected"):
+            head.outputs(wrong, mask)
+    for wrong in (None, 3, [["O"]]):
+        with pytest.raises(TypeError, match=r"^labels: expected strings, got"):
+            SegmentHead(wrong, 2)
     with pytest.raises(ValueError, match=r"^tags: .* got 9 at row 0, step 1"):
         head.outputs(tags, mask)
     with pytest.raises(ValueError, match=r"^tags: expected \(batch, time\)"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothsp.oracles import Chain, Multiclass
+from smoothsp.oracles import Chain, Matching, Multiclass, SpanningTree, Warping
 
 E = torch.zeros(2, 3, 4)
 T = torch.zeros(4, 4)
@@ -323,3 +323,32 @@ def test_unknown_arguments_are_refused():
         Multiclass(SCORES, lengths=torch.tensor([1, 2]))
     with pytest.raises(TypeError, match="positional"):
         Chain(E, T, None, None, HOLE)
+
+
+OF_ALL = {
+    "chain": Chain(E, T),
+    "multiclass": Multiclass(SCORES),
+    "circuit": Warping(E),
+    "search": SpanningTree(torch.zeros(2, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+def test_what_is_no_number_and_no_generator_is_named(name):
+    built = OF_ALL[name]
+    for wrong in (None, "2", [2.0], {}):
+        with pytest.raises(TypeError, match=r"^factor: expected a number, got"):
+            built.scale(wrong)
+    with pytest.raises(TypeError, match=r"^generator: expected a torch.Generator"):
+        built.sample(2, generator=3)
+    with pytest.raises(ValueError, match=r"^rows: expected indices in \[0, 2\), got 2"):
+        built.select(torch.tensor([2]))
+    with pytest.raises(TypeError, match=r"^rows: expected a torch.Tensor, got list"):
+        built.select([0])
+
+
+def test_switches_are_true_or_false():
+    with pytest.raises(TypeError, match=r"^partial: expected True or False, got 'no'"):
+        Matching(E, partial="no")
+    with pytest.raises(TypeError, match=r"^single_root: expected True or False"):
+        SpanningTree(torch.zeros(2, 4, 4), single_root=None)

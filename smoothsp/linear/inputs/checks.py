@@ -60,7 +60,10 @@ def weights(value: object, samples: int) -> NDArray[np.float64]:
         return np.ones(samples)
     if isinstance(value, int | float):
         value = np.full(samples, value)
-    given = np.asarray(value, dtype=np.float64)
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"sample_weight: expected numbers, got {error}") from error
     if given.shape != (samples,):
         raise ValueError(
             f"sample_weight: expected (samples,) = ({samples},), got {given.shape}"

@@ -263,8 +263,7 @@ class CircuitStructure:
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"factor: expected a positive number, got {factor}")
+        factor = checks.factor(factor)
         return self._like(
             {name: _scaled(x, factor) for name, x in self._own.items()},
             {name: _scaled(x, factor) for name, x in self._common.items()},
@@ -272,6 +271,7 @@ class CircuitStructure:
 
     def select(self: Self, rows: Tensor) -> Self:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        rows = checks.rows(rows, len(self._main), self._main.device)
         other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
         other._lengths = self.lengths[rows]
         other._asked = self._asked.select(rows.cpu())
@@ -356,6 +356,7 @@ class CircuitStructure:
     ) -> Int[Tensor, "batch n ..."]:
         """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is."""
         n = checks.positive_int("n", n)
+        generator = checks.generator(generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return self._outputs(questions.samples(self._leaves(), self._asked, seeds))

@@ -88,8 +88,39 @@ def positive_int(name: str, value: object) -> int:
     return value
 
 
+def number(name: str, value: object) -> None:
+    """``value`` must be a number, or a tensor that holds one."""
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+
+
+def factor(value: float) -> float:
+    """``value`` as a positive number."""
+    number("factor", value)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"factor: expected a positive number, got {value}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """``value`` as a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return value
+
+
+def generator(value: object) -> torch.Generator | None:
+    """``value`` as what random numbers are drawn from."""
+    if value is None or isinstance(value, torch.Generator):
+        return value
+    raise TypeError(
+        f"generator: expected a torch.Generator or None, got {type(value).__name__}"
+    )
+
+
 def cost_scale(value: float) -> float:
     """``value`` as a number of at least 0."""
+    number("cost_scale", value)
     if not 0 <= value < float("inf"):
         raise ValueError(f"cost_scale: expected a number >= 0, got {value}")
     return float(value)

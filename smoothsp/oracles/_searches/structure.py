@@ -338,8 +338,7 @@ class SearchStructure:
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"factor: expected a positive number, got {factor}")
+        factor = checks.factor(factor)
         scaled = {}
         for name, x in self._own.items():
             # a factor that float32 lacks would make NaN of -inf

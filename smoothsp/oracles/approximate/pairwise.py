@@ -60,5 +60,14 @@ def score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
     at = torch.arange(len(y), device=y.device)[:, None]
     e = torch.arange(len(index), device=y.device)
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
-    own = nodes.gather(2, y.unsqueeze(2)).squeeze(2).sum(1)
-    return own + edges[at, e, first, second].sum(1)
+    own = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
+    total = own + edges[at, e, first, second].double().sum(1)
+    found = total.to(nodes.dtype)
+    if not bool(found.isfinite().all()):
+        row = int((~found.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            f"nodes, edges: expected scores whose sum {nodes.dtype} holds, got "
+            f"{total[row].item():.3g} in row {row}; scale them down, or forbid with "
+            "-inf"
+        )
+    return found

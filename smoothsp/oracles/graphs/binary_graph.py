@@ -163,7 +163,12 @@ class BinaryGraph(SearchStructure):
         if flat[0].dim() != flat[1].dim():
             flat = [_both_ways(x) for x in flat]
         found = object.__new__(cls)
-        found._build(nodes, torch.cat(flat, 1), _lay_out_grid(H, W))
+        try:
+            found._build(nodes, torch.cat(flat, 1), _lay_out_grid(H, W))
+        except ValueError as error:
+            # who calls this knows no edges: theirs are those down, then those right
+            words = str(error).replace("edges:", "down, right:", 1)
+            raise ValueError(words) from None
         return found
 
     @property

@@ -133,6 +133,10 @@ def test_sizes_of_0_and_1_and_forbidden_labels():
             (torch.zeros(1, 4, 3), torch.full((1, 5), -1.0), RING),
             r"edges: expected \[0, 0\]",
         ),
+        (
+            (torch.full((1, 4, 3), 3e38), torch.zeros(1, 5), RING),
+            r"nodes, edges: expected .* torch.float32 holds, got 1.2e\+39 in row 0",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(arguments, named):

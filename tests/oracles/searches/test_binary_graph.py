@@ -193,6 +193,14 @@ TWO = torch.tensor([[0, 1]])
             ),
             r"down: expected \(1, 1, 2\) or \(1, 1, 2, 2, 2\), got \(1, 2, 2\)",
         ),
+        (
+            lambda: BinaryGraph.grid(
+                torch.zeros(1, 2, 2, 2),
+                torch.full((1, 1, 2), np.nan),
+                torch.ones(1, 2, 1),
+            ),
+            r"^down, right: expected no NaN",
+        ),
     ],
 )
 def test_what_is_refused(build, message):
