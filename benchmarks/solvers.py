@@ -188,10 +188,8 @@ def row_of(entry: Entry) -> Row:
 
 
 def entry_of(row: Row) -> Entry:
-    kinds = {field.name: field.type for field in fields(Entry)}
-    return Entry(
-        **{name: kind(row[name]) for name, kind in kinds.items() if row.get(name)}
-    )
+    known = [field for field in fields(Entry) if row.get(field.name, "") != ""]
+    return Entry(**{field.name: field.type(row[field.name]) for field in known})
 
 
 def merged(rows: list[Row], path: Path) -> list[Row]:
@@ -207,7 +205,9 @@ def merged(rows: list[Row], path: Path) -> list[Row]:
 def write(path: Path, rows: list[Row]) -> None:
     """All at once: a run that is stopped leaves the old file."""
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n", restval="")
+    # older rows may lack what is said today
+    names = max(map(list, rows), key=len)
+    writer = csv.DictWriter(sink, names, lineterminator="\n", restval="")
     writer.writeheader()
     writer.writerows(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
