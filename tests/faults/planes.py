@@ -82,6 +82,26 @@ FAULTS = {
         "+ bent / (2 * mu)",
         "+ bent / mu",
     ),
+    "weights of a class not as shares": (
+        PROBLEMS + "roc_area",
+        "[c[at] / c[at].sum() for at in",
+        "[c[at] / len(at) for at in",
+    ),
+    "weights of the other class": (
+        PROBLEMS + "roc_area",
+        "values, from_a = _one_side(a, b, of_b, mu)",
+        "values, from_a = _one_side(a, b, np.full(len(b), 1 / len(b)), mu)",
+    ),
+    "tangents lifted by rounding": (
+        PLANES + "bmrm",
+        "self.cuts.add(slope, value - moved - lost)",
+        "self.cuts.add(slope, value - moved)",
+    ),
+    "a constant as small as may be": (
+        PRAGAM,
+        "_LEAST = 1e-6",
+        "_LEAST = 1e-280",
+    ),
     "bias one kink too far": (
         PROBLEMS + "binary",
         "return float(np.partition(kinks, above - 1)[above - 1])",
@@ -144,8 +164,8 @@ FAULTS = {
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",
-        "bound *= self.lam / largest if largest > self.lam else 1.0",
-        "bound *= 1.0",
+        "bound = float(point.alpha.sum()) / max(longest, 1.0)",
+        "bound = float(point.alpha.sum())",
     ),
     "cap of the next": (
         ESTIMATORS + "lp_boost",
@@ -162,9 +182,10 @@ FAULTS = {
 
 def check_laws():
     """The tests that see these faults, on few instances."""
+    from smoothsp.linear.problems import ROCAreaProblem
     from tests.linear.estimators import test_l1_and_boosting as estimators
     from tests.linear.problems import test_binary, test_set_losses
-    from tests.linear.solvers import test_pragam
+    from tests.linear.solvers import test_degenerate_sets, test_pragam
     from tests.linear.solvers.cutting_planes import (
         test_bmrm,
         test_lower_bounds,
@@ -175,6 +196,8 @@ def check_laws():
         test_set_losses.test_f1_against_all_labellings(seed)
     for seed in range(10):
         test_set_losses.test_roc_area_against_all_pairs(seed)
+    for seed in range(3):
+        test_set_losses.test_weights_of_the_roc_area_are_repetitions(seed)
     for mu in (1e-3, 10.0):
         test_set_losses.test_f1_against_the_recurrence_in_log_space(0.5, mu)
     test_set_losses.test_f1_against_the_recurrence_in_log_space(0.03, 1e-6)
@@ -193,6 +216,10 @@ def check_laws():
     test_bmrm.test_forgotten_cuts_do_not_change_the_optimum()
     test = test_pragam.test_the_gap_is_excessive_and_falls_as_the_theorem_says
     test(1e-2, 0, False)
+    for name in ("zeros", "zeros, classes apart in size"):
+        test_degenerate_sets.test_the_optimum_lies_between_the_bounds(name, True)
+    test = test_degenerate_sets.test_features_too_large_prove_nothing
+    test(ROCAreaProblem, 8)
     estimators.test_bounds_of_the_l1_svm_hold_on_the_way()
     for seed in range(6):
         estimators.test_a_softmax_with_a_cap(seed)

@@ -96,6 +96,20 @@ def test_a_box_with_an_equation_is_the_minimum_of_a_quadratic_programme():
         assert 0.5 * np.sum((d * (b - v)) ** 2) <= found.fun * (1 + 1e-8) + 1e-12
 
 
+@pytest.mark.parametrize("size", [1e8, 1e13, 1e15, 1e16, 1e300])
+def test_a_box_that_rounding_hides_is_not_left(size):
+    rng = np.random.default_rng(3)
+    one, few = np.full(20, size), size * (rng.random(20) < 0.5)
+    for signs in (np.repeat([1.0, -1.0], 10), np.repeat([1.0, -1.0], [5, 15])):
+        for v in (one, -one, few, size * rng.normal(size=20), few + 0.02):
+            b = project_box_equality(*tensors(v, 0, 0.05, signs, 0)).numpy()
+            assert (b >= 0).all() and (b <= 0.05).all()
+            assert signs @ b == pytest.approx(0, abs=1e-10)
+        # as much as there can be
+        b = project_box_equality(*tensors(one, 0, 0.05, signs, 0)).numpy()
+        assert b.sum() == pytest.approx(0.1 * min((signs > 0).sum(), 10))
+
+
 @njit
 def looked_at(v, upper, weights, total):
     one, n = np.ones(1), len(v)

@@ -26,6 +26,8 @@ LARGE = 4096
 ROOM = 3.0
 # What a sum of one entry may lose, of its size; of n it is the root of n as much.
 ROUNDING = 4 * np.finfo(np.float64).eps
+# What is left of the equation, of the size of its terms, where rounding hides the root.
+HIDDEN = 1e-10
 
 
 @kernel
@@ -54,6 +56,25 @@ def box_equality(first, last, v, lower, upper, weights, scale, strides, total, o
             if abs(rest) <= ROUNDING * np.sqrt(n) * size or not slope > 0:
                 break
             t += rest / slope
+        if abs(rest) > (HIDDEN if slope > 0 else ROUNDING * np.sqrt(n)) * size:
+            _shared_out(given, n, t, rest, out[r])
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _shared_out(given, n, t, rest, out):
+    """Move entries to which v + t is on the border, as far as one can tell, by rest.
+
+    Where v is larger than the box by all digits, no t tells them apart.
+    """
+    for i in range(n):
+        x, low, high, a, step = _entry(given, i)
+        error = ROUNDING * (abs(x) + abs(t * step))
+        b = x + t * step
+        if step == 0 or b < low - error or b > high + error:
+            continue
+        moved = min(max(out[i] + rest / a, low), high) - out[i]
+        out[i] += moved
+        rest -= a * moved
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
@@ -209,8 +230,11 @@ def _median_search(room, size, low, high, constant, start, slope, count):
             low = t
     if slope > 0:
         return min(max(-(constant + start) / slope, low), high)
-    # flat between the brackets: feasible totals leave no other root
-    if low > -np.inf:
+    # flat between the brackets; where it is not 0 there it jumps at one of them
+    rest = constant + start
+    if low > -np.inf and high < np.inf and rest == 0:
+        return low + (high - low) / 2
+    if low > -np.inf and (rest >= 0 or not high < np.inf):
         return low
     return high if high < np.inf else 0.0
 

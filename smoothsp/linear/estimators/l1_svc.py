@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.interrupts import uninterrupted
@@ -107,15 +108,42 @@ class L1SVC(BinaryClassifier):
         signs = whole_set.signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
+        scales = _scaled(problem)
+
         def solve(look: Callable[[Certificate], Any]) -> Solution:
-            steps = _Steps(problem, 1 / len(signs))
+            steps = _Steps(problem, 1 / len(signs), scales)
             told = limits("L1SVC", 0, most, None, look, False)
             state = whole_set.resumed(resume)
             return run(steps, Budget(told, problem), f"L1SVC C={self.C!r}", None, state)
 
         w = self._keep(samples, solve, len(signs), 0.0)
-        bias = problem.optimal_bias(w)
+        bias = problem.optimal_bias(w * scales)
         self.intercept_ = np.array([bias], dtype=samples.X.dtype)
+
+
+def _scaled(problem: BinaryProblem) -> Floats:
+    """Divide each column by a power of 2, in place; by which each was.
+
+    What is not 0 in it has about 1 as its root mean square then.
+    """
+    X = problem.X
+    dense = not sparse.issparse(X)
+    entries, columns = (X, slice(None)) if dense else (X.data, X.indices)
+    largest = np.zeros(problem.num_weights)
+    if dense:
+        largest = np.abs(X).max(axis=0)
+    else:
+        np.maximum.at(largest, columns, np.abs(entries))
+    # two times, for squares may leave the range
+    powers = np.frexp(largest)[1]
+    entries[:] = np.ldexp(entries, -powers[columns])
+    squares = X**2 if dense else X.power(2)
+    counts = np.asarray((X != 0).sum(axis=0)).ravel()
+    means = np.asarray(squares.sum(axis=0)).ravel() / np.maximum(counts, 1)
+    more = np.round(np.log2(means, where=means > 0, out=np.zeros(len(means))) / 2)
+    more = more.astype(np.int64)
+    entries[:] = np.ldexp(entries, -more[columns])
+    return np.ldexp(np.ones(len(more)), powers + more)
 
 
 class _Point(NamedTuple):
@@ -140,15 +168,17 @@ class _Best(NamedTuple):
 class _Steps(Solver):
     """Steps of both players of the saddle, restarted at their average.
 
-    ``ratio`` is that of the lengths of their steps.
+    ``ratio`` is that of the lengths of their steps. Weights are those of columns that
+    were divided by ``scales``.
     """
 
     passes = calls = 0
     certifies_late = True
 
-    def __init__(self, problem: BinaryProblem, lam: float) -> None:
-        self.problem, self.lam = problem, lam
-        self.norm = math.sqrt(max(1.05 * spectral_square(problem), 1e-300))
+    def __init__(self, problem: BinaryProblem, lam: float, scales: Floats) -> None:
+        self.problem, self.lam, self.scales = problem, lam / scales, scales
+        # without features any step will do
+        self.norm = math.sqrt(1.05 * spectral_square(problem)) or 1.0
         zero, nothing = np.zeros(problem.num_weights), np.zeros(len(problem))
         self.at = self.first = self.mean = _Point(zero, nothing, nothing)
         self.best = _Best(zero, math.inf, -math.inf)
@@ -188,10 +218,9 @@ class _Steps(Solver):
         """The gap of a point, of which the best weights and bound are kept."""
         problem, (w, least, dual) = self.problem, self.best
         value = problem.risk_of_scores(point.scores)[0]
-        primal = self.lam * float(np.abs(point.w).sum()) + value
-        largest = float(np.abs(problem.combine(point.alpha)).max())
-        bound = float(point.alpha.sum())
-        bound *= self.lam / largest if largest > self.lam else 1.0
+        primal = float(self.lam @ np.abs(point.w)) + value
+        longest = float((np.abs(problem.combine(point.alpha)) / self.lam).max())
+        bound = float(point.alpha.sum()) / max(longest, 1.0)
         if primal < least:
             w, least = point.w, primal
         self.best = _Best(w, least, max(dual, bound))
@@ -206,10 +235,10 @@ class _Steps(Solver):
         self.steps, self.goal, self.last = 0, gap, math.inf
 
     def weights(self) -> Floats:
-        return self.best.w.copy()
+        return self.best.w / self.scales
 
     def state(self) -> State:
-        found: State = {"w": self.best.w.copy()}
+        found: State = {"w": self.weights()}
         for name in _POINTS:
             found |= {f"{name}_{x}": v.copy() for x, v in _named(getattr(self, name))}
         numbers = [getattr(self, name) for name in _NUMBERS]
@@ -233,7 +262,7 @@ class _Steps(Solver):
         self.at, self.first, self.mean = points
         self.ratio, steps, self.goal, self.last = numbers
         self.steps, self.passes = int(steps), int(state["passes"])
-        self.best = _Best(state["w"].copy(), primal, dual)
+        self.best = _Best(state["w"] * self.scales, primal, dual)
 
 
 _POINTS = ("at", "first", "mean")

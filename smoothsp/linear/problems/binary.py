@@ -54,6 +54,8 @@ class BinaryProblem:
     (0.0, -5.0)
     """
 
+    # in messages
+    called = "X"
     # AGM's, unless it is told another
     smoothing = "l2"
 

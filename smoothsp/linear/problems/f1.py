@@ -52,6 +52,9 @@ class F1Problem:
     True
     """
 
+    # in messages
+    called = "X"
+
     def __init__(self, X: Any, y: Any) -> None:
         self.X = matrix_of("X", X)
         self._across = self.X.T

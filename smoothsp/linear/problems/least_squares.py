@@ -43,6 +43,9 @@ class LeastSquaresProblem:
     5.0
     """
 
+    # in messages
+    called = "X"
+
     def __init__(self, X: Any, y: Any) -> None:
         self.X = matrix_of("X", X)
         self._across = self.X.T

@@ -45,6 +45,8 @@ class ROCAreaProblem:
     0.25
     """
 
+    # in messages
+    called = "X"
     # AGM's, unless it is told another
     smoothing = "l2"
 

@@ -61,6 +61,35 @@ def test_bounds_of_the_l1_svm_hold_on_the_way():
         L1SVC(C=0.3).fit(X[:, :3], y, resume=states[3])
 
 
+def test_without_features_the_bias_is_certified_at_once():
+    y = np.array([0, 1] * 10)
+    for labels, best in ((y, 20.0), (np.repeat([0, 1], [15, 5]), 10.0)):
+        for scale in (0.0, 1e-150):
+            X = scale * np.random.default_rng(0).normal(size=(20, 3))
+            for given in (X, sparse.csr_array(X)):
+                model = L1SVC().fit(given, labels)
+                assert model.n_epochs_ <= 10 and model.gap_ <= 1e-9
+                assert model.history_[-1].primal == pytest.approx(best)
+                assert not model.coef_.any() and abs(model.intercept_[0]) == 1
+
+
+def test_columns_of_any_size_are_as_good():
+    X, y = blobs(60, 5, 2, seed=1)
+    factors = 10.0 ** np.array([0, 8, -2, 3, -4])
+    model = L1SVC(C=0.3, tol=1e-4).fit(X * factors, y)
+    best = least(X * factors, y, np.full(60, 0.3), True)
+    last = model.history_[-1]
+    assert last.dual <= best * (1 + 1e-9) and last.gap <= 1e-4 * last.dual
+    assert last.primal >= best * (1 - 1e-9)
+    # powers of 2 are taken out of columns to the bit, as they are out of weights
+    powers = 2.0 ** np.array([1, -3, 0, 5, 2])
+    states = []
+    model = L1SVC(C=0.3, callback=lambda at: states.append(at.state))
+    model.fit(X * powers, y)
+    again = L1SVC(C=0.3).fit(X * powers, y, resume=states[2])
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
 def test_an_l1_penalty_picks_features():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 30))

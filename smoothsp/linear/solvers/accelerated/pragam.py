@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 # of an adaptive constant: after a trial that failed, and before the next step
 _UP, _DOWN = 2.0, 1.5
 _ROUNDING = 1e-12
+# the least L, times the largest dual variable: with less, rounding hides the box
+_LEAST = 1e-6
 
 
 class Pragam:
@@ -135,6 +137,9 @@ class _Steps(Solver):
         self.problem, self.lam, self.every = problem, lam, every
         self.lipschitz = lipschitz
         self.adaptive = lipschitz == "adaptive"
+        self.least = _LEAST / float(problem.bounds.max())
+        # a sample alone has no more curvature than all of them, nor all than their sum
+        self.most = max(float(problem.squares.sum()) / lam, self.least)
         self.at: _Reached | None = None
 
     def advance(self) -> None:
@@ -159,10 +164,7 @@ class _Steps(Solver):
                 L = self._largest_curvature()
             alpha = problem.project(np.full(n, 1 / L))
             return _Reached(zero, nothing, alpha, 2 * L, L, 0)
-        squares = problem.squares
-        # a sample alone has no more curvature than all of them, nor all than their sum
-        L, self.most = float(squares.max()) / lam, float(squares.sum()) / lam
-        L = max(L, 1e-300)
+        L = max(float(problem.squares.max()) / lam, self.least)
         while True:
             at = _Reached(zero, nothing, problem.project(np.full(n, 1 / L)), L, L, 0)
             if self._excessive(at) or self.most <= L:
@@ -170,9 +172,8 @@ class _Steps(Solver):
             L = min(_UP * L, self.most)
 
     def _largest_curvature(self) -> float:
-        problem = self.problem
-        bound = float(problem.squares.sum())
-        return max(min(1.05 * spectral_square(problem), bound), 1e-300) / self.lam
+        found = 1.05 * spectral_square(self.problem) / self.lam
+        return max(min(found, self.most), self.least)
 
     def _smoothed(self, at: _Reached) -> Floats:
         """The dual variables of the smoothed objective at w."""
@@ -197,7 +198,7 @@ class _Steps(Solver):
 
     def _adapted(self, at: _Reached) -> _Reached:
         smoothed = self._smoothed(at)
-        L = at.L / _DOWN
+        L = max(at.L / _DOWN, self.least)
         while True:
             ratio = at.mu / L
             # tau^2 / (1 - tau) = mu / L
@@ -249,7 +250,6 @@ class _Steps(Solver):
 
     def load(self, state: State) -> None:
         self.passes = int(state["passes"])
-        self.most = float(self.problem.squares.sum()) / self.lam
         if "w" not in state:
             return
         sizes = np.shape(state["w"]), np.shape(state["alpha"])

@@ -30,7 +30,7 @@ class ScaledHinge:
     second, the least and the comparison are not in the paper.
     """
 
-    smoothing = "l2"
+    called, smoothing = "X", "l2"
 
     def __init__(self, problem: BinaryProblem) -> None:
         if not isinstance(problem, BinaryProblem):

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 # rounds without a better bound or objective after which the rest is rounding
 _PATIENCE = 10
+# what a sum may lose of the size of its terms
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 class BMRM:
@@ -167,9 +169,13 @@ class _Rounds(Solver):
             return "no tangent raises the lower bound any more: it is rounding"
         value, slope = self._look()
         with uninterrupted():
-            self.cuts.add(slope, value - float(self.w @ slope))
+            moved = float(self.w @ slope)
+            # a tangent that rounding lifts above the risk would prove too much
+            lost = _ROUNDING * (abs(value) + abs(moved))
+            self.cuts.add(slope, value - moved - lost)
             p, lam = self.cuts.p, self.lam
             bound = self.cuts.offset - float(p @ p) / (2 * lam)
+            bound -= _ROUNDING * self.cuts.size
             self.idle = 0 if bound > self.dual else self.idle + 1
             self.dual = max(self.dual, bound)
             self.w, self.here = -p / lam, None

@@ -21,6 +21,10 @@ class Model(Protocol):
     p: Floats
     offset: float
 
+    @property
+    def size(self) -> float:
+        """Of the terms of the dual value, before they cancel."""
+
     def add(self, slope: Floats, offset: float) -> None:
         """Take one more cut ``<w, slope> + offset``, and minimise."""
 
@@ -51,6 +55,14 @@ class AllCuts:
         self.offsets, self.weights = np.zeros(0), np.zeros(0)
         self.idle = np.zeros(0, dtype=np.int64)
         self.p, self.offset = np.zeros(size), 0.0
+
+    @property
+    def size(self) -> float:
+        """Of the terms of the dual value, before they cancel."""
+        t = self.count
+        lengths = float(self.weights @ np.sqrt(np.diagonal(self.products)[:t]))
+        spread = float(self.weights @ np.abs(self.offsets))
+        return spread + lengths * float(np.linalg.norm(self.p)) / self.lam
 
     def add(self, slope: Floats, offset: float) -> None:
         """One more cut, and the quadratic programme anew."""
@@ -127,6 +139,13 @@ class OneAverage:
     def __init__(self, size: int, lam: float) -> None:
         self.lam, self.begun = lam, False
         self.p, self.offset = np.zeros(size), 0.0
+        # averages of the lengths and of the sizes of offsets, rounding included
+        self.length = self.spread = 0.0
+
+    @property
+    def size(self) -> float:
+        """Of the terms of the dual value, before they cancel."""
+        return self.spread + self.length * float(np.linalg.norm(self.p)) / self.lam
 
     def add(self, slope: Floats, offset: float) -> None:
         """One more cut."""
@@ -139,6 +158,9 @@ class OneAverage:
         self.begun = True
         self.p = (1 - eta) * self.p + eta * slope
         self.offset = (1 - eta) * self.offset + eta * offset
+        length = float(np.linalg.norm(slope))
+        self.length = (1 - eta) * self.length + eta * length
+        self.spread = (1 - eta) * self.spread + eta * abs(offset)
 
     def state(self) -> State:
         """All that changes."""
@@ -146,9 +168,11 @@ class OneAverage:
             "begun": np.array(self.begun),
             "p": self.p.copy(),
             "offset": np.array(self.offset),
+            "sizes": np.array([self.length, self.spread]),
         }
 
     def load(self, state: State) -> None:
         """Go on from a state."""
         self.begun = bool(state["begun"])
         self.p, self.offset = state["p"].copy(), float(state["offset"])
+        self.length, self.spread = (float(x) for x in state["sizes"])
