@@ -170,14 +170,22 @@ def draw(drawn: list[tuple[Task, list[Course]]], path: Path) -> None:
                 np.maximum(found.gaps, 1e-8),
                 color=f"C{SCHEMES.index(found.scheme)}",
                 linestyle="-" if found.memory == "infinite" else "--",
-                linewidth=1.6 if found.adaptive else 0.7,
+                linewidth=_width(found),
+                alpha=0.4 if found.scheme == "dual-smoothing" else 1.0,
             )
         axis.set_title(task.name)
         axis.set_xlabel("evaluations of the risk")
         axis.set_ylabel("least gap so far over the objective")
         axis.grid(alpha=0.3)
     lines = [
-        pyplot.Line2D([], [], color=f"C{number}", label=scheme)
+        pyplot.Line2D(
+            [],
+            [],
+            color=f"C{number}",
+            label=scheme,
+            linewidth=4 if scheme == "dual-smoothing" else 1.6,
+            alpha=0.4 if scheme == "dual-smoothing" else 1.0,
+        )
         for number, scheme in enumerate(SCHEMES)
     ]
     black = {"color": "k"}
@@ -189,6 +197,13 @@ def draw(drawn: list[tuple[Task, list[Course]]], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     print(f"{path} is drawn")
+
+
+def _width(found: Course) -> float:
+    """Of a line; that of smoothing in the dual lies under that of the dual."""
+    if found.scheme == "dual-smoothing":
+        return 4.0 if found.adaptive else 2.5
+    return 1.6 if found.adaptive else 0.7
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ class L1SVC(BinaryClassifier):
     Notes
     -----
     The primal-dual hybrid gradient method, restarted at the average whenever its gap
-    has halved; an epoch costs two products with X. On a problem without curvature it
+    has halved, on columns that are divided by powers of 2 near their root mean square;
+    an epoch costs two products with X. On a problem without curvature it
     converges linearly, where smoothing the hinge takes epochs in proportion to
     1 / ``tol``. Dual variables are scaled by :math:`\min(1, 1 / \|K \alpha\|_\infty)`,
     which keeps them feasible, since their set is convex and has 0 in it: their sum is

@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 Floats = NDArray[np.float64]
 
@@ -72,9 +73,11 @@ def _on_support(Q: Floats, b: Floats) -> Floats:
     right = np.append(b, 1.0)
     solvable = system.copy()
     solvable[np.arange(s), np.arange(s)] += ridge
-    found = np.linalg.solve(solvable, right)
+    # the routines themselves, for most systems are of a few rows
+    factors, rows, _ = lapack.dgetrf(solvable, overwrite_a=True)
+    found, _ = lapack.dgetrs(factors, rows, right)
     # once more for what the ridge and rounding took
-    again = found + np.linalg.solve(solvable, right - system @ found)
+    again = found + lapack.dgetrs(factors, rows, right - system @ found)[0]
     return again[:s] if (again[:s] >= 0).all() else found[:s]
 
 
