@@ -129,7 +129,8 @@ def _scaled(problem: BinaryProblem) -> Floats:
     """
     X = problem.X
     dense = not sparse.issparse(X)
-    entries, columns = (X, slice(None)) if dense else (X.data, X.indices)
+    entries: Floats = X if dense else X.data
+    columns: Any = slice(None) if dense else X.indices
     largest = np.zeros(problem.num_weights)
     if dense:
         largest = np.abs(X).max(axis=0)
@@ -144,7 +145,7 @@ def _scaled(problem: BinaryProblem) -> Floats:
     more = np.round(np.log2(means, where=means > 0, out=np.zeros(len(means))) / 2)
     more = more.astype(np.int64)
     entries[:] = np.ldexp(entries, -more[columns])
-    return np.ldexp(np.ones(len(more)), powers + more)
+    return np.asarray(np.ldexp(np.ones(len(more)), powers + more))
 
 
 class _Point(NamedTuple):

@@ -78,7 +78,7 @@ def _on_support(Q: Floats, b: Floats) -> Floats:
     found, _ = lapack.dgetrs(factors, rows, right)
     # once more for what the ridge and rounding took
     again = found + lapack.dgetrs(factors, rows, right - system @ found)[0]
-    return again[:s] if (again[:s] >= 0).all() else found[:s]
+    return np.asarray(again[:s] if (again[:s] >= 0).all() else found[:s])
 
 
 def pairwise(Q: Floats, b: Floats, a: Floats, scale: float) -> Floats:
