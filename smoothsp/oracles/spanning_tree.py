@@ -1,25 +1,20 @@
 """Dependency trees over sentences, arcs crossing or not."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import arborescence
+from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._partition import lawler
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_transformed
+from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
-from smoothsp.oracles._searches import transformed
 from smoothsp.oracles._searches.structure import SearchStructure
-from smoothsp.oracles._searches.tree_sums import (
-    Chances,
-    LogPartition,
-    Trees,
-    find_samples,
-)
+from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
 
 
 class SpanningTree(SearchStructure):
@@ -54,8 +49,8 @@ class SpanningTree(SearchStructure):
     Notes
     -----
     An output is ``(batch, n)``: the head of each word, -1 beyond the sentence.
-    ``decode`` is O(n^2) a row, the k best take at most ``1 + (k - 1) n`` of them; sums
-    are O(n^3): by eliminating words, the matrix-tree theorem
+    ``decode`` is O(n^2) a row, the k best O(k n^2); sums are O(n^3): by eliminating
+    words, the matrix-tree theorem
 
     .. math:: \sum_y \exp s(y) = \det L, \quad
         L_{jj} = \sum_i \exp s_{ij}, \quad L_{ij} = -\exp s_{ij}
@@ -64,7 +59,8 @@ class SpanningTree(SearchStructure):
     taken in float64, on the CPU; tensors on a device are brought there and back.
 
     Source: Chu and Liu (1965), Edmonds (1967), and for O(n^2) Tarjan, "Finding Optimum
-    Branchings" (1977), with paths grown as by Gabow et al. (1986); sums: Koo et al.,
+    Branchings" (1977), with paths grown as by Gabow et al. (1986); the k best: Camerini
+    et al., "The K Best Spanning Arborescences of a Network" (1980); sums: Koo et al.,
     "Structured Prediction Models via the Matrix-Tree Theorem" (2007); elimination as by
     Grassmann, Taksar and Heyman (1985); draws: Wilson (1996).
 
@@ -110,10 +106,6 @@ class SpanningTree(SearchStructure):
         """``(batch,)``: the words of each sentence."""
         return self._lengths
 
-    @property
-    def _trees(self) -> Trees:
-        return Trees(self._lengths.cpu().numpy(), self._single)
-
     def _reads(self, name: str) -> Tensor:
         at = torch.arange(self.arcs.shape[1], device=self.arcs.device)
         inside = at <= self._lengths[:, None]
@@ -152,29 +144,36 @@ class SpanningTree(SearchStructure):
             fine = fine & (roots == self._lengths[:, None].clamp(max=1))
         return fine
 
-    def _tables(self) -> NDArray[np.float64]:
-        """Scores ``[B, n, n + 1]``, of each word those of its heads."""
-        return np.ascontiguousarray(self._array("arcs")[:, :, 1:].transpose(0, 2, 1))
+    def _are_finite(self) -> bool:
+        if not is_plain(self.arcs):
+            return False
+        found = np.empty(1, np.bool_)
+        arborescence.are_finite(*self._search()[:2], found)
+        return bool(found[0])
 
-    def _solve(
-        self, tables: NDArray[np.float64], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        M, n, _ = tables.shape
-        heads, found = np.empty((M, n), np.int64), np.empty(M, np.bool_)
-        trees = Trees(self._trees.lengths[rows], self._single)
-        work = 8 * M * (n + 1) ** 2
-        run_rows(arborescence.best, M, work, tables, *trees, heads, found)
-        return heads, found
+    def _search(self) -> tuple[Any, ...]:
+        """What kernels search: arcs, lengths, and whether there is one root."""
+        arcs = self.arcs.detach().cpu().contiguous().numpy()
+        return arcs, self._lengths.cpu().numpy(), self._single
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        return self._solve(self._tables(), np.arange(len(self.arcs)))
+        B, m, _ = self.arcs.shape
+        heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
+        arrays = *self._search(), self._factor, heads, found
+        run_rows(arborescence.best, B, 8 * B * m**2, *arrays)
+        return heads, found
 
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        return lawler.k_best(self._tables(), k, self._solve)
+        B, m, _ = self.arcs.shape
+        heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
+        arrays = *self._search(), self._factor, heads, exist
+        run_rows(camerini.k_best, B, 30 * B * k * m**2, *arrays)
+        return heads, exist
 
-    def _sums_of(self) -> Tensor:
-        """Arcs as sums take them: float64, 0 where nothing is read."""
-        return self.arcs.double().masked_fill(~self._reads("arcs"), 0)
+    def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
+        values = np.empty(y.shape[:2])
+        arborescence.add_up(self._search()[0], y, values)
+        return values
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -184,25 +183,13 @@ class SpanningTree(SearchStructure):
         return self._held(self._log_partition(), "a log-partition")
 
     def _log_partition(self) -> Tensor:
-        return self._total(self._sums_of())
-
-    def _total(self, arcs: Tensor) -> Tensor:
-        if is_transformed():
-            return transformed.LogPartition(self._single).ask(arcs, self._lengths)
-        found: Tensor = LogPartition.apply(arcs, self._trees)
-        return found
-
-    def _chances(self, arcs: Tensor) -> Tensor:
-        if is_transformed():
-            return transformed.Chances(self._single).ask(arcs, self._lengths)
-        found: Tensor = Chances.apply(arcs, self._trees)
-        return found
+        return LogPartition(self._single).ask(self.arcs, self._lengths)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Chance of each arc. Differentiable once."""
         if name != "arcs":
             raise ValueError(f"name: expected one of ['arcs'], got {name!r}")
-        return self._chances(self._sums_of()).to(self.arcs.dtype)
+        return Chances(self._single).ask(self.arcs, self._lengths)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -224,15 +211,16 @@ class SpanningTree(SearchStructure):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        arcs = self._sums_of()
+        arcs = self.arcs.double()
         read = self._reads("arcs") & (arcs.detach() > -torch.inf)
+        arcs = torch.where(read, arcs, -torch.inf)
         if arcs.numel():
             # each word has one head: what all of them share takes no part
-            top = arcs.detach().masked_fill(~read, -torch.inf).amax(1, keepdim=True)
+            top = arcs.detach().amax(1, keepdim=True)
             arcs = arcs - top.nan_to_num(0, neginf=0)
-        chances = self._chances(arcs)
+        chances = Chances(self._single).ask(arcs, self._lengths)
         mean = (chances * arcs.masked_fill(~read, 0)).sum((1, 2))
-        value = self._total(arcs) - mean
+        value = LogPartition(self._single).ask(arcs, self._lengths) - mean
         return self._held(value.clamp(min=0), "an entropy")
 
     def sample(
@@ -243,13 +231,11 @@ class SpanningTree(SearchStructure):
         generator = checks.generator(generator)
         size, device = (len(self.arcs), n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        if is_transformed():
-            asked = transformed.Samples(self._single)
-            return asked.ask(self._sums_of().detach(), self._lengths, seeds)
-        return find_samples(self._sums_of(), self._trees, seeds)
+        return Samples(self._single).ask(self.arcs.detach(), self._lengths, seeds)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        arcs = self._sums_of().detach()
-        flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).double()
-        return self._total(flat).to(self.arcs.dtype)
+        arcs = self.arcs.detach()
+        flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
+        found = LogPartition(self._single).ask(flat, self._lengths)
+        return found.to(self.arcs.dtype)

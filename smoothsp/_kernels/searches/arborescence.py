@@ -1,8 +1,8 @@
 """Best spanning trees of heads, by contracting cycles.
 
-``tables`` are ``[B, n, n + 1]`` of float64: of each word, from 0, the scores of its
-heads; head 0 is the root, head i is word i - 1. Only words and heads up to the length
-of the row are read.
+``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier, multiplied by
+``scale``; head 0 is the root. Only words and heads up to the length of the row are
+read, and of the root and of a word itself no heads.
 """
 
 import numpy as np
@@ -12,35 +12,77 @@ from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel
-def best(first, last, tables, lengths, single, heads, found):
+def best(first, last, arcs, lengths, single, scale, heads, found):
     """Fill heads[B, n] of a best tree, -1 past the length, and found[B]: is there one.
 
     With ``single`` exactly one word has the root for its head. O(n^2) a row: a path is
     grown backwards from a word, along best arcs, until it meets a finished word or the
     root; a cycle that it closes becomes one node.
     """
-    n = tables.shape[1]
-    value = np.empty((2 * n + 1, n + 1))
-    enters = np.empty((2 * n + 1, n + 1), np.int64)
-    marks = np.empty((6, 2 * n + 1), np.int64)
+    n = arcs.shape[1] - 1
+    value, enters, marks = scratch(n)
     for b in range(first, last):
         m = lengths[b]
-        for v in range(1, m + 1):
-            for u in range(m + 1):
-                value[v, u] = tables[b, v - 1, u]
-                enters[v, u] = v
-            value[v, v] = -np.inf
-        found[b] = _grow(value, enters, marks, m, single)
+        fill(arcs[b], m, scale, value, enters)
+        nodes = grow(value, enters, marks, m, single)
+        found[b] = nodes >= 0
+        expand(marks, m, nodes)
         for v in range(n):
             heads[b, v] = marks[1, v + 1] if found[b] and v < m else -1
 
 
+@kernel
+def are_finite(arcs, lengths, found):
+    """Fill found[0]: whether all scores are finite, also some that nobody reads."""
+    found[0] = True
+    for b in range(len(arcs)):
+        for u in range(lengths[b] + 1):
+            wrong = 0
+            for v in range(1, lengths[b] + 1):
+                # also of NaN
+                wrong += not (-np.inf < arcs[b, u, v] < np.inf)
+            if wrong:
+                found[0] = False
+
+
+@kernel
+def add_up(arcs, heads, values):
+    """Fill values[B, K] with the scores of heads[B, K, n], -1 for none."""
+    for b in range(len(heads)):
+        for k in range(heads.shape[1]):
+            total = 0.0
+            for v in range(heads.shape[2]):
+                if heads[b, k, v] >= 0:
+                    total += arcs[b, heads[b, k, v], v + 1]
+            values[b, k] = total
+
+
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _grow(value, enters, marks, n, single):
-    """Heads of words 1 to n in ``marks[1]``; False where there is no tree.
+def scratch(n):
+    """For n words and as many cycles at most: values, words that arcs end at, marks."""
+    return (
+        np.empty((2 * n + 1, n + 1)),
+        np.empty((2 * n + 1, n + 1), np.int64),
+        np.empty((6, 2 * n + 1), np.int64),
+    )
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def fill(scores, n, scale, value, enters):
+    """Scores of arcs into words, -inf from themselves."""
+    for u in range(n + 1):
+        for v in range(1, n + 1):
+            value[v, u] = scores[u, v] * scale if u != v else -np.inf
+            enters[v, u] = v
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def grow(value, enters, marks, n, single):
+    """Contract cycles of best arcs: the number of nodes, -1 where there is no tree.
 
     Row v of ``value`` are scores of arcs into node v, ``enters`` the words that they
-    end at; nodes above n are contracted cycles.
+    end at; nodes above n are contracted cycles. ``marks[1]`` and ``marks[2]`` are head
+    and word of each node's best arc.
     """
     inside, head, word, parent, state, path = marks
     for u in range(n + 1):
@@ -57,7 +99,7 @@ def _grow(value, enters, marks, n, single):
         while True:
             u = _best_head(value[c], n, single)
             if value[c, u] == -np.inf:
-                return False
+                return -1
             head[c], word[c] = u, enters[c, u]
             d = inside[u]
             if u == 0 or state[d] == 2:
@@ -73,15 +115,19 @@ def _grow(value, enters, marks, n, single):
             nodes += 1
             size = _contract(value, enters, marks, n, size, d, nodes)
             c = nodes
-    if single and n > 0 and roots != 1:
-        return False
+    return -1 if single and n > 0 and roots != 1 else nodes
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def expand(marks, n, nodes):
+    """Replace each node's best arc by the one of the tree, where it has another."""
+    _, head, word, parent, _, _ = marks
     # the arc into a cycle takes the place of the one that it had at that word
     for c in range(nodes, n, -1):
         x = word[c]
         while parent[x] != c:
             x = parent[x]
         head[x], word[x] = head[c], word[c]
-    return True
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

@@ -5,8 +5,16 @@ from numba import njit
 
 from smoothsp._kernels.circuits.cpu.samples import uniform
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.searches.tree_moves import of_one, scratch
-from smoothsp._kernels.searches.tree_sums import LEAST, adjoint, eliminate, weights
+from smoothsp._kernels.searches import tree_moves
+from smoothsp._kernels.searches.tree_sums import (
+    LANES,
+    LEAST,
+    adjoint,
+    eliminate,
+    scratch,
+    weights,
+)
+from smoothsp._kernels.vectors.simd import aligned, get, put
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -20,45 +28,40 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
     before it.
     """
     size = arcs.shape[1]
-    w, g, turned = np.empty((3, size, size))
-    d, row = np.empty(size), np.empty(size)
-    room, chances = scratch(size), np.empty((size, size))
+    room, below, chance = scratch(size), scratch(size), np.empty(size)
+    logs, chances = tree_moves.scratch(size), np.empty((size, size))
     none, left = np.zeros((size, size)), np.empty((size, size))
     for b in range(first, last):
         n = lengths[b]
-        _, product = weights(arcs[b], n, single, w)
+        _, product = weights(arcs, b, n, single, room)
         short = False
         if single:
-            of_one(arcs[b], n, True, none, room, chances)
-            g[0] = chances[0]
+            tree_moves.of_one(arcs[b], n, True, none, logs, chances)
+            chance[:] = chances[0]
         else:
-            turned[:] = w
-            short = _is_short(w, n, product, d, row, g)
-            w[:] = turned
+            short = _is_short(n, product, room)
         for i in range(seeds.shape[1]):
             state = np.uint64(seeds[b, i])
             drawn = heads[b, i]
             drawn[:] = -1
             if n == 0:
                 continue
-            root, lowest = 0, 0
+            lowest = 0
             if single:
                 state += STEP
-                root, lowest = _pick(g[0], 1, n, uniform(state)), 1
-                _hang_below(w, n, root, turned)
-                short = _is_short(turned, n, product, d, row, left)
+                root, lowest = _pick(chance, 1, n, uniform(state)), 1
+                _hang_below(n, root, room, below)
+                short = _is_short(n, product, below)
                 drawn[root - 1] = 0
             if short:
-                _walk(w, n, lowest, state, drawn)
+                _walk(room, n, lowest, state, drawn)
                 continue
             drawn[:] = -1
             left[:] = arcs[b]
             for j in range(1, n + 1):
-                of_one(left, n, single, none, room, chances)
+                tree_moves.of_one(left, n, single, none, logs, chances)
                 state += STEP
-                for h in range(n + 1):
-                    d[h] = chances[h, j]
-                h = _pick(d, 0, n, uniform(state))
+                h = _pick(chances[:, j].copy(), 0, n, uniform(state))
                 drawn[j - 1] = h
                 for other in range(n + 1):
                     if other != h:
@@ -66,29 +69,32 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _hang_below(w, n, root, turned):
+def _hang_below(n, root, room, below):
     """Fill weights of the same words as children of one, which stays where it is."""
+    wide = room[1].shape[1] - LANES
+    w, turned = aligned(room[0][0]), aligned(below[0][0])
     for i in range(n + 1):
         for j in range(1, n + 1):
-            turned[i, j] = w[i, j] if i > 0 and i != root and j != root else 0.0
+            inside = i > 0 and i != root and j != root
+            put(turned, i * wide + j, get(w, i * wide + j) if inside else 0.0)
     for j in range(1, n + 1):
-        turned[0, j] = w[root, j] if j != root else 1.0
+        put(turned, j, get(w, root * wide + j) if j != root else 1.0)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _is_short(w, n, product, d, row, g):
-    """Whether walks from all words take few steps on average; w is used up."""
-    steps = np.zeros(n + 1)
-    for j in range(1, n + 1):
-        for i in range(n + 1):
-            steps[j] += w[i, j]
-    total = eliminate(w, n, False, d, row)
-    if not total - product > LEAST:
+def _is_short(n, product, room):
+    """Whether walks from all words take few steps on average."""
+    if not eliminate(n, False, room) - product > LEAST:
         return False
-    adjoint(w, n, False, d, g)
+    adjoint(n, False, room)
+    wide = room[1].shape[1] - LANES
+    w, slopes = aligned(room[0][0]), aligned(room[0][2])
     most = 1000.0 + 0.3 * n**4
     for j in range(1, n + 1):
-        most -= steps[j] * g[0, j]
+        steps = 0.0
+        for i in range(n + 1):
+            steps += get(w, i * wide + j)
+        most -= steps * get(slopes, j)
     return most > 0
 
 
@@ -109,8 +115,9 @@ def _pick(row, lowest, n, chance):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _walk(w, n, lowest, state, drawn):
+def _walk(room, n, lowest, state, drawn):
     """Heads of the words that have none, from loop-erased walks to those that do."""
+    wide, w = room[1].shape[1] - LANES, aligned(room[0][0])
     done = np.zeros(n + 1, np.bool_)
     done[0] = True
     column = np.empty(n + 1)
@@ -120,7 +127,7 @@ def _walk(w, n, lowest, state, drawn):
         j = begin
         while not done[j]:
             for i in range(n + 1):
-                column[i] = w[i, j]
+                column[i] = get(w, i * wide + j)
             state += STEP
             drawn[j - 1] = _pick(column, lowest, n, uniform(state))
             j = drawn[j - 1]

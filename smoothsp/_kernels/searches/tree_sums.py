@@ -6,9 +6,14 @@ Words are eliminated one at a time, from the last. Word k has the weights of its
 however far they spread. That is Gaussian elimination of the Laplacian with its diagonal
 taken from what is left of the columns.
 
-``arcs`` are ``[B, n + 1, n + 1]`` of float64: head, modifier. With ``single`` exactly
-one word has the root for its head: the root's weights count as infinitely small, so
-that D is the sum over words, but for the last word.
+``arcs`` are ``[B, n + 1, n + 1]``, head and modifier, computed in float64; of these
+what no tree uses is never read. With ``single`` exactly one word has the root for its
+head: the root's weights count as infinitely small, so that D is the sum over words, but
+for the last word.
+
+A room holds matrices with rows of whole vectors, by head and modifier, or turned, by
+modifier and head: the weights, the turned weights that elimination works on, the
+derivatives of both ways round; then rows of D, of shares, and of sums.
 """
 
 import math
@@ -17,9 +22,33 @@ import numpy as np
 from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    fma,
+    get,
+    larger,
+    load,
+    put,
+    span,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
+from smoothsp._kernels.vectors.simd_parts import (
+    load_some,
+    max_of,
+    store_some,
+    sum_of,
+)
 
 # Below this chance that heads drawn one by one make a tree, exponents may run out.
 LEAST = -600.0
+# One over a smaller sum may leave float64.
+SMALL = 1e-300
+LANES = 8
+NOTHING = -np.inf
 
 
 @kernel
@@ -30,118 +59,217 @@ def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
     ``tree_moves`` to answer.
     """
     size = arcs.shape[1]
-    w, g, kept = np.empty((3, size, size))
-    d, row = np.empty((2, size))
+    room = scratch(size)
     for b in range(first, last):
         n = lengths[b]
-        shift, product = weights(arcs[b], n, single, w)
-        if inwards:
-            kept[:] = w
-        total = eliminate(w, n, single, d, row)
+        shift, product = weights(arcs, b, n, single, room)
+        total = eliminate(n, single, room)
         value[b] = shift + total
         far[b] = not total - product > LEAST
         if not inwards:
             continue
-        for i in range(size):
-            for j in range(size):
-                chances[b, i, j] = 0
-        if far[b]:
-            continue
-        adjoint(w, n, single, d, g)
-        for i in range(n + 1):
-            for j in range(1, n + 1):
-                if i != j:
-                    chances[b, i, j] = max(kept[i, j] * g[i, j], 0.0)
+        if not far[b]:
+            adjoint(n, single, room)
+        _write(n, far[b], size, b, room, chances)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def weights(scores, n, single, w):
-    """Fill w with weights of which the largest of each word is 1.
+def scratch(size):
+    """The room for rows of ``size`` heads."""
+    wide = width(size)
+    return np.zeros((4, size * wide + LANES)), np.zeros((3, wide + LANES))
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def width(size):
+    """Of a row of a matrix."""
+    return (size + LANES - 1) // LANES * LANES
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def weights(arcs, b, n, single, room):
+    """Fill the weights of a row, of which the largest of each word is 1.
 
     Returns the logarithm of what they were divided by, and that of the product of their
     sums, which bounds the sum over trees.
     """
+    given, size = span(arcs), arcs.shape[1]
+    at, wide = b * size * size, width(size)
+    w, totals = aligned(room[0][0]), aligned(room[1][2])
     lowest = 1 if single else 0
-    shift, product, root = 0.0, 0.0, -np.inf
-    for j in range(1, n + 1):
-        top = -np.inf
+    nothing, zero, one = splat(NOTHING), splat(0.0), splat(1.0)
+    for i in range(n + 1):
+        for v in range(0, wide, LANES):
+            row = load_some(given, at + i * size + v, max(n + 1 - v, 0), nothing)
+            store(w, i * wide + v, row)
+        # what is never read
+        put(w, i * wide, NOTHING)
+        put(w, i * wide + i, NOTHING)
+    shift, root = 0.0, NOTHING
+    for v in range(0, wide, LANES):
+        top = nothing
         for i in range(lowest, n + 1):
-            if i != j:
-                top = max(top, scores[i, j])
-        if top == -np.inf:
-            top = scores[0, j] if scores[0, j] > -np.inf else 0.0
-        shift += top
-        total = 0.0
+            top = larger(load(w, i * wide + v), top)
+        scores = load(w, v)
+        scores = where_below(nothing, scores, scores, zero)
+        top = where_below(nothing, top, top, scores)
+        shift += sum_of(top)
+        total = zero
         for i in range(lowest, n + 1):
-            w[i, j] = math.exp(scores[i, j] - top) if i != j else 0.0
-            total += w[i, j]
-        product += math.log(max(total, 1.0))
+            part = exp(load(w, i * wide + v) - top)
+            store(w, i * wide + v, part)
+            total = total + part
+        store(totals, v, larger(total, one))
         if single:
-            w[0, j] = scores[0, j] - top
-            root = max(root, w[0, j])
+            scores = load(w, v) - top
+            store(w, v, scores)
+            root = max(root, max_of(scores))
+    product = _log_of_product(totals, wide, totals)
     if single and n > 0:
         shift += root
         product += math.log(n)
-        for j in range(1, n + 1):
-            w[0, j] = math.exp(w[0, j] - root) if w[0, j] > -np.inf else 0.0
+        top = splat(root if root > NOTHING else 0.0)
+        for v in range(0, wide, LANES):
+            store(w, v, exp(load(w, v) - top))
     return shift, product
 
 
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _log_of_product(factors, count, place):
+    """Of ``count`` normal positive numbers, whole vectors; writes one at ``place``."""
+    power, left = splat(0.0), splat(1.0)
+    for v in range(0, count, LANES):
+        x = load(factors, v)
+        left = left * mantissa(x)
+        power = power + exponent(x) + exponent(left)
+        left = mantissa(left)
+    store(place, 0, left)
+    found = 1.0
+    for lane in range(LANES):
+        found *= get(place, lane)
+    return sum_of(power) * math.log(2.0) + math.log(found)
+
+
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def eliminate(w, n, single, d, row):
+def eliminate(n, single, room):
     """The logarithm of the sum over trees; -inf where a word has lost all heads.
 
-    Of w what is above the diagonal become shares ``w[i, k] / d[k]``; what is left of it
-    is what the words' own arcs weighed when they were eliminated.
+    Of the turned weights what is left of the diagonal become shares ``w[i, k] / D``;
+    what is right of it is what the words' own arcs weighed when they were eliminated.
     """
-    total = 0.0
+    wide = room[1].shape[1] - LANES
+    w, turned = aligned(room[0][0]), aligned(room[0][1])
+    sums, shares = aligned(room[1][0]), aligned(room[1][1])
+    zero = splat(0.0)
+    for j in range(1, n + 1):
+        for v in range(0, wide, LANES):
+            store(turned, j * wide + v, zero)
+        for i in range(n + 1):
+            put(turned, j * wide + i, get(w, i * wide + j))
+    for v in range(0, wide, LANES):
+        store(sums, v, splat(1.0))
     for k in range(n, 0, -1):
-        lowest = 1 if single and k > 1 else 0
-        mass = 0.0
-        for i in range(lowest, k):
-            mass += w[i, k]
-        d[k] = mass
-        if not mass > 0:
-            return -np.inf
-        total += math.log(mass)
-        for j in range(1, k):
-            row[j] = w[k, j]
-        for i in range(k):
-            share = w[i, k] / mass
-            w[i, k] = share
-            if share > 0:
-                for j in range(1, k):
-                    w[i, j] += share * row[j]
-    return total
+        root = get(turned, k * wide)
+        apart = single and k > 1
+        if apart:
+            put(turned, k * wide, 0.0)
+        total = zero
+        for v in range(0, k, LANES):
+            part = load_some(turned, k * wide + v, k - v, zero)
+            store(shares, v, part)
+            total = total + part
+        mass = sum_of(total)
+        if not mass > SMALL:
+            return NOTHING
+        put(sums, k, mass)
+        if apart:
+            put(shares, 0, root)
+        over = splat(1 / mass)
+        for v in range(0, k, LANES):
+            part = load(shares, v) * over
+            store_some(turned, k * wide + v, k - v, part)
+            # the next sum waits for the first of these
+            for j in range(k - 1, 0, -1):
+                at = j * wide + v
+                way = splat_at(turned, j * wide + k)
+                store(turned, at, fma(way, part, load(turned, at)))
+    # word 0 is the root
+    return _log_of_product(sums, wide, aligned(room[1][2]))
+
+
+@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+def _mixed(factors, at, step, rows, first, last, place, wide):
+    """The vector at ``place`` of rows from first to last, times ``factors[at + ...]``.
+
+    Four sums at a time, since each waits for its last term.
+    """
+    a, b, c, d = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    r = first
+    while r + 3 < last:
+        f, x = at + r * step, r * wide + place
+        a = fma(splat_at(factors, f), load(rows, x), a)
+        b = fma(splat_at(factors, f + step), load(rows, x + wide), b)
+        c = fma(splat_at(factors, f + 2 * step), load(rows, x + 2 * wide), c)
+        d = fma(splat_at(factors, f + 3 * step), load(rows, x + 3 * wide), d)
+        r += 4
+    while r < last:
+        f, x = at + r * step, r * wide + place
+        a = fma(splat_at(factors, f), load(rows, x), a)
+        r += 1
+    return (a + b) + (c + d)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def adjoint(w, n, single, d, g):
-    """Fill g[i, j] = d log(sum) / d w[i, j], from what ``eliminate`` left in w.
+def adjoint(n, single, room):
+    """Fill ``d log(sum) / d w``, from what ``eliminate`` left.
 
     In the sums below each term is a weight times a derivative: a chance.
     """
-    turned = np.zeros(g.shape)
-    along, down = np.empty((2, len(g)))
+    wide = room[1].shape[1] - LANES
+    turned = aligned(room[0][1])
+    down, across = aligned(room[0][2]), aligned(room[0][3])
+    sums, along = aligned(room[1][0]), aligned(room[1][1])
+    zero = splat(0.0)
+    for e in range(0, (n + 1) * wide, LANES):
+        store(down, e, zero)
+        store(across, e, zero)
     for k in range(1, n + 1):
+        own = k * wide
+        children = zero
+        for v in range(0, k, LANES):
+            part = _mixed(turned, k, wide, across, 1, k, v, wide)
+            store(along, v, part)
+            # what lies beyond is no share
+            share = load_some(turned, own + v, k - v, zero)
+            children = children + share * part
+        rest = 1 - sum_of(children)
+        over = splat(1 / get(sums, k))
+        for v in range(0, k, LANES):
+            # row k by modifier: what its children's arcs are worth
+            part = _mixed(turned, own, 1, down, 0, k, v, wide)
+            store_some(down, own + v, k - v, part)
+        apart = single and k > 1
+        root = get(along, 0)
+        for v in range(0, k, LANES):
+            part = (load(along, v) + splat(rest)) * over
+            store_some(across, own + v, k - v, part)
+        if apart:
+            put(across, own, root / get(sums, k))
         for i in range(k):
-            along[i] = down[i] = 0
-        # both as sums of rows, which the compiler puts on vectors
-        for j in range(1, k):
-            share = w[k, j]
-            for i in range(k):
-                along[i] += share * turned[j, i]
-        for i in range(k):
-            share = w[i, k]
-            for j in range(1, k):
-                down[j] += share * g[i, j]
-        children = 0.0
-        for j in range(1, k):
-            children += w[k, j] * down[j]
-            g[k, j] = turned[j, k] = down[j]
-        g[k, k] = 0
-        for i in range(k):
-            found = along[i] / d[k]
-            if i > 0 or k == 1 or not single:
-                found += (1 - children) / d[k]
-            g[i, k] = turned[k, i] = found
+            put(down, i * wide + k, get(across, own + i))
+            put(across, i * wide + k, get(down, own + i))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _write(n, far, size, b, room, chances):
+    """Chances of a row: weights times derivatives, 0 where there is no arc."""
+    wide, out = room[1].shape[1] - LANES, span(chances)
+    w, down = aligned(room[0][0]), aligned(room[0][2])
+    zero = splat(0.0)
+    for i in range(size):
+        for v in range(0, size, LANES):
+            part = zero
+            if i <= n and not far:
+                part = load(w, i * wide + v) * load(down, i * wide + v)
+                part = larger(part, zero)
+            store_some(out, (b * size + i) * size + v, size - v, part)

@@ -1,1 +1,1 @@
-"""The k best outputs from constrained maxima: what is left is parted at each output."""
+"""The k best outputs: what is left is parted at each output."""

@@ -52,6 +52,8 @@ class SearchStructure:
         """
         self.shape = shape
         self._hold(own)
+        if self._are_finite():
+            return
         for name in own:
             self._check(name, name)
         self._require_outputs(next(iter(own)))
@@ -99,6 +101,13 @@ class SearchStructure:
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
+
+    def _are_finite(self) -> bool:
+        """Whether all potentials are, if that is told faster than by looking closely.
+
+        Only where an output exists whenever they are.
+        """
+        return False
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""

@@ -1,102 +1,160 @@
-"""Sums over spanning trees, and their derivatives, of float64 arcs ``[B, m, m]``."""
+"""Sums over spanning trees, and their derivatives, of arcs ``[B, m, m]``.
 
-from typing import Any, NamedTuple
+Computed in float64 on the CPU; what no tree uses is not read, and has no derivative.
+"""
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from smoothsp._kernels.searches import tree_moves, tree_samples, tree_sums
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions.registration import Known, is_transformed
+from smoothsp.oracles._questions.transforms import Transformed
+from smoothsp.oracles._searches.transformed import OfRows
 
 
-class Trees(NamedTuple):
-    """What is summed over: words of each row, and whether one of them is the root's."""
+class OfTrees(OfRows):
+    """A question of arcs and lengths ``[B]``, and perhaps more that has B rows.
 
-    lengths: NDArray[np.int64]
-    single: bool
+    ``single``: exactly one word has the root for its head.
+    """
+
+    def __init__(self, single: bool) -> None:
+        self.single = single
+
+    def ask(self, *inputs: Tensor) -> Tensor:
+        """The answer; gradients reach the arcs."""
+        if is_transformed():
+            found: Tensor = Transformed.apply(self, *inputs)
+        elif torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+            found = Known.apply(self, None, *inputs)
+        else:
+            found = self.op(*inputs)
+        return found
+
+    def op(self, *inputs: Tensor) -> Tensor:
+        """The answer for plain tensors."""
+        raise NotImplementedError
+
+    def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
+        """The answer, and in ``ctx`` what its gradient takes."""
+        output = self.op(*inputs)
+        self.save(ctx, inputs, output)
+        return output
+
+    def save(self, ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
 
-def find_sums(arcs: Tensor, trees: Trees, inwards: bool) -> tuple[Tensor, Tensor]:
-    """Log-partitions ``[B]`` and, if ``inwards``, chances as arcs."""
-    given = arcs.detach().cpu().contiguous().numpy()
+class LogPartition(OfTrees):
+    """The log-partition ``[B]`` in float64; its gradient is the chances."""
+
+    def op(self, arcs: Tensor, lengths: Tensor) -> Tensor:
+        return _sums(arcs, lengths, self.single, False)[0]
+
+    def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
+        value, chances = _sums(*inputs, self.single, True)
+        ctx.save_for_backward(*inputs, chances)
+        return value
+
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        arcs, lengths, *known = ctx.saved_tensors
+        if known and not torch.is_grad_enabled():
+            chances = known[0]
+        else:
+            chances = Chances(self.single).ask(arcs, lengths)
+        return grad.to(chances.dtype)[:, None, None] * chances, None
+
+    def tangent(self, ctx: Any, *tangents: Any) -> Tensor:
+        chances = Chances(self.single).ask(*ctx.saved_tensors)
+        found: Tensor = (chances * tangents[0]).sum((1, 2), dtype=torch.float64)
+        return found
+
+
+class Chances(OfTrees):
+    """Chances of arcs; they move with the covariance of the arcs."""
+
+    def op(self, arcs: Tensor, lengths: Tensor) -> Tensor:
+        return _sums(arcs, lengths, self.single, True)[1]
+
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return Moves(self.single).ask(*ctx.saved_tensors, grad), None
+
+    def tangent(self, ctx: Any, *tangents: Any) -> Tensor:
+        return Moves(self.single).ask(*ctx.saved_tensors, tangents[0])
+
+
+class Moves(OfTrees):
+    """How chances move along a direction of the arcs."""
+
+    def op(self, arcs: Tensor, lengths: Tensor, along: Tensor) -> Tensor:
+        given, way = _array(arcs), _array(along)
+        found = _moves(given, lengths.cpu().numpy(), self.single, way)[2]
+        return torch.from_numpy(found).to(arcs)
+
+    def gradient(self, ctx: Any, *grads: Tensor) -> Any:
+        raise RuntimeError(
+            "arcs: expected at most two derivatives of a log-partition, and one of "
+            "marginals and of an entropy, got one more"
+        )
+
+    tangent = gradient
+
+
+class Samples(OfTrees):
+    """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
+
+    def op(self, arcs: Tensor, lengths: Tensor, seeds: Tensor) -> Tensor:
+        given = _array(arcs)
+        B, size = given.shape[:2]
+        heads = np.empty((*seeds.shape, size - 1), np.int64)
+        work = B * size**2 * (size + 10 * seeds.shape[1])
+        trees = lengths.cpu().numpy(), self.single
+        drawn = seeds.cpu().contiguous().numpy(), heads
+        run_rows(tree_samples.samples, B, work, given, *trees, *drawn)
+        return torch.from_numpy(heads).to(arcs.device)
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    found: NDArray[Any] = x.detach().cpu().contiguous().numpy()
+    return found
+
+
+def _sums(
+    arcs: Tensor, lengths: Tensor, single: bool, inwards: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
+    given, words = _array(arcs), lengths.cpu().numpy()
     B, size = given.shape[:2]
     value, far = np.empty(B), np.empty(B, np.bool_)
-    chances = np.empty((B, size, size) if inwards else (1, 1, 1))
+    chances = np.empty((B, size, size) if inwards else (1, 1, 1), given.dtype)
     out = value, far, chances
-    run_rows(tree_sums.sums, B, B * size**3, given, *trees, inwards, *out)
+    # eight numbers at a time
+    work = B * size**2 * (1 + size // 8)
+    run_rows(tree_sums.sums, B, work, given, words, single, inwards, *out)
     if far.any():
         rows = np.flatnonzero(far)
-        some = trees._replace(lengths=trees.lengths[rows])
-        again = _moves(given[rows], some, np.zeros_like(given[rows]))
+        some = given[rows]
+        again = _moves(some, words[rows], single, np.zeros_like(some))
         value[rows] = again[0]
         if inwards:
             chances[rows] = again[1]
-    return _as(value, arcs), _as(chances, arcs)
+    found = (torch.from_numpy(x).to(arcs.device) for x in (value, chances))
+    return next(found), next(found)
 
 
 def _moves(
-    arcs: NDArray[np.float64], trees: Trees, along: NDArray[np.float64]
+    arcs: NDArray[Any],
+    lengths: NDArray[np.int64],
+    single: bool,
+    along: NDArray[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     B, size = arcs.shape[:2]
     found = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3
-    run_rows(tree_moves.moves, B, work, arcs, *trees, along, *found)
+    run_rows(tree_moves.moves, B, work, arcs, lengths, single, along, *found)
     return found
-
-
-def find_moves(arcs: Tensor, trees: Trees, along: Tensor) -> Tensor:
-    """How chances ``[B, m, m]`` move along a direction."""
-    given = [x.detach().cpu().contiguous().numpy() for x in (arcs, along)]
-    return _as(_moves(given[0], trees, given[1])[2], arcs)
-
-
-def find_samples(arcs: Tensor, trees: Trees, seeds: Tensor) -> Tensor:
-    """Heads ``[B, draws, n]`` of independent trees, from seeds ``[B, draws]``."""
-    given = arcs.detach().cpu().contiguous().numpy()
-    B, size = given.shape[:2]
-    heads = np.empty((*seeds.shape, size - 1), np.int64)
-    work = B * size**2 * (size + 10 * seeds.shape[1])
-    drawn = seeds.cpu().contiguous().numpy(), heads
-    run_rows(tree_samples.samples, B, work, given, *trees, *drawn)
-    return torch.from_numpy(heads).to(arcs.device)
-
-
-def _as(found: NDArray[np.float64], like: Tensor) -> Tensor:
-    return torch.from_numpy(found).to(like.device)
-
-
-class LogPartition(torch.autograd.Function):
-    """The log-partition ``[B]``; its gradient is the chances."""
-
-    @staticmethod
-    def forward(ctx: Any, arcs: Tensor, trees: Trees) -> Tensor:
-        value, ctx.chances = find_sums(arcs, trees, ctx.needs_input_grad[0])
-        ctx.trees = trees
-        ctx.save_for_backward(arcs)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        chances = ctx.chances
-        if torch.is_grad_enabled():
-            chances = Chances.apply(ctx.saved_tensors[0], ctx.trees)
-        return grads[0][:, None, None] * chances, None
-
-
-class Chances(torch.autograd.Function):
-    """Chances of arcs; they move with the covariance of the arcs."""
-
-    @staticmethod
-    def forward(ctx: Any, arcs: Tensor, trees: Trees) -> Tensor:
-        ctx.trees = trees
-        ctx.save_for_backward(arcs)
-        return find_sums(arcs, trees, True)[1]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (arcs,) = ctx.saved_tensors
-        return find_moves(arcs, ctx.trees, grads[0]), None

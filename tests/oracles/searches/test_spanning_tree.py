@@ -44,6 +44,52 @@ def test_the_best_tree_of_long_sentences_is_that_of_networkx(single):
         )
 
 
+def by_partition(arcs, single, k):
+    """The k highest scores: others part by the first word whose head differs."""
+    n = len(arcs) - 1
+    every = torch.ones_like(arcs, dtype=torch.bool)
+    found, parts = [], [every]
+    candidates = []
+    while len(found) < k:
+        for allowed in parts:
+            barred = arcs.masked_fill(~allowed, -torch.inf)[None]
+            try:
+                value, heads = SpanningTree(barred, single_root=single).decode()
+            except ValueError:
+                continue
+            candidates.append((value.item(), heads[0].tolist(), allowed))
+        if not candidates:
+            break
+        candidates.sort(key=lambda x: x[0])
+        value, heads, allowed = candidates.pop()
+        found.append(value)
+        parts, kept = [], allowed.clone()
+        for word in range(1, n + 1):
+            other = kept.clone()
+            other[heads[word - 1], word] = False
+            parts.append(other)
+            kept[:, word] = torch.arange(n + 1) == heads[word - 1]
+    return found
+
+
+@both_roots
+def test_the_k_best_trees_of_long_sentences_are_those_of_a_partition(single):
+    for n, kind in ((7, "free"), (9, "ties"), (8, "barred")):
+        arcs = arcs_of(n, n + 1, n + 1, spread=2.0)
+        if kind == "ties":
+            arcs = arcs.round()
+        if kind == "barred":
+            arcs = arcs.masked_fill(arcs < -0.5, -torch.inf)
+            arcs[0, 1] = arcs[1, 2:] = 0.0
+        built = SpanningTree(arcs[None], single_root=single)
+        values, ys, valid = built.decode_topk(12)
+        expected = torch.tensor(by_partition(arcs, single, 12), dtype=torch.float64)
+        assert int(valid.sum()) == len(expected) == 12
+        assert_close(values[0], expected, rtol=1e-12, atol=1e-9)
+        assert len(ys[0].unique(dim=0)) == 12
+        assert_close(built.score(ys), values, rtol=1e-12, atol=1e-9)
+
+
 def laplacian_sum(arcs, single):
     """Koo et al. (2007), section 3, as a determinant."""
     weights = arcs[:, 1:, 1:].exp()
