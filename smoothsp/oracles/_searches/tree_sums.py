@@ -20,8 +20,11 @@ from smoothsp.oracles._searches.transformed import OfRows
 class OfTrees(OfRows):
     """A question of arcs and lengths ``[B]``, and perhaps more that has B rows.
 
-    ``single``: exactly one word has the root for its head.
+    ``single``: exactly one word has the root for its head. ``op`` answers plain
+    tensors.
     """
+
+    op: Any = None
 
     def __init__(self, single: bool) -> None:
         self.single = single
@@ -35,10 +38,6 @@ class OfTrees(OfRows):
         else:
             found = self.op(*inputs)
         return found
-
-    def op(self, *inputs: Tensor) -> Tensor:
-        """The answer for plain tensors."""
-        raise NotImplementedError
 
     def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
         """The answer, and in ``ctx`` what its gradient takes."""
