@@ -31,8 +31,9 @@ class OfTrees(OfRows):
 
     def ask(self, *inputs: Tensor) -> Tensor:
         """The answer; gradients reach the arcs."""
+        found: Tensor
         if is_transformed():
-            found: Tensor = Transformed.apply(self, *inputs)
+            found = Transformed.apply(self, *inputs)
         elif torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
             found = Known.apply(self, None, *inputs)
         else:
@@ -41,7 +42,7 @@ class OfTrees(OfRows):
 
     def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
         """The answer, and in ``ctx`` what its gradient takes."""
-        output = self.op(*inputs)
+        output: Tensor = self.op(*inputs)
         self.save(ctx, inputs, output)
         return output
 
@@ -56,8 +57,9 @@ class LogPartition(OfTrees):
         return _sums(arcs, lengths, self.single, False)[0]
 
     def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
-        value, chances = _sums(*inputs, self.single, True)
-        ctx.save_for_backward(*inputs, chances)
+        arcs, lengths = inputs
+        value, chances = _sums(arcs, lengths, self.single, True)
+        ctx.save_for_backward(arcs, lengths, chances)
         return value
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Any, ...]:
