@@ -8,6 +8,8 @@ from griffe import Extension
 
 MATH = re.compile(r"^\.\. math::[ ]?(.*(?:\n(?:[ ]+\S.*|[ ]*$))*)", re.MULTILINE)
 ROLE = re.compile(r":math:`([^`]+)`")
+# of a name, whose module is left out behind a tilde
+NAME = re.compile(r":(?:attr|class|func|meth|mod):`(?:~(?:\w+\.)*)?([^`]+)`")
 
 
 class FromRestructuredText(Extension):
@@ -20,11 +22,11 @@ class FromRestructuredText(Extension):
 
 
 def as_markdown(text: str) -> str:
-    """``.. math::`` and its role as formulas between dollars."""
+    """``.. math::`` and its role between dollars, roles of names as code."""
 
     def block(match: re.Match[str]) -> str:
         first, _, rest = match[1].partition("\n")
         tex = f"{first}\n{textwrap.dedent(rest)}".strip()
         return f"$$\n{tex}\n$$\n\n"
 
-    return ROLE.sub(r"$\1$", MATH.sub(block, text))
+    return NAME.sub(r"`\1`", ROLE.sub(r"$\1$", MATH.sub(block, text)))

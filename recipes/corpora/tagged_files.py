@@ -252,13 +252,15 @@ def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[
             ) from error
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
         try:
-            return content.decode(encoding).removeprefix("\ufeff").split("\n")
+            text = content.decode(encoding).removeprefix("\ufeff")
+            return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         except UnicodeError as error:
             raise ValueError(
                 f"{name}: expected text in {encoding}, got {error}"
             ) from error
     # Not str.splitlines: words may hold U+2028 and its like.
     lines = []
+    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from smoothsp.models.box_scores import (
 from smoothsp.models.proposals import METHODS, propose
 from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
+from smoothsp.oracles._questions import checks
 
 __all__ = ["FORMAT", "Found", "Localiser", "LocaliserNetwork", "from_folder"]
 
@@ -141,15 +142,17 @@ class Localiser:
         ValueError
             For files that do not decode, and numbers out of range.
         """
-        if nbest < 1:
-            raise ValueError(f"nbest: expected at least 1, got {nbest}")
+        nbest = checks.positive_int("nbest", nbest)
+        checks.number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
-        if isinstance(images, str | os.PathLike | Image.Image):
-            raise TypeError(
-                f"images: expected a list of images, got {type(images).__name__};"
-                " write [image]"
-            )
+        alone = isinstance(images, str | os.PathLike | Image.Image) or (
+            isinstance(images, np.ndarray) and images.ndim < 4
+        )
+        if alone or not isinstance(images, Iterable):
+            hint = "; write [image]" if alone else ""
+            found = type(images).__name__
+            raise TypeError(f"images: expected a list of images, got {found}{hint}")
         return [
             self._locate(_pixels(image, number), nbest, overlap)
             for number, image in enumerate(images)

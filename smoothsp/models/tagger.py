@@ -20,6 +20,7 @@ from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
 from smoothsp.oracles import Chain, SemiMarkov
+from smoothsp.oracles._questions import checks
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -131,14 +132,13 @@ class Tagger:
         ModuleNotFoundError
             For texts, where NLTK is not installed.
         TypeError
-            For what is neither words nor text.
+            For what is neither words nor text, and what is no int.
         ValueError
             For an empty word, ``nbest`` or ``batch_size`` below 1, and for a list of
             single words, which might be one sentence or many.
         """
         for name, value in (("nbest", nbest), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+            checks.positive_int(name, value)
         words = _as_words(sentences)
         nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)
         found = [nothing] * len(words)

@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,11 +106,15 @@ class Trace:
                 "optimizer: expected a torch.optim.Optimizer, got "
                 f"{type(optimizer).__name__}"
             )
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"name: expected a name, got {name!r}")
         _checks.count("examples", examples)
         before = [point for point in self.points if point.run == name]
         if not resume:
             self.points = [point for point in self.points if point.run != name]
-        return Run(self, name, optimizer, examples, before[-1:] if resume else [])
+        return Run(
+            self, name, optimizer, examples, before[-1:] if resume else [], resume
+        )
 
     def add(self, point: Point) -> None:
         """Keep a point; write the file, if there is one."""
@@ -212,14 +217,19 @@ class Run:
         optimizer: torch.optim.Optimizer,
         examples: int,
         before: list[Point],
+        resume: bool,
     ) -> None:
         self.trace, self.name, self.optimizer = trace, name, optimizer
         self._examples = examples
         self._own: dict[str, float] = dict(before[0].calls) if before else {}
+        self._start: dict[str, float] = {}
         self._counts = not hasattr(optimizer, "oracle_calls")
         if self._counts:
             self._own.setdefault("iterate", 0.0)
             optimizer.register_step_pre_hook(self._count_a_step)
+        elif not resume:
+            # what it was asked before is not of this run
+            self._start = dict(optimizer.oracle_calls)
         self._devices = {
             p.device
             for group in optimizer.param_groups
@@ -232,7 +242,7 @@ class Run:
     def calls(self) -> dict[str, float]:
         """Examples asked about so far, by kind."""
         found: dict[str, float] = getattr(self.optimizer, "oracle_calls", self._own)
-        return dict(sorted(found.items()))
+        return {kind: found[kind] - self._start.get(kind, 0) for kind in sorted(found)}
 
     def record(self, objective: Value, gap: Value | None = None) -> Point:
         """Keep where the run is now.
@@ -292,7 +302,7 @@ def _number(name: str, given: Any) -> float:
     value = given() if callable(given) else given
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(
             f"{name}: expected a number, or a function that returns one, got "
             f"{type(value).__name__}"

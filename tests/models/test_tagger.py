@@ -167,6 +167,9 @@ def test_sentences_that_are_none_are_named(tagger, given, error, message):
 def test_numbers_below_one_are_named(tagger, name):
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
         tagger.tag(SENTENCES, **{name: 0})
+    for wrong in (None, 1.5, "2"):
+        with pytest.raises(TypeError, match=f"{name}: expected an int, got"):
+            tagger.tag(SENTENCES, **{name: wrong})
 
 
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):

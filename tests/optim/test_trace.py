@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -60,6 +61,34 @@ def test_calls_are_those_that_our_optimizers_count(name):
         point = run.record(0.0)
         assert point.calls == optimizer.oracle_calls
         assert point.calls["iterate"] == 24 * epoch
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_an_optimizer_was_asked_before_is_not_of_the_run(name):
+    x, _, model = least_squares()
+    optimizer = OURS[name](model)
+    closure = closure_of(model, total)
+    optimizer.epoch(closure, x)
+    before = dict(optimizer.oracle_calls)
+    trace = Trace()
+    run = trace.run(name, optimizer)
+    assert set(run.calls.values()) == {0.0}
+    optimizer.epoch(closure, x)
+    after = optimizer.oracle_calls
+    calls = {kind: after[kind] - before[kind] for kind in sorted(after)}
+    assert run.record(0.0).calls == calls
+    # a resumed run has those of its checkpoint
+    assert trace.run(name, optimizer, resume=True).calls == dict(sorted(after.items()))
+
+
+def test_numbers_of_numpy_are_numbers_and_runs_have_names():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    trace = Trace()
+    point = trace.run("SGD", optimizer).record(np.float32(0.5), gap=np.int64(1))
+    assert (point.objective, point.gap) == (0.5, 1.0)
+    for wrong in (None, "", 3):
+        with pytest.raises(TypeError, match=r"^name: expected a name, got"):
+            trace.run(wrong, optimizer)
 
 
 def test_prox_linear_counts_objectives_too():

@@ -71,6 +71,13 @@ def test_formulas_of_docstrings_become_those_of_pages():
     assert re.sub(r"\n{2,}", "\n\n", loaded("docstrings").as_markdown(text)) == expected
 
 
+def test_names_in_docstrings_are_code_on_the_site():
+    pytest.importorskip("griffe")
+    read = loaded("docstrings").as_markdown
+    text = "As :class:`~smoothsp.linear.HingeSVC`, :func:`plan`, :attr:`~a.B.c`."
+    assert read(text) == "As `HingeSVC`, `plan`, `c`."
+
+
 @pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs")
