@@ -222,14 +222,13 @@ class Run:
         self.trace, self.name, self.optimizer = trace, name, optimizer
         self._examples = examples
         self._own: dict[str, float] = dict(before[0].calls) if before else {}
-        self._start: dict[str, float] = {}
+        # what it was asked before is not of this run
+        asked: dict[str, float] = getattr(optimizer, "oracle_calls", {})
+        self._start = {} if resume else dict(asked)
         self._counts = not hasattr(optimizer, "oracle_calls")
         if self._counts:
             self._own.setdefault("iterate", 0.0)
             optimizer.register_step_pre_hook(self._count_a_step)
-        elif not resume:
-            # what it was asked before is not of this run
-            self._start = dict(optimizer.oracle_calls)
         self._devices = {
             p.device
             for group in optimizer.param_groups
