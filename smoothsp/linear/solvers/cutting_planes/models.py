@@ -96,8 +96,13 @@ class AllCuts:
     def _drop(self, kept: NDArray[np.bool_]) -> None:
         if kept.all():
             return
+        # the last ones fill the holes, so that the others stay where they are
         at = np.flatnonzero(kept)
-        self.slopes[: len(at)] = self.slopes[at]
+        holes = np.flatnonzero(~kept[: len(at)])
+        last = at[at >= len(at)]
+        self.slopes[holes] = self.slopes[last]
+        at = np.arange(len(at))
+        at[holes] = last
         self.products[: len(at), : len(at)] = self.products[np.ix_(at, at)]
         self.offsets, self.weights = self.offsets[at], self.weights[at]
         self.idle, self.count = self.idle[at], len(at)
