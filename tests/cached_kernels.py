@@ -26,6 +26,10 @@ from smoothsp._kernels.deep.er.imported import term
 @kernel
 def probe(x, out):
     out[0] = x[0] + term()
+
+@kernel
+def other(x, out):
+    out[0] = x[0] - term()
 """
 IMPORTED = """
 from numba import njit
@@ -36,8 +40,13 @@ def term():
 """
 
 
-def step(name: str, package: Path, checked: bool = False, *dtypes: str) -> None:
-    """Print what the probe finds in a child."""
+def step(
+    name: str, package: Path, checked: bool = False, *dtypes: str, other: bool = False
+) -> None:
+    """Print what the probe finds in a child.
+
+    ``other``: what the other kernel finds, and the counts of what both call.
+    """
     sys.stdout.flush()
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0, name
@@ -46,14 +55,15 @@ def step(name: str, package: Path, checked: bool = False, *dtypes: str) -> None:
     try:
         config.BOUNDSCHECK = int(checked)
         sys.path.insert(0, str(package.parent))
-        from smoothsp._kernels.probe_cpu import probe
+        from smoothsp._kernels import probe_cpu
 
+        probe = probe_cpu.other if other else probe_cpu.probe
         found = []
         for dtype in dtypes or ("float64",):
             out = np.zeros(1, dtype)
             probe(np.full(1, 0.5, dtype), out)
             found.append(float(out[0]))
-        stats = probe.stats
+        stats = (probe_cpu.term if other else probe).stats
         counts = sum(stats.cache_misses.values()), sum(stats.cache_hits.values())
         sys.stdout.write("\t".join(map(str, (name, *found, *counts))) + "\n")
         sys.stdout.flush()
@@ -77,6 +87,7 @@ def main(folder: Path) -> None:
     imported.write_text(IMPORTED.format(1))
     step("first", package)
     step("again", package)
+    step("another kernel", package, other=True)
     imported.write_text(IMPORTED.format(2))
     step("changed", package)
     step("checked", package, True)
@@ -85,14 +96,14 @@ def main(folder: Path) -> None:
 
     # The two types below exchange what they hold.
     step("both", package, False, "float64", "float32")
-    one, two = sorted(folder.rglob("probe*.nbc"))[::2]
+    one, two = sorted(folder.rglob("probe_cpu.probe*.nbc"))[::2]
     content = one.read_bytes(), two.read_bytes()
     two.write_bytes(content[0]), one.write_bytes(content[1])
     step("exchanged", package, False, "float64", "float32")
     step("healed", package, False, "float64", "float32")
 
     # Indices that name what is no more.
-    for index in folder.rglob("probe*.nbi"):
+    for index in folder.rglob("probe_cpu.probe*.nbi"):
         lost = b"csmoothsp.no_more\nRenamed\n."
         index.write_bytes(pickle.dumps(numba.__version__) + lost)
     step("renamed", package)

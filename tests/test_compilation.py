@@ -32,6 +32,10 @@ def test_a_change_in_an_imported_file_is_noticed(found, step, expected):
     assert found[0][step] == expected
 
 
+def test_what_two_kernels_call_is_compiled_once(found):
+    assert found[0]["another kernel"] == [-0.5, 0, 1]
+
+
 def test_kernels_with_and_without_bounds_checks_are_kept_apart(found):
     assert found[0]["checked"] == [2.5, 1, 0]
     assert found[0]["unchecked"] == found[0]["checked again"] == [2.5, 0, 1]

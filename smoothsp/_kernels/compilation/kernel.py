@@ -3,17 +3,21 @@
 numba keeps compiled functions on disk, where its settings say, and loads one if the
 file of the function has not changed. A kernel also holds code of the files it imports,
 so here it is loaded only if no Python file of ``smoothsp/_kernels`` has changed.
+Where a kernel has to be compiled, the functions that it calls are kept and loaded, too:
+another process does not compile them again for another kernel.
 """
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pickle import UnpicklingError
 from typing import Any
 
 from numba import njit
 from numba.core import config
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.dispatcher import Dispatcher
 
 
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
@@ -29,7 +33,7 @@ def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
     return compiled
 
 
-class KernelCache(FunctionCache):
+class PartCache(FunctionCache):
     """numba's cache of a function, valid for one state of all kernels' sources."""
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -40,6 +44,26 @@ class KernelCache(FunctionCache):
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         checked = bool(config.BOUNDSCHECK)
         return (*super()._index_key(signature, codegen), checked)
+
+
+class KernelCache(PartCache):
+    """That of a kernel; what it calls is kept only if something must be compiled."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _keep_parts()
+        return found
+
+
+def _keep_parts() -> None:
+    """Give the compiled functions of all kernels' modules a cache."""
+    package = __name__.partition(".compilation.")[0]
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith(f"{package}."):
+            for part in vars(module).values():
+                if isinstance(part, Dispatcher) and isinstance(part._cache, NullCache):
+                    part._cache = PartCache(part.py_func)
 
 
 class _SignedFiles(IndexDataCacheFile):
