@@ -55,23 +55,30 @@ settings.load_profile("short")
 # compiles while another has work that needs no kernels. Files that only load what
 # others have compiled need not stand here.
 FIRST = (
-    "test_annotations.py",
-    "faults/test_chain_faults.py",
-    "faults/test_linear_faults.py",
     "oracles/test_questions.py",
     "kernels/test_device_compilation.py",
-    "optim/test_ranks.py",
+    "faults/test_linear_faults.py",
+    "faults/test_accelerated_faults.py",
     "linear/solvers/test_bcfw.py",
-    "recipes/test_lightning_ner.py",
     "linear/solvers/test_primal_runs.py",
+    "kernels/test_triton_twins.py",
+    "test_annotations.py",
+    "optim/test_ranks.py",
+    "recipes/test_lightning_ner.py",
     "recipes/localization/test_voc_candidates.py",
+    "laws/test_circuits.py",
     "recipes/parsing/test_ud_parser.py",
     "recipes/parsing/test_constituency.py",
-    "laws/test_circuits.py",
-    "kernels/test_triton_twins.py",
-    "recipes/test_resuming.py",
     "oracles/test_cuda_ops.py",
+    "recipes/test_resuming.py",
     "lightning/test_ranks.py",
+    "models/test_export.py",
+    "benchmarks/test_races.py",
+    "test_guarded_memory.py",
+    "recipes/matching/test_matching_points.py",
+    "recipes/segmentation/test_horse_segmentation.py",
+    "recipes/localization/test_voc_resuming.py",
+    "test_readme.py",
 )
 
 

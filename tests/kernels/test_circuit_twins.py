@@ -14,6 +14,7 @@ from smoothsp.oracles import ProjectiveDependencies, SemiMarkov
 from smoothsp.oracles._circuits import compiled, levels, on_device, schedule
 from smoothsp.oracles._circuits.asked import Leaves
 from tests.instances.circuits import BUILDERS, projective, semi_markov, small
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
 
 pytest.importorskip("triton")
@@ -32,7 +33,10 @@ def _scratch_is_poisoned():
 every_structure = pytest.mark.parametrize(
     "build", BUILDERS, ids=[build.__name__ for build in BUILDERS]
 )
-both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+# the interpreter takes seconds for each
+both_dtypes = pytest.mark.parametrize(
+    "dtype", thinned([torch.float32, torch.float64], 2), ids=str
+)
 
 
 def sums(leaves, asked, outwards=True):
@@ -66,8 +70,11 @@ def compare(leaves, asked, rtol, atol):
     assert_close(choose(leaves, asked), list(expected), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("spread", [1.0, 300.0])
-@both_dtypes
+@pytest.mark.parametrize(
+    ("dtype", "spread"),
+    thinned(itertools.product((torch.float32, torch.float64), (1.0, 300.0)), 3),
+    ids=str,
+)
 @every_structure
 def test_kernels_equal_their_twins(build, dtype, spread):
     narrow = dtype == torch.float32
@@ -108,7 +115,7 @@ def test_rows_without_an_output_have_no_nan(build):
     assert (parts[0] == -1).all()
 
 
-@pytest.mark.parametrize("poison", [NAN, INF, 1e30], ids=str)
+@pytest.mark.parametrize("poison", thinned([NAN, INF, 1e30], 3), ids=str)
 def test_what_no_output_uses_is_never_read(poison):
     leaves, asked = small(projective, torch.float32)
     lengths = torch.tensor([2, 0, 3, 1])

@@ -6,7 +6,7 @@ Kernels run on a GPU where there is one, else in Triton's interpreter on the CPU
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -63,6 +63,16 @@ class Twins:
         narrow = self.chain[0].dtype == torch.float32
         return {"rtol": 2e-5, "atol": 1e-5} if narrow else {"rtol": 1e-9, "atol": 1e-9}
 
+    @property
+    def wide(self) -> tuple[Tensor, ...]:
+        """The chain in float64, in which the CPU's kernels are compiled already."""
+        return widened(self.chain)
+
+    def sums(self) -> list[Tensor]:
+        """The CPU's log-partition, in float64, and marginals."""
+        value, *parts = OPS.chain_log_partition(*self.wide, True)
+        return [value, *(x.to(self.chain[0].dtype) for x in parts)]
+
     def run(self, kernel: Callable[..., None], *rest: Tensor, fill: list[Tensor]):
         """Call a kernel on the chain and more inputs; return the buffers it fills."""
         emissions, transitions, *others = self.chain
@@ -95,19 +105,19 @@ class Twins:
         torch.testing.assert_close(found, list(expected), **self.tolerance)
 
     def forward_backward(self) -> None:
-        expected = OPS.chain_log_partition(*self.chain, True)
+        expected = self.sums()
         fill = [torch.full_like(x, math.nan) for x in expected]
         self.close(self.run(kernels("sums").forward_backward, fill=fill), expected)
 
     def scan(self) -> None:
-        expected = OPS.chain_log_partition(*self.chain, True)
+        expected = self.sums()
         fill = [torch.full_like(x, math.nan) for x in expected]
         for chunk in (2, None):
             kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
             self.close(self.run(kernel, fill=fill), expected)
 
     def weigh(self) -> None:
-        _, *parts = OPS.chain_log_partition(*self.chain, True)
+        _, *parts = self.sums()
         weights = self.randn(len(parts[0]))
         wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
         moves = wide[1].sum((0, 1)) if self.shared else wide[1]
@@ -177,10 +187,10 @@ class Twins:
             uniforms = torch.rand(shape, generator=self.generator, dtype=WIDE)
             fill = [torch.full(shape, OLD_LABEL)]
             (found,) = self.run(kernels("samples").sample, uniforms, fill=fill)
-            assert torch.equal(found, OPS.chain_sample(*self.chain, uniforms))
+            assert torch.equal(found, OPS.chain_sample(*self.wide, uniforms))
 
     def entropy(self) -> None:
-        expected = OPS.chain_entropy(*self.chain)
+        expected = OPS.chain_entropy(*self.wide).to(self.chain[0].dtype)
         fill = [torch.full_like(expected, math.nan)]
         self.close(self.run(kernels("samples").entropy, fill=fill), [expected])
 
@@ -210,7 +220,7 @@ class Twins:
     def residual(self) -> None:
         y, places, shared = self.labels(1), self.chain[4:], self.shared
         B, S = len(y), self.sizes[2]
-        _, *parts = OPS.chain_log_partition(*self.chain, True)
+        _, *parts = self.sums()
         ones = torch.ones(B, 1, dtype=parts[0].dtype)
         used = OPS.chain_count(ones, y, *places, S, shared, B)
         expected = [a.view_as(b) - b for a, b in zip(used, parts, strict=True)]
@@ -220,12 +230,20 @@ class Twins:
         self.close(found, expected)
 
     def covariance(self) -> None:
-        shapes = [x.shape for x in OPS.chain_log_partition(*self.chain, True)[1:]]
-        weights = [self.randn(*shape) for shape in shapes]
-        expected = OPS.chain_covariance(*self.chain, *weights)
+        weights = [self.randn(*x.shape) for x in self.sums()[1:]]
+        expected = OPS.chain_covariance(*self.wide, *widened(weights))
+        expected = [x.to(weights[0].dtype) for x in expected]
         fill = [torch.full_like(x, math.nan) for x in expected]
         kernel = kernels("covariance").covariance
         self.close(self.run(kernel, *weights, fill=fill), expected)
+
+
+def widened(inputs: Iterable[object]) -> tuple[object, ...]:
+    """Floats in float64, and all else as it is."""
+    return tuple(
+        x.to(WIDE) if isinstance(x, Tensor) and x.is_floating_point() else x
+        for x in inputs
+    )
 
 
 def ugly_case(B: int, T: int, S: int, per_edge: bool) -> ChainCase:

@@ -368,7 +368,7 @@ SMOOTHINGS = [None, Entropy(0.3), Entropy(5.0)] + [
 ]
 
 
-@pytest.mark.parametrize("smoothing", SMOOTHINGS, ids=str)
+@pytest.mark.parametrize("smoothing", thinned(SMOOTHINGS, 2), ids=str)
 @every_kind
 def test_the_hinge_is_the_enumerated_formula(kind, smoothing):
     for seed in range(3):

@@ -7,14 +7,14 @@ import torch
 from torch.testing import assert_close
 
 from tests.optim.two_ranks import OPTIMIZERS, everything
-from tests.programs import run_together
+from tests.programs import run
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "tests.optim.two_ranks"]
-    run_together([(*command, rank, 2, folder) for rank in range(2)])
+    run(*command, folder)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

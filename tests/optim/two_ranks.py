@@ -1,6 +1,7 @@
-"""One of several processes that optimise together; started by ``test_ranks.py``.
+"""Two processes that optimise together; started by ``test_ranks.py``.
 
-Run as ``python -m tests.optim.two_ranks RANK WORLD FOLDER``: writes what it ends with.
+Run as ``python -m tests.optim.two_ranks FOLDER``: each writes what it ends with. They
+are forks, so that what they import is imported once.
 """
 
 import sys
@@ -119,12 +120,18 @@ def everything(rank, world):
     return found
 
 
+def take_part(rank, folder):
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    torch.save(everything(rank, 2), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     # torch warns that gloo is there for lack of a device
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-    torch.save(everything(rank, world), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    folder = Path(sys.argv[1])
+    torch.multiprocessing.start_processes(
+        take_part, (folder,), nprocs=2, start_method="fork"
+    )

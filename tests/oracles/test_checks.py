@@ -305,8 +305,11 @@ def test_labels_of_another_shape_are_refused(shape):
         Chain(E, T).score(y)
 
 
-@pytest.mark.parametrize("built", [Chain(E, T), Multiclass(SCORES)], ids=["c", "m"])
-def test_counts_have_to_be_positive(built):
+@pytest.mark.parametrize(
+    "build", [lambda: Chain(E, T), lambda: Multiclass(SCORES)], ids=["c", "m"]
+)
+def test_counts_have_to_be_positive(build):
+    built = build()
     for count in (0, -2):
         with pytest.raises(ValueError, match=f"k: expected at least 1, got {count}"):
             built.decode_topk(count)
@@ -326,16 +329,16 @@ def test_unknown_arguments_are_refused():
 
 
 OF_ALL = {
-    "chain": Chain(E, T),
-    "multiclass": Multiclass(SCORES),
-    "circuit": Warping(E),
-    "search": SpanningTree(torch.zeros(2, 4, 4)),
+    "chain": lambda: Chain(E, T),
+    "multiclass": lambda: Multiclass(SCORES),
+    "circuit": lambda: Warping(E),
+    "search": lambda: SpanningTree(torch.zeros(2, 4, 4)),
 }
 
 
 @pytest.mark.parametrize("name", OF_ALL)
 def test_what_is_no_number_and_no_generator_is_named(name):
-    built = OF_ALL[name]
+    built = OF_ALL[name]()
     for wrong in (None, "2", [2.0], {}):
         with pytest.raises(TypeError, match=r"^factor: expected a number, got"):
             built.scale(wrong)

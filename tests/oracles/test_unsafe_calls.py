@@ -40,9 +40,10 @@ def test_a_negative_bit_is_read(per_edge):
     draw = torch.Generator().manual_seed(0)
     edges = (5, 5, 3, 3) if per_edge else (3, 3)
     shapes = ((5, 6, 3), edges, (3,), (3,))
-    potentials = [torch.randn(shape, generator=draw) for shape in shapes]
+    wide = {"generator": draw, "dtype": torch.float64}
+    potentials = [torch.randn(shape, **wide) for shape in shapes]
     y = torch.randint(3, (5, 6), generator=draw)
-    weight = torch.rand(5, generator=draw)
+    weight = torch.rand(5, **wide)
     plain = Chain(*potentials)
     flipped = Chain(*(negated(x) for x in potentials))
     labels = torch._neg_view(-y)

@@ -31,10 +31,22 @@ def treebank(seed=0, n=12):
     return X, StructureProblem(trees, arcs(X)).decode(HIDDEN)
 
 
-X, Y = treebank()
+@pytest.fixture(scope="module")
+def bank():
+    return treebank()
 
 
-def test_a_fit_ends_at_its_certificate():
+@pytest.fixture
+def X(bank):
+    return bank[0]
+
+
+@pytest.fixture
+def Y(bank):
+    return bank[1]
+
+
+def test_a_fit_ends_at_its_certificate(X, Y):
     records = []
     model = StructuredSVM(trees, arcs, C=10.0, tol=1e-5, callback=records.append)
     assert model.fit(X, Y) is model
@@ -49,7 +61,7 @@ def test_a_fit_ends_at_its_certificate():
         assert problem.primal(model.weights_ + step, lam) >= value - model.gap_
 
 
-def test_trees_of_other_sentences_are_found():
+def test_trees_of_other_sentences_are_found(X, Y):
     model = StructuredSVM(trees, arcs, C=10.0).fit(X, Y)
     assert model.score(X, Y) == 1
     more, gold = treebank(7, n=40)
@@ -59,7 +71,7 @@ def test_trees_of_other_sentences_are_found():
     assert model.score(more, gold) == right / sum(y.size for y in gold) > 0.8
 
 
-def test_it_is_an_estimator_like_others():
+def test_it_is_an_estimator_like_others(X, Y):
     model = StructuredSVM(trees, arcs, C=3.0, tol=1e-2, solver_options={"cache": False})
     again = clone(model)
     assert again.get_params() == model.get_params()
@@ -97,7 +109,7 @@ def test_chains_are_those_of_the_tagger():
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "svrg"])
-def test_the_likelihood_has_a_certificate_too(solver):
+def test_the_likelihood_has_a_certificate_too(solver, X, Y):
     options = {"rate": 0.1} if solver == "svrg" else None
     model = StructuredSVM(
         trees, arcs, l2=0.3, loss="likelihood", solver=solver, tol=1e-3,
@@ -114,7 +126,7 @@ def test_the_likelihood_has_a_certificate_too(solver):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("solver", ["bcfw", "sgd", "lbfgs", "casimir"])
-def test_a_fit_goes_on_where_one_ended(solver):
+def test_a_fit_goes_on_where_one_ended(solver, X, Y):
     options = {"l2": 0.3, "solver": solver, "max_passes": 4, "tol": 1e-9}
     model = StructuredSVM(trees, arcs, **options, warm_start=True).fit(X, Y)
     first = model.primal_
@@ -130,7 +142,7 @@ def test_a_fit_goes_on_where_one_ended(solver):
     assert again.weights_.tobytes() == whole.weights_.tobytes()
 
 
-def test_what_falls_short_warns_and_what_does_not_fit_is_refused():
+def test_what_falls_short_warns_and_what_does_not_fit_is_refused(X, Y):
     short = StructuredSVM(trees, arcs, tol=0, max_passes=2)
     with pytest.warns(ConvergenceWarning, match="max_passes = 2 passes are used up"):
         short.fit(X, Y)

@@ -1,5 +1,6 @@
 """Sums over examples by parts, here, in processes and on a cluster."""
 
+import functools
 import os
 import signal
 
@@ -42,20 +43,26 @@ def hashed():
     return HashedChainProblem(X, y, lengths=[5, 4, 3], hash_with_label=50)
 
 
-PROBLEMS = {
-    "chain": random_chain(3, n=7, cost_scale=RNG.uniform(0.5, 2, size=7)),
-    "hashed": hashed(),
-    "trees": treebank(),
+MAKE = {
+    "chain": lambda: random_chain(3, n=7, cost_scale=RNG.uniform(0.5, 2, size=7)),
+    "hashed": hashed,
+    "trees": treebank,
 }
+
+
+@functools.cache
+def drawn(name):
+    """Drawn when it is asked for: kernels are called."""
+    return MAKE[name]()
 
 
 def near(found, expected, atol=1e-11):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=atol)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", MAKE)
 def test_parts_add_up_to_the_whole(name):
-    whole = PROBLEMS[name]
+    whole = drawn(name)
     parts = PartitionedProblem(whole, 3)
     assert isinstance(parts, BatchProblem) and len(parts) == len(whole)
     w = RNG.normal(size=whole.num_weights)
@@ -89,15 +96,15 @@ SOLVERS = [
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("name", ["chain", "trees"])
 def test_solvers_of_the_whole_set_end_at_the_same_certificate(name, solver):
-    whole = solver.solve(PROBLEMS[name])
-    parts = solver.solve(PartitionedProblem(PROBLEMS[name], 2))
+    whole = solver.solve(drawn(name))
+    parts = solver.solve(PartitionedProblem(drawn(name), 2))
     assert whole.converged and parts.converged
     near([parts.primal, parts.dual], [whole.primal, whole.dual], 1e-8)
     assert parts.passes == whole.passes
 
 
 def test_solvers_that_visit_examples_are_refused():
-    parts = PartitionedProblem(PROBLEMS["trees"], 2)
+    parts = PartitionedProblem(drawn("trees"), 2)
     for solver in (BCFW(lam=1.0), SGD(lam=1.0)):
         with pytest.raises(TypeError, match="PartitionedProblem is for those that use"):
             solver.solve(parts)
@@ -125,7 +132,7 @@ def test_large_arrays_are_files_and_questions_are_small(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_is_refused_by_name():
-    chain = PROBLEMS["chain"]
+    chain = drawn("chain")
     with pytest.raises(ValueError, match="partitions: expected at most the 7 examples"):
         PartitionedProblem(chain, 8)
     with pytest.raises(ValueError, match="partitions: expected at least 1"):
@@ -135,7 +142,7 @@ def test_what_does_not_fit_is_refused_by_name():
 
 
 def test_two_processes_give_the_bits_of_one():
-    problem, solver = PROBLEMS["trees"], LBFGS(lam=0.3, tol=1e-5)
+    problem, solver = drawn("trees"), LBFGS(lam=0.3, tol=1e-5)
     one = solver.solve(PartitionedProblem(problem, 2))
     two = solver.solve(PartitionedProblem(problem, 2, n_jobs=2))
     assert two.w.tobytes() == one.w.tobytes()
@@ -147,7 +154,7 @@ def test_two_processes_give_the_bits_of_one():
 @pytest.mark.long
 def test_a_cluster_that_loses_a_worker_gives_the_bits_of_one_process():
     distributed = pytest.importorskip("distributed")
-    problem, options = PROBLEMS["trees"], {"lam": 0.3, "tol": 1e-5}
+    problem, options = drawn("trees"), {"lam": 0.3, "tol": 1e-5}
     one = LBFGS(**options).solve(PartitionedProblem(problem, 4))
     with (
         distributed.LocalCluster(

@@ -62,7 +62,11 @@ def as_structure(chain, **options):
 
 
 CHAIN = random_chain(1, n=5, cost_scale=np.array([0.5, 1.0, 2.0, 1.0, 1.0]))
-OURS = as_structure(CHAIN)
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return as_structure(CHAIN)
 
 
 def near(found, expected, atol=1e-9):
@@ -111,8 +115,8 @@ def test_answers_are_those_of_the_enumeration(kind, options):
 
 
 @pytest.mark.parametrize("loss", ["hinge", "hinge-l2", "hinge-entropy", "likelihood"])
-def test_slopes_of_single_examples_add_up_to_that_of_the_set(loss):
-    for problem in (OURS, known_problem("projective").problem):
+def test_slopes_of_single_examples_add_up_to_that_of_the_set(loss, ours):
+    for problem in (ours, known_problem("projective").problem):
         w = RNG.normal(size=problem.num_weights)
         values, rows = problem.slopes(w, loss, 0.5, 3, np.arange(len(problem)))
         dense = np.zeros((len(problem), problem.num_weights))
@@ -124,30 +128,30 @@ def test_slopes_of_single_examples_add_up_to_that_of_the_set(loss):
         near(values, problem.losses(w, loss, 0.5, 3))
 
 
-def test_small_pieces_of_memory_change_no_answer(monkeypatch):
-    w = RNG.normal(size=OURS.num_weights)
-    whole = OURS.risk(w), OURS.likelihood(w), OURS.hinges(w), OURS.decode(w)
+def test_small_pieces_of_memory_change_no_answer(monkeypatch, ours):
+    w = RNG.normal(size=ours.num_weights)
+    whole = ours.risk(w), ours.likelihood(w), ours.hinges(w), ours.decode(w)
     monkeypatch.setattr("smoothsp.linear.problems.structure._CHUNK", 1)
-    assert len(list(OURS._chunks())) == len(OURS)
-    for a, b in zip(whole[:2], (OURS.risk(w), OURS.likelihood(w)), strict=True):
+    assert len(list(ours._chunks())) == len(ours)
+    for a, b in zip(whole[:2], (ours.risk(w), ours.likelihood(w)), strict=True):
         near(a[0], b[0])
         near(a[1], b[1])
-    near(whole[2], OURS.hinges(w))
-    assert all(map(np.array_equal, whole[3], OURS.decode(w)))
+    near(whole[2], ours.hinges(w))
+    assert all(map(np.array_equal, whole[3], ours.decode(w)))
 
 
-def test_a_chain_is_the_chain_problem():
+def test_a_chain_is_the_chain_problem(ours):
     w = RNG.normal(size=CHAIN.num_weights)
     for a, b in (
-        (CHAIN.risk(w), OURS.risk(w)),
-        (CHAIN.smoothed_risk(w, 0.7), OURS.smoothed_risk(w, 0.7)),
-        (CHAIN.smoothed_risk(w, 0.7, "l2"), OURS.smoothed_risk(w, 0.7, "l2")),
-        (CHAIN.likelihood(w), OURS.likelihood(w)),
+        (CHAIN.risk(w), ours.risk(w)),
+        (CHAIN.smoothed_risk(w, 0.7), ours.smoothed_risk(w, 0.7)),
+        (CHAIN.smoothed_risk(w, 0.7, "l2"), ours.smoothed_risk(w, 0.7, "l2")),
+        (CHAIN.likelihood(w), ours.likelihood(w)),
     ):
         near(a[0], b[0])
         near(a[1], b[1])
-    assert np.array_equal(CHAIN.decode(w), np.concatenate(OURS.decode(w)))
-    near(CHAIN.diameter(), OURS.diameter())
+    assert np.array_equal(CHAIN.decode(w), np.concatenate(ours.decode(w)))
+    near(CHAIN.diameter(), ours.diameter())
 
 
 SOLVERS = {
@@ -155,7 +159,7 @@ SOLVERS = {
     "pairwise": BCFW(lam=0.2, tol=1e-9, steps="pairwise", cache=True),
     "away": BCFW(lam=0.2, tol=1e-4, steps="away", sampling="uniform"),
     "best": BCFW(lam=0.2, tol=1e-4, steps="best", sampling="permutation"),
-    "bounds": BCFW(lam=0.2, tol=1e-4, steps="pairwise", bounds=(-0.1, 0.2)),
+    "bounds": BCFW(lam=0.2, tol=1e-2, steps="pairwise", bounds=(-0.1, 0.2)),
     "averaging": BCFW(lam=0.2, tol=1e-2, averaging=True, max_passes=60),
     "batch": BatchFrankWolfe(lam=0.2, tol=0.05),
     "SGD": SGD(lam=0.2, max_passes=4),
@@ -170,11 +174,11 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_every_solver_takes_the_steps_of_the_compiled_loops(name):
-    fast, ours = SOLVERS[name].solve(CHAIN), SOLVERS[name].solve(OURS)
-    near(ours.w, fast.w)
-    near([ours.primal, ours.dual, ours.gap], [fast.primal, fast.dual, fast.gap])
-    assert (ours.passes, ours.status) == (fast.passes, fast.status)
+def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
+    fast, found = SOLVERS[name].solve(CHAIN), SOLVERS[name].solve(ours)
+    near(found.w, fast.w)
+    near([found.primal, found.dual, found.gap], [fast.primal, fast.dual, fast.gap])
+    assert (found.passes, found.status) == (fast.passes, fast.status)
 
 
 @pytest.mark.parametrize("name", ["pairwise", "averaging", "batch", "SGD", "SVRG"])
@@ -398,9 +402,9 @@ def test_an_oracle_in_python_may_be_sparse():
         CallbackProblem(*size, oracle, sparse=True).worst(0, w)
 
 
-def test_weights_that_overflow_are_said_so():
+def test_weights_that_overflow_are_said_so(ours):
     with pytest.raises(FloatingPointError, match="SGD: the weights overflowed"):
-        far = StructureProblem(OURS.build, _features(1e200), [[0, 1]])
+        far = StructureProblem(ours.build, _features(1e200), [[0, 1]])
         SGD(lam=1e-9, rate=1e8, decay="constant", max_passes=9).solve(far)
 
 

@@ -1,5 +1,7 @@
 """Block-coordinate Frank-Wolfe that asks for several examples at a time."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from smoothsp.linear.problems import (
 )
 from smoothsp.linear.solvers import BCFW, BMRM
 from smoothsp.oracles import Chain
+from tests.sweeps import thinned
 
 
 def chains(shared, seed=0):
@@ -59,10 +62,13 @@ def test_many_answers_are_those_of_each(shared):
             assert np.abs(difference.toarray()).max() < 1e-12
 
 
-@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
+WAYS = [{}, {"cache": True}, {"steps": "pairwise", "cache": True}]
+
+
+# each way and each order of the examples is met
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"cache": True}, {"steps": "pairwise", "cache": True}],
+    ("settings", "sampling"),
+    thinned(itertools.product(WAYS, ["gap", "uniform", "permutation"]), 4),
 )
 def test_batches_reach_the_optimum_and_the_dual_never_falls(sampling, settings):
     problem, lam = chains(True), 0.05

@@ -1,5 +1,6 @@
 """Casimir-SVRG: against Catalyst, its variants, mu, warm starts, groups."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from smoothsp.optim import CasimirSVRG
 from smoothsp.optim.schedules import CasimirSchedule
 from smoothsp.oracles import Multiclass
 from tests.optim.problems import Vector, ridge, seeded, squares
+from tests.sweeps import thinned
 
 WARM_STARTS = ("restart", "prox-center", "extrapolation", "prev-iterate")
 
@@ -97,8 +99,10 @@ def test_without_smoothing_it_is_catalyst(decay, growing, warm_start, epochs):
         assert_close(center, torch.tensor(z), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("warm_start", WARM_STARTS)
-@pytest.mark.parametrize("stop", ["budget", "relative"])
+@pytest.mark.parametrize(
+    ("warm_start", "stop"),
+    thinned(itertools.product(WARM_STARTS, ["budget", "relative"]), 3),
+)
 def test_converges_to_the_optimum(warm_start, stop):
     problem = ridge(weight_decay=0.02)
     model = Vector(torch.zeros(3, dtype=torch.float64))

@@ -14,11 +14,11 @@ from tests.truth.circuits.cases import KINDS, draw
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 every_kind = pytest.mark.parametrize("kind", KINDS)
-# Triton's interpreter takes seconds for each.
+# Triton's interpreter takes seconds for each, and goes through the same loops.
 INTERPRETED = [
     kind
-    if kind in ("semi_markov", "ctc")
-    else pytest.param(kind, marks=pytest.mark.slow)
+    if kind in ("semi_markov", "ctc", "projective", "span_tree", "chain", "formula")
+    else pytest.param(kind, marks=pytest.mark.long)
     for kind in KINDS
 ]
 # seeds: ordinary scores; ties, with forbidden parts; large ones
