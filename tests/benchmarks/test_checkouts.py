@@ -14,19 +14,32 @@ ROOT = Path(__file__).parents[2]
 
 
 def race(ratios, question="decode"):
+    """Of one pair of processes, a round each."""
     found = c.Race(1, c.Cell(0, "(1, 2, 3)", "float32", question))
-    found.old, found.new = [1e-3] * len(ratios), [1e-3 * x for x in ratios]
+    found.old, found.new = [[1e-3] * len(ratios)], [[1e-3 * x for x in ratios]]
     return found
 
 
-def test_ratios_are_paired_and_cells_above_the_bound_counted():
-    found = race([1.0, 1.1, 1.3])
-    found.old[2] *= 2
-    assert found.ratios == pytest.approx([0.825, 1.0, 1.05])
-    assert race([1.2]).ratios == pytest.approx([1.2] * 3)
+def test_slow_rounds_and_slow_processes_do_not_count():
+    found = race([1.0, 1.01, 5.0, 3.0, 2.0])
+    assert found.ratio == pytest.approx(1.01)
+    found.old.append([2e-3] * 5)
+    found.new.append([3e-3] * 5)
+    assert found.seconds == pytest.approx((1e-3, 1.01e-3))
+    assert found.spread == pytest.approx((1.01, 1.5))
+    assert found.row()[-1] == 10
+
+
+def test_cells_above_the_bound_are_counted():
     text = c.summary([race([1.0, 1.0]), race([1.04, 1.04], "NLL")], 1.03)
     assert "| 1 | (1, 2, 3) | float32 | NLL | 1000.0 | 1040.0 | 1.040 |" in text
     assert text.endswith("1 of 2 cells above 1.03; the worst 1.040, the median 1.020")
+
+
+def test_cells_are_picked_by_their_words():
+    cell = c.Cell(0, "(32, 50, 9)", "float32", "decode")
+    assert c.wanted(cell, []) and c.wanted(cell, ["NLL", "9) float32"])
+    assert not c.wanted(cell, ["float64"])
 
 
 def test_every_question_has_a_cell_and_an_answer_that_is_judged():
