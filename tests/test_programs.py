@@ -1,4 +1,4 @@
-"""Programs are bounded by what they compute, whatever the load of the machine."""
+"""Programs are bounded by what they compute; sweeps mark what short runs leave out."""
 
 import ast
 import itertools
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import programs
+from tests.sweeps import thinned
 
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "system"}
@@ -86,3 +87,17 @@ def test_children_end_with_their_program():
         program.wait(program.ended)
         assert not program.all_ended()
     program.wait(program.all_ended)
+
+
+def test_one_member_in_several_always_runs():
+    members = [(i, str(i)) for i in range(7)]
+    found = thinned(members, 3, first=1)
+    assert [found[1], found[4]] == [members[1], members[4]]
+    others = [found[i] for i in (0, 2, 3, 5, 6)]
+    assert [x.values for x in others] == [members[i] for i in (0, 2, 3, 5, 6)]
+    assert {mark.name for x in others for mark in x.marks} == {"long"}
+
+
+def test_members_need_not_be_tuples():
+    first, second = thinned(["a", "b"], 2)
+    assert (first, second.values) == ("a", ("b",))

@@ -22,8 +22,8 @@ from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _budget, _checks, _outer
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
-from smoothsp.optim._bound_mu import BoundMu, starting_mu
 from smoothsp.optim._evaluation import Closure
+from smoothsp.optim._resumable import BoundMu, starting_mu
 from smoothsp.optim.schedules import (
     CasimirSchedule,
     Schedule,

@@ -25,8 +25,8 @@ from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
-from smoothsp.optim._bound_mu import BoundMu, starting_mu
 from smoothsp.optim._evaluation import Closure, full_loss, norm, reaches
+from smoothsp.optim._resumable import BoundMu, starting_mu
 from smoothsp.optim._subproblem import Subproblem, centred_groups, numbered
 from smoothsp.optim.casimir import CasimirSVRG
 from smoothsp.optim.linearised import Linearised
