@@ -96,7 +96,7 @@ def _step(U, o, weights, moves, S, P, M, p):
         _put(U, M, p + j + 3 * V, d)
         j += 4 * V
     while j < P:
-        # four chains of comparisons, or each would wait for the one before
+        # four independent chains of comparisons: one alone runs in sequence
         a = b = c = d = splat_at(U, o) + load(weights, moves + j)
         i = 1
         while i + 4 <= S:

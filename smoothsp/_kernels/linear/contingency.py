@@ -30,12 +30,12 @@ from smoothsp._kernels.compilation.kernel import kernel
 BLOCK = 32
 # steps from one normalisation of the blocks to the next
 STEPS = 32
-# an exponent that counts for nothing
+# an exponent so low that what has it adds nothing
 NEVER = -(1 << 40)
 LN2 = math.log(2)
-# log weights this far below the largest have no part in a sum
+# log weights this far below the largest add nothing to a sum
 FAR = 100.0
-# logs of odds this far below another have no part either, nor become denormal
+# nor do logs of odds this far below another, which would become denormal
 LOST = 600.0
 
 

@@ -1,4 +1,4 @@
-r"""Where one example may go in the dual, how far it pays, and going there.
+r"""Directions of one example in the dual, the best step along one, and the step itself.
 
 The dual variable of sentence i is kept as the marginals of its parts: ``mu(t, j)``, how
 much weight label j has at position t, ``edges(j, k)``, how much the pair j, k has over
@@ -139,7 +139,7 @@ def turn_round(s, count, r):
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def _dot(x, o, y, p, size):
-    """The lanes of an inner product, in four sums, or each would wait for the last."""
+    """The lanes of an inner product, in four sums that do not depend on each other."""
     a = b = c = d = splat(0.0)
     j = 0
     while j + 4 * V <= size:

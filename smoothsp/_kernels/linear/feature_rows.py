@@ -54,7 +54,7 @@ def places(known, running):
 
 @kernel
 def mixed(codes, hashes, running, fires):
-    """Stir the hash of each code into running[P]; clear fires[P] at codes of -1.
+    """Mix the hash of each code into running[P]; clear fires[P] at codes of -1.
 
     The finaliser of splitmix64.
     """

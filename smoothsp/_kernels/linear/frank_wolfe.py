@@ -190,7 +190,7 @@ def draw(tree, uniform):
     q = 1
     while q < leaves:
         q *= 2
-        # rounding may leave more than there is: never go where nothing is
+        # rounding may leave too large a rest: never go to a child that is 0
         if rest >= tree[q] and tree[q + 1] > 0.0:
             rest -= tree[q]
             q += 1

@@ -93,5 +93,5 @@ def steps(
                 store(tail_sum, e, fma(share, load(tail, e), load(tail_sum, e)))
     scales[0], scales[1] = r, C
     scales[2] += shares.sum()
-    # counted here, so that a signal cannot part the weights from their number
+    # counted in compiled code: an interrupt comes before or after, not between
     scales[3] += len(order)

@@ -48,7 +48,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             store(E, o + j + 3 * V, d)
             j += 4 * V
         while j + 2 * V <= P:
-            # two features at a time: each sum waits for itself
+            # two features at a time: additions to one sum run in sequence
             a = b = c = d = zero
             for e in range(low, high - 1, 2):
                 f, g = get(indices, e) * P + j, get(indices, e + 1) * P + j

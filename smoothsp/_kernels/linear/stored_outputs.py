@@ -102,8 +102,8 @@ def away_slot(i, q):
 def put_labels(s, i, y, h, most, weighed, q):
     """The slot of labels y, which gets one if it had none.
 
-    At ``most`` slots the one with the smallest h makes way, or if weights are kept the
-    smallest of those without weight, if there are any.
+    At ``most`` slots the one with the smallest h is replaced, or if weights are kept
+    the smallest of those without weight, if there are any.
     """
     T = s.offsets[i + 1] - s.offsets[i]
     o, b = q.word[i], q.slot[i]

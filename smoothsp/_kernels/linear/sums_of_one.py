@@ -8,8 +8,8 @@ temperature mu,
     P(y_t = j) = a_t(j) b_t(j) ,  P(y_{t-1} = i, y_t = j) = a_{t-1}(i) e^{A / mu} q_t(j)
 
 The largest U of a position and the largest A are taken out first. What underflows in
-a_t may count again where all the rest fades: if any product of successive c_t is below
-1e-283, everything is done over with logarithms.
+a_t may count later, when all others become small: if any product of successive c_t is
+below 1e-283, everything is computed again with logarithms.
 """
 
 import math

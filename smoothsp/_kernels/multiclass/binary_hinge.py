@@ -18,7 +18,7 @@ from smoothsp._kernels.vectors.simd import get, put, span
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def _product(low, high, columns, values, w, zero):
-    """``w'x``, in four sums: one would wait for itself."""
+    """``w'x``, in four sums that do not depend on each other."""
     a = b = c = d = zero
     e = low
     while e + 4 <= high:

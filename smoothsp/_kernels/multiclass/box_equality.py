@@ -115,7 +115,7 @@ def root(given, n, total, room):
             constant -= total
             t = _median_search(room, size, left, right, constant, start, slope, count)
             return t, count[0]
-        # the sample was no picture of the row
+        # the root is outside the brackets that the sample gave
         if below > total:
             high = left
         else:
@@ -143,7 +143,7 @@ def _settled(given, n, stride, low, high, room, count):
         a, b = min(max(left, bottom), top), min(max(right, bottom), top)
         below += a
         above += b
-        # no branches: which of these holds is anybody's guess
+        # without branches, which would be mispredicted
         straight = (left >= bottom) & (right <= top)
         flat = (a == b) & (not straight)
         constant += a if flat else 0.0

@@ -9,7 +9,7 @@ falls with slope ``-(1 + n)``, n the number of entries strictly between their bo
 ``root`` takes Newton's steps within a bracket, and a chord where a step leaves it: when
 two points have the same entries free and full, the second is exact. If that takes too
 long, ``root_by_sorting`` sorts the breakpoints ``v_i`` and ``v_i - c_i`` and goes down
-to the piece of h that holds the root, which no input can prolong.
+to the piece of h that holds the root: O(P log P) for every input.
 
 Arrays are whole vectors of V; an entry that means nothing has bound 0. Both functions
 move the origin of g to ``base``.
@@ -77,7 +77,7 @@ def root(v, c, base, g, top, patience, P, zeros):
         if not low < g < high:
             above = -1.0
             g = float(number(low + (high - low) * (over / (over - under))))
-            # the end that stays counts half, so that it does not stay for ever
+            # halve the value at the end that stays, or it may stay for ever
             if excess > 0:
                 under *= 0.5
             else:
@@ -114,7 +114,7 @@ def root_by_sorting(v, c, base, P, zeros):
     while True:
         coming = values[enter[i]] if i < size else -np.inf
         going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
-        # at a tie entries come before they go, so that none goes before it came
+        # at equal breakpoints entries enter before others leave
         if coming >= going:
             inside += coming
             free += 1

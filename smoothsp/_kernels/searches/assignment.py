@@ -107,7 +107,7 @@ def _bid(cost, columns, rows, v, free, count):
         patience -= 1
         gap = second - low
         if not (gap > 0 and gap < np.inf) and rows[j] >= 0:
-            # nothing to outbid with: the other may be free
+            # no price to raise: another column may be as cheap, and free
             if gap == 0 and rows[other] < 0:
                 j = other
             else:
@@ -192,8 +192,8 @@ def detours(first, last, tables, columns, u, v, lost):
     """Fill lost[B, N, N]: how much a row must lose that has a column, of the maximum.
 
     By all shortest ways between rows, along which each takes the column of the next:
-    who forces i onto j sends j's row on a way that ends at i's column. inf if there is
-    none. O(N^3).
+    to force i onto j moves j's row along a path that ends at i's column. inf if there
+    is none. O(N^3).
 
     Source: Duchi et al., "Using Combinatorial Optimization within Max-Product Belief
     Propagation" (2006), with weights that are reduced costs.

@@ -214,7 +214,7 @@ def _reach(v, sign, graph, search, clock):
         at += 1
         for a in range(get(starts, u), get(starts, u + 1)):
             w = get(heads, a)
-            # no way leads over the other side
+            # no path passes through the other side
             if get(marks, w) == clock or get(labels, w) != get(labels, v):
                 continue
             if get(room, get(back, a) if sign > 0 else a) > 0:

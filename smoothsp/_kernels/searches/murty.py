@@ -1,8 +1,8 @@
 """The k best assignments, each new one a single shortest path from an old one.
 
 Those that differ from an assignment first in row p keep the columns of the rows before:
-p, without its column, finds the shortest way to one, and nobody else is moved that does
-not lie on it. Only the k best candidates are kept, and a path that gets longer than the
+p, without its column, finds the shortest path to one, and only rows on that path change
+their columns. Only the k best candidates are kept, and a path that gets longer than the
 last of them is given up.
 
 Source: Murty (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment
@@ -83,7 +83,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                     rows[new[i]] = i
                 for i in range(p):
                     opened[new[i]] = -np.inf
-                # what p may not take costs it too much
+                # columns that p may not take cost inf
                 row[:] = cost[p]
                 for j in range(N):
                     if p == begin and listed_barred[j]:

@@ -59,8 +59,8 @@ def _find_this_core() -> Callable[[], int]:
 _this_core = _find_this_core()
 
 
-# A hand-over costs about 90 us, and what the other core has to fetch: nearly all that a
-# second thread gains of less than half a millisecond.
+# To start work on another thread costs about 90 us, and cache misses there: nearly all
+# that a second thread saves of less than half a millisecond.
 WORK_PER_THREAD = 800_000
 PIECES_PER_THREAD = 4
 
@@ -91,12 +91,14 @@ def run_rows(
         Rows that the kernel computes at a time: ranges hold whole groups of them.
     """
     groups = -(-rows // together)
-    threads = min(torch.get_num_threads(), groups, work // WORK_PER_THREAD)
+    # small calls do not read the number of threads, which takes most of a microsecond
+    most = min(groups, work // WORK_PER_THREAD)
+    threads = min(torch.get_num_threads(), most) if most > 1 else 1
     if threads < 2:
         kernel(0, rows, *arrays)
         return
     # more than there are threads: some rows, and some cores, take longer than others
-    pieces = min(groups, work // WORK_PER_THREAD, PIECES_PER_THREAD * threads)
+    pieces = min(most, PIECES_PER_THREAD * threads)
     bounds = [min(groups * i // pieces * together, rows) for i in range(pieces + 1)]
     run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
 
@@ -135,7 +137,7 @@ def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
         take(0)
     finally:
         # After an error no piece is begun, and those under way are waited for: they
-        # may write to memory that the caller is about to let go.
+        # may write to memory that the caller is about to free.
         left.clear()
         running = [other for other in others if not other.cancel()]
         wait(running)
@@ -148,7 +150,7 @@ def _get_pool(size: int) -> tuple[ThreadPoolExecutor, Placement]:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < size:
-            # An outgrown pool finishes what it was given; its threads end with it.
+            # The pool that was too small finishes its pieces; then its threads end.
             placement = Placement()
             threads = ThreadPoolExecutor(size, "smoothsp", placement.enter)
             _pool, _pool_size = (threads, placement), size

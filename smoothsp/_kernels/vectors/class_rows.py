@@ -40,7 +40,7 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
         _put(z, j, V, a, b, c, d)
         _put(z, j + 4 * V, V, s, t, u, v)
         j += 8 * V
-    # two sums of every second feature: one would wait for itself
+    # two sums, each of every second feature: one alone runs in sequence
     while j + 2 * V <= P:
         a = b = c = d = zero
         e = low

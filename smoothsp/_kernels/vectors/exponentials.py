@@ -12,8 +12,8 @@ from smoothsp._kernels.vectors.simd_parts import load_some, max_of
 def exponentials(scores, at, count, S, zeros, P, out):
     """Fill ``out[count / S, P]`` from the ``count`` scores that begin at ``at``.
 
-    0 past S, and everywhere if all is forbidden; so may be one vector after ``out``.
-    Returns the largest score, in float64.
+    Columns past S get 0; if all scores are -inf, every entry does. May write one vector
+    past the end of ``out``: leave room. Returns the largest score, in float64.
     """
     V = len(zeros)
     least = splat(zeros.dtype.type(-np.inf))
@@ -21,7 +21,7 @@ def exponentials(scores, at, count, S, zeros, P, out):
     for e in range(0, count, V):
         tops = larger(load_some(scores, at + e, count - e, least), tops)
     top = max_of(tops)
-    # what a row of less than whole vectors leaves behind its end, the next replaces
+    # a row of less than whole vectors writes past its end: the next row overwrites that
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
@@ -34,7 +34,7 @@ def exponentials(scores, at, count, S, zeros, P, out):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def transposed(matrix, S, P, out):
-    """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, nothing past S."""
+    """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, not past S."""
     # few rows at a time, which stay in the cache
     for first in range(0, S, 16):
         for j in range(S):

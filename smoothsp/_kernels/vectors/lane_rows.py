@@ -41,7 +41,7 @@ def gather(emissions, steps, lengths, rows, N, row, zeros, block):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def turn(count, zeros, block):
-    """Turn each square of a block: what was one row becomes one lane, and back."""
+    """Transpose each square of a block in place: rows become lanes, lanes rows."""
     L = len(zeros)
     squares = aligned(block)
     for k in range(0, count, L):

@@ -1,4 +1,4 @@
-"""Asking for memory before it is needed."""
+"""Loading cache lines before they are needed."""
 
 from llvmlite import ir
 from numba import njit, types
@@ -10,7 +10,7 @@ from smoothsp._kernels.vectors.simd import Span
 
 @intrinsic
 def prefetch(typing, array, offset):
-    """Bring the line of the cache near that holds the number at ``offset``.
+    """Start to load the cache line that holds the number at ``offset``.
 
     ``array`` is a span. Beyond its ends nothing happens.
     """
@@ -36,16 +36,16 @@ def prefetch(typing, array, offset):
 if config.DISABLE_JIT:
 
     def prefetch(array, offset):
-        """Nothing to bring near."""
+        """Do nothing: without compiled code it would not pay."""
 
 
-# Blocks from the call for their memory to its use.
+# How many blocks ahead memory is prefetched.
 AHEAD = 3
 
 
 @njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
 def prefetch_row(k, last, order, waits, indptr, columns, values):
-    """Ask for the sparse row that is solved a little later; which, or -1."""
+    """Prefetch the sparse row of a block solved later; its number, or -1."""
     if k + AHEAD >= last:
         return -1
     i = order[k + AHEAD]

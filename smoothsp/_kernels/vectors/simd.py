@@ -232,7 +232,7 @@ def _pick(comparison):
     return operation
 
 
-# a where it is strictly larger (smaller), else b: a NaN in a loses, in b it wins
+# a where it is strictly larger (smaller), else b: a NaN in a is dropped, in b kept
 larger, smaller = _pick(">"), _pick("<")
 
 

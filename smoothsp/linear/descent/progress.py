@@ -1,11 +1,11 @@
-"""One line on stderr that tells how a long fit is doing."""
+"""The progress of a long fit, one line on stderr."""
 
 import sys
 import time
 
 from smoothsp.linear.engines.solution import Certificate
 
-# A shorter fit than this many seconds says nothing unless asked to.
+# A fit shorter than this many seconds shows nothing, unless it is verbose.
 _PATIENCE = 3.0
 _INTERVAL = 0.2
 

@@ -17,7 +17,7 @@ from smoothsp.linear.inputs import checks
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop, and whom to tell."""
+    """When to stop, and which callback to call."""
 
     tol: float
     max_passes: int

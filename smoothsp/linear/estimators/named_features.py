@@ -52,7 +52,7 @@ _NOWHERE = Columns()
 
 
 class _Numbers(dict[str, int]):
-    """Gives whatever it is asked for the next number."""
+    """A mapping that gives each new key the next number."""
 
     def __init__(self, following: Iterator[int]) -> None:
         self._following = following
@@ -65,7 +65,7 @@ class _Numbers(dict[str, int]):
 
 
 class _Growing(Columns):
-    """Columns in the order in which they are asked for."""
+    """Columns, numbered in the order of their first use."""
 
     def __init__(self, following: Iterator[int]) -> None:
         self._following = following
@@ -73,7 +73,7 @@ class _Growing(Columns):
         self.onward = _Onward(following)
 
     def paths(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """All that was asked for."""
+        """All paths that were used, and their columns."""
         for step, column in self.ends.items():
             yield (step,), column
         for step, node in self.onward.items():

@@ -247,7 +247,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return Tokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
-        """What each feature says; not with hashing, which forgets it."""
+        """The name of each feature; not with hashing, which does not keep names."""
         if self._size is not None:
             raise ValueError("names: expected templates without hashing")
         return self._fitted().names()

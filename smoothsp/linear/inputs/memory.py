@@ -8,7 +8,7 @@ _SPARE = 0.05
 
 
 def available_bytes() -> int | None:
-    """Memory that a new allocation may take, or None where nobody tells."""
+    """Memory that a new allocation may take, or None where the system does not say."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

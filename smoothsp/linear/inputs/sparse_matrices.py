@@ -1,4 +1,4 @@
-"""Sparse matrices as anybody may hand them over, checked before scipy sees them."""
+"""Sparse matrices as callers pass them, checked before scipy reads them."""
 
 from typing import Any, NoReturn
 

@@ -36,7 +36,7 @@ class F1Problem:
     O(n log n + n_+ n_-), O(n) memory. ``smoothed_risk`` is a dynamic programme over all
     2^n labellings, O(n^2), in numbers with exponents of their own, and in O(n) memory:
     the chance of each sample to be flipped comes from the counts of flips alone, by the
-    way of the recurrence that forgets its rounding.
+    direction of the recurrence in which errors shrink.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     algorithm 2; Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by

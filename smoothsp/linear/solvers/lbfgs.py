@@ -218,7 +218,7 @@ class _Run:
         known = self.budget.state(self.settings)
         return {
             **known,
-            # what a line search that did not end has looked at is forgotten
+            # evaluations of a line search that did not end are discarded
             "passes": np.array(passes),
             "history": known["history"][:certificates],
             "x": at.x,
@@ -246,7 +246,7 @@ class _Run:
 
 
 def _moved(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:
-    """Rows as a matrix; each is let go once it is there, so that one fits in memory."""
+    """Rows as a matrix; each is freed once it is copied, so that one fits in memory."""
     matrix = np.empty((len(rows), size))
     for k in range(len(rows)):
         matrix[k] = rows.pop(0)

@@ -12,7 +12,7 @@ VECTORS = {
     torch.float32: np.zeros(16, np.float32),
     torch.float64: np.zeros(8, np.float64),
 }
-# Work of a piece in vector operations, over half a millisecond: many hand-overs.
+# Work of a piece in vector operations, over half a millisecond: well above a start.
 PIECE = 800_000
 # Pieces have whole groups of the rows that are computed together, over states twice as
 # many as that: fewer would share too little of the preparation.
@@ -20,7 +20,7 @@ STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
 
 
 def rows_of_piece(B: int, T: int, S: int) -> int:
-    """How many rows threads hand each other at a time; all of them of a small batch.
+    """How many rows a piece has, one call on one thread; a small batch is one piece.
 
     It depends on the shape alone: so do sums over rows, whatever the threads.
     """

@@ -1,4 +1,4 @@
-r"""Chains with scores so large that sums of them leave the dtype, or swallow the rest.
+r"""Chains with scores so large that sums leave the dtype, or lose the small ones.
 
 Such a chain is asked through a relative: the same outputs, with scores less a number V
 of their row. Where no output has to use a large part, the relative forbids the large

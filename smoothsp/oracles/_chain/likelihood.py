@@ -30,7 +30,7 @@ def _log_prob_of(chain: Record, labels: Tensor) -> Sums:
     """
     value = score_of(chain, labels[:, None]).squeeze(1)
     log_z, nodes, edges, heads, tails = sums_of(chain, True)
-    # where the labels are nearly sure, rounding may lift it above its bound
+    # rounding may give a log-probability above 0
     value = (value - log_z).clamp_(max=0).to(nodes.dtype)
     return value, nodes, edges, heads, tails
 

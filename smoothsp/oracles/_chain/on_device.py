@@ -102,7 +102,7 @@ def log_prob(
     chain = (emissions, transitions, start, end, steps, lengths)
     value, fault = _score(chain, labels[:, None])
     log_z, nodes, edges, heads, tails = log_partition(*chain, True)
-    # where the labels are nearly sure, rounding may lift it above its bound
+    # rounding may give a log-probability above 0
     value = (value.squeeze(1) - log_z).clamp(max=0).to(emissions.dtype)
     # read last, so that all work is under way before the host waits
     _refuse(fault, labels[:, None], emissions.shape[2])

@@ -123,7 +123,7 @@ class Record:
         steps: Tensor | None,
         lengths: Tensor | None,
     ) -> "Record":
-        """Of what an op is given on the CPU, whose positions nobody has looked at."""
+        """Of the arguments of an op on the CPU, whose positions are checked here."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()
@@ -187,7 +187,9 @@ class Record:
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory for an answer."""
-        return EMPTY[dtype or self.dtype].new_empty(shape)
+        new = EMPTY[dtype or self.dtype].new_empty
+        # numbers one by one are read faster than a tuple of them
+        return new(*shape) if shape else new(())
 
 
 def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:

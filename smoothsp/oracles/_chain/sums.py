@@ -30,7 +30,7 @@ from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.on_device import as_edges
 from smoothsp.oracles._chain.record import Record, array, chain_question
-from smoothsp.oracles._chain.weights import places_apart, weigh, weigh_at_once
+from smoothsp.oracles._chain.weights import places_of, weigh, weigh_in_place
 from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
 
 # The relative error of an entropy that is not computed by the chain rule.
@@ -65,14 +65,17 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     return out
 
 
-def sums_at_once(chain: Record) -> tuple[Tensor, Tensor]:
-    """Log-partitions for shared transitions, and all marginals in one flat tensor."""
-    B, T, S = chain.sizes
-    value, parts = chain.new(B), chain.new(B * S * (T + S + 2))
-    if _fill(chain, False, [value.data_ptr(), *places_apart(parts, B, T, S)]):
-        out = (value, *_apart(parts, B, T, S))
+def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partitions for shared transitions, nodes, and the others in one tensor."""
+    B, _, S = chain.sizes
+    value, nodes = chain.new(B), chain.new(*chain.sizes)
+    others = chain.new(B * S * (S + 2))
+    if _fill(chain, False, [value.data_ptr(), *places_of(nodes, others)]):
+        edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
+        ends = heads.view(B, S), tails.view(B, S)
+        out = (value, nodes, edges.view(B, 1, S, S), *ends)
         _fill_pending(chain, np.isnan(value.numpy()), False, out)
-    return value, parts
+    return value, nodes, others
 
 
 def _fill(chain: Record, wide: bool, places: list[int]) -> int:
@@ -96,14 +99,6 @@ def _fill(chain: Record, wide: bool, places: list[int]) -> int:
         for b, part in parts.items()
     ]
     return sum(run_all(pieces))
-
-
-def _apart(parts: Tensor, B: int, T: int, S: int) -> Marginals:
-    """Nodes ``[B, T, S]``, edges ``[B, 1, S, S]``, heads and tails ``[B, S]``."""
-    sizes = [B * T * S, B * S * S, B * S, B * S]
-    nodes, edges, heads, tails = torch.split(parts, sizes)
-    moves = edges.view(B, 1, S, S)
-    return nodes.view(B, T, S), moves, heads.view(B, S), tails.view(B, S)
 
 
 def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
@@ -163,14 +158,14 @@ def floor(dtype: Any, T: int, S: int) -> float:
 def over_states(
     kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
 ) -> None:
-    """Ask a kernel of ``draws_edges_entropies``, which computes in ``dtype``."""
+    """Call a kernel of ``draws_edges_entropies``, which computes in ``dtype``."""
     groups_of(ROWS, kernel, chain, dtype, work, *arrays)
 
 
 def groups_of(
     together: int, kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
 ) -> None:
-    """Ask a kernel that takes so many rows at a time, and computes in ``dtype``."""
+    """Call a kernel that takes so many rows at a time, and computes in ``dtype``."""
     B, T, S = chain.sizes
     if chain.positions.told()[1] is None:
         order = np.arange(B)
@@ -384,7 +379,7 @@ def _entropy_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
 class LogPartition:
     """The log-partition alone, as ``Known`` takes a question.
 
-    Nobody else has its marginals: they are no tensors of the graph.
+    Its marginals are no tensors of the graph: the first gradient overwrites them.
     """
 
     def ask(self, chain: Record) -> Tensor:
@@ -398,18 +393,22 @@ class LogPartition:
         return known
 
     def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
-        """The log-partitions; keeps the marginals."""
-        value, parts = sums_at_once(chain)
-        ctx.save_for_backward(*potentials, parts)
-        ctx.sizes, ctx.told = chain.sizes, chain.positions.told()
+        """The log-partitions; keeps the marginals for the first derivative."""
+        value, *marginals = sums_at_once(chain)
+        ctx.save_for_backward(*potentials)
+        ctx.marginals, ctx.told = marginals, chain.positions.told()
         return value
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The marginals, weighted; found again where they are differentiated too."""
-        *potentials, parts = ctx.saved_tensors
-        if not torch.is_grad_enabled() and is_plain(grad):
-            wanted = ctx.needs_input_grad[2:]
-            return weigh_at_once(grad, parts, ctx.sizes, wanted)
+        """The marginals, weighted, the first time in their own memory.
+
+        They are found again for a second time, or where they are differentiated too.
+        """
+        # one step, so that no other thread gets them too
+        known = vars(ctx).pop("marginals", None)
+        if known and not torch.is_grad_enabled() and is_plain(grad):
+            return weigh_in_place(grad, *known, ctx.needs_input_grad[2:])
+        potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.told)
         marginals = sums(*chain, False)[1:]
         return gradient_of_sums(chain, marginals, grad, (None,) * 4)

@@ -1,7 +1,7 @@
 """Losses of a batch of chains summed over its rows, with their gradients at once.
 
-Training asks these most. Of a small batch they are one compiled call, of a large one a
-call a piece, which goes to threads.
+Most calls in training are these. A small batch takes one compiled call, a large one a
+call for each piece, on several threads.
 """
 
 from collections.abc import Callable

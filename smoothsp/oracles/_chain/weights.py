@@ -33,36 +33,39 @@ def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients
     return out
 
 
-def places_apart(parts: Tensor, B: int, T: int, S: int) -> tuple[int, int, int, int]:
-    """Addresses of nodes, edges, heads and tails that follow each other in memory."""
-    item = parts.itemsize
-    nodes = parts.data_ptr()
-    edges = nodes + B * T * S * item
-    heads = edges + B * S * S * item
-    return nodes, edges, heads, heads + B * S * item
+def places_of(nodes: Tensor, others: Tensor) -> tuple[int, int, int, int]:
+    """Addresses of nodes ``[B, T, S]``, and of edges, heads and tails in one tensor."""
+    B, _, S = nodes.shape
+    edges = others.data_ptr()
+    heads = edges + B * S * S * others.itemsize
+    return nodes.data_ptr(), edges, heads, heads + B * S * others.itemsize
 
 
-def weigh_at_once(
-    weights: Tensor, parts: Tensor, shape: tuple[int, ...], wanted: tuple[bool, ...]
+def weigh_in_place(
+    weights: Tensor, nodes: Tensor, others: Tensor, wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """``weigh`` for shared transitions and all parts in one flat tensor.
+    """``weigh`` for shared transitions; the nodes become a gradient themselves.
 
-    ``shape`` is that of the emissions; None for a gradient that is not wanted.
+    None for a gradient that is not wanted.
     """
-    B, T, S = shape
-    if weights.dtype != parts.dtype:
-        weights = weights.to(parts.dtype)
-    new = parts.new_empty
+    B, T, S = nodes.shape
+    if weights.dtype != nodes.dtype:
+        weights = weights.to(nodes.dtype)
+    new = others.new_empty
     out = (
-        new((B, T, S)) if wanted[0] else None,
-        new((S, S)) if wanted[1] else None,
-        new((S,)) if wanted[2] else None,
-        new((S,)) if wanted[3] else None,
+        nodes if wanted[0] else None,
+        new(S, S) if wanted[1] else None,
+        new(S) if wanted[2] else None,
+        new(S) if wanted[3] else None,
     )
-    places = [0 if x is None else x.data_ptr() for x in out]
-    where = (PIECES, B, T, S, VECTORS[parts.dtype])
-    given = (weights.data_ptr(), weights.stride(0), *places_apart(parts, B, T, S))
-    run_rows(whole_calls.weigh, PIECES, B * T * S // 2, *where, *given, *places)
+    run_rows(
+        whole_calls.weigh,
+        PIECES,
+        B * T * S // 2,
+        *(PIECES, B, T, S, VECTORS[nodes.dtype], weights.data_ptr(), weights.stride(0)),
+        *places_of(nodes, others),
+        *[0 if x is None else x.data_ptr() for x in out],
+    )
     return out
 
 

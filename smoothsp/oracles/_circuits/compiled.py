@@ -18,6 +18,7 @@ from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.vectors.whole_arrays import narrow, scale_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 
@@ -88,6 +89,26 @@ def sums(
                 if x.numel():
                     x[rows] = y.to(x.dtype)
     return found, marginals
+
+
+def rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers ``[B]`` of float64 in another dtype, on the CPU without PyTorch's way."""
+    if dtype == value.dtype or not value.is_cpu:
+        return value.to(dtype)
+    found = torch.empty(len(value), dtype=dtype, device="cpu")
+    narrow(len(value), value.data_ptr(), found.data_ptr(), VECTORS[dtype])
+    return found
+
+
+def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
+    """The parts ``[B, ...]``, each row now times its weight."""
+    if weights.dtype != parts.dtype:
+        weights = weights.to(parts.dtype)
+    B, vector = len(parts), VECTORS[parts.dtype]
+    given = weights.data_ptr(), weights.stride(0), parts.data_ptr(), vector
+    size = parts.numel()
+    run_rows(scale_rows, B, size // 2, size // max(B, 1), *given)
+    return parts
 
 
 def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:

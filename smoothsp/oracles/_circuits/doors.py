@@ -82,7 +82,7 @@ def check_values(
 
 def _extremes(x: Tensor, limit: float) -> int:
     """What is among the numbers, as ``faults.extremes`` says it."""
-    if x.device.type == "cpu":
+    if x.is_cpu:
         x = x if x.is_contiguous() else x.contiguous()
         vector = compiled.VECTORS[x.dtype]
         found: int = faults.extremes(x.data_ptr(), x.numel(), limit, vector)
@@ -158,14 +158,18 @@ def has_large(structure: "CircuitStructure") -> bool:
     return any(_extremes(x, limit) & faults.LARGE for x in potentials)
 
 
+def all_finite(x: Tensor) -> bool:
+    """Whether there are only finite numbers; True of what is traced, or on a device."""
+    return not is_plain(x) or not _extremes(x, torch.inf)
+
+
 def held(value: Tensor, structure: "CircuitStructure", what: str) -> Tensor:
     """The float64 value in the dtype of the structure, which has to have room for it.
 
     Its infinities are refused too: no row without an output gets here.
     """
     found = value.to(structure._main.dtype)
-    # numpy's are a third of the time of torch's
-    if is_plain(found) and not np.isfinite(found.detach().numpy()).all():
+    if not all_finite(found):
         refuse(found, structure, what)
     return found
 

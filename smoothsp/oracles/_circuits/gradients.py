@@ -66,19 +66,19 @@ class LogPartition(Differentiable):
         ctx.asked, ctx.n, ctx.dtype, *tensors = inputs
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
-        ctx.chances = None
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
-        tensors, n = ctx.saved_tensors, ctx.n
-        # The first backward gives the marginals away; a second computes them again.
-        chances, ctx.chances = ctx.chances, None
-        wanted = ctx.needs_input_grad[3:]
+        n, wanted = ctx.n, ctx.needs_input_grad[3:]
+        # The first backward pass takes the marginals, in one step, so that no other
+        # thread gets them too; a later one computes them again.
+        chances = vars(ctx).pop("chances", None)
         again = torch.is_grad_enabled()
         if again:
-            chances = Marginals.apply(ctx.asked, n, chances, *tensors)
+            chances = Marginals.apply(ctx.asked, n, chances, *ctx.saved_tensors)
         elif chances is None:
+            tensors = ctx.saved_tensors
             leaves = Leaves(tensors[:n], tensors[n:])
             chances = loops_for(leaves).sums(leaves, ctx.asked, wanted)[1]
         in_place = not again and is_plain(grad)
@@ -88,11 +88,10 @@ class LogPartition(Differentiable):
                 found.append(None)
             elif i >= n:
                 found.append(torch.tensordot(grad.to(x.dtype), x, 1))
-            elif in_place and _is_one(grad, x):
-                found.append(x)
+            elif in_place:
+                found.append(compiled.scale_in_place(grad, x))
             else:
-                factor = by_row(grad, x)
-                found.append(x.mul_(factor) if in_place else x * factor)
+                found.append(x * by_row(grad, x))
         return None, None, None, *found
 
     @staticmethod
@@ -114,7 +113,7 @@ class EagerLogPartition(torch.autograd.Function):
         value, ctx.chances = loops_for(leaves).sums(leaves, asked, wanted)
         ctx.asked, ctx.n = asked, n
         ctx.save_for_backward(*tensors)
-        return value.to(dtype)
+        return compiled.rounded(value, dtype)
 
     backward = LogPartition.backward
 
@@ -312,15 +311,6 @@ class Samples(Differentiable):
 def finite(scores: Tensor) -> Tensor:
     """Scores, 0 where they are infinite, or NaN in the padding."""
     return torch.where(scores.abs() < torch.inf, scores, 0)
-
-
-# A product with so many numbers takes longer than to look at its factors.
-MANY = 2**15
-
-
-def _is_one(grad: Tensor, x: Tensor) -> bool:
-    """Whether x times its factors ``[B]`` is x, if that is worth to know."""
-    return x.numel() > MANY and bool((grad == 1).all())
 
 
 def by_row(grad: Tensor, x: Tensor) -> Tensor:

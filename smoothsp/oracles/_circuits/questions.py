@@ -34,8 +34,7 @@ def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Tensor:
     tensors = (*leaves.own, *leaves.shared)
     if _direct(tensors):
         none = [False] * len(tensors)
-        total: Tensor = loops.sums(leaves, asked, none)[0]
-        return total.to(dtype)
+        return compiled.rounded(loops.sums(leaves, asked, none)[0], dtype)
     plain = is_plain(tensors[0], tensors[0].device.type)
     ask = EagerLogPartition if plain else LogPartition
     found: Tensor = ask.apply(asked, len(leaves.own), dtype, *tensors)

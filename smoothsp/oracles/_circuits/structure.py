@@ -11,6 +11,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import questions
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.doors import (
+    all_finite,
     check_outputs,
     check_values,
     has_large,
@@ -182,7 +183,7 @@ class CircuitStructure:
         """
         value = self._score(y)
         found = value.to(self._main.dtype)
-        if is_plain(found) and not bool(found.isfinite().all()):
+        if not all_finite(found):
             self._require_scores(y, found)
         return found
 
@@ -306,7 +307,7 @@ class CircuitStructure:
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         value, labels = questions.best(self._leaves(), self._asked)
-        if is_plain(value) and not bool(value.isfinite().all()):
+        if not all_finite(value):
             # no score was finite in float32
             wide = self._leaves().map(lambda x: x.double())
             value, labels = questions.best(wide, self._asked)
@@ -419,7 +420,7 @@ class CircuitStructure:
         total = questions.log_partition(self._leaves(), self._asked, scores.dtype)
         chances = scores - (total if scores.dim() == 1 else total[:, None])
         found = at_most_zero(chances).to(self._main.dtype)
-        if is_plain(found) and not bool(found.isfinite().all()):
+        if not all_finite(found):
             self._require_scores(y, found)
         return found
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from smoothsp.oracles._questions.registration import is_ordinary
+
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
@@ -18,8 +20,8 @@ def values_are_there() -> bool:
 def dense(name: str, value: object) -> Tensor:
     """``value`` as a tensor whose memory holds its entries, in some order.
 
-    Where a negative bit is set, memory holds the opposites: it is carried out. Zeros
-    without memory get some.
+    A negative bit is resolved, since memory holds the opposites where it is set. Zeros
+    without memory are written to new memory.
     """
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
@@ -37,6 +39,12 @@ def dense(name: str, value: object) -> Tensor:
 
 def potentials(name: str, value: object) -> Tensor:
     """``value`` as a dense tensor of float32 or float64; halves become float32."""
+    if (
+        not torch.compiler.is_compiling()
+        and is_ordinary(value)
+        and value.dtype in FLOATS  # type: ignore[attr-defined]
+    ):
+        return value  # type: ignore[return-value]
     value = dense(name, value)
     if value.dtype in HALVES:
         value = value.float()

@@ -17,8 +17,8 @@ class Positions:
     device
         Of the tensors that are made here.
     steps, lengths
-        As below, int64 and contiguous, and nobody else's, who could change them later;
-        made when asked for if absent.
+        As below, int64 and contiguous, not shared with a caller, who could change them
+        later; computed at first use if absent.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ from torch import Tensor
 class Transformed(torch.autograd.Function):
     """A question, called with its arguments, at one level of transforms.
 
-    Each transform asks for its own rule and hands on to the level below, until the op
-    sees the tensors that all of them are about.
+    Each transform calls its own rule, which calls the level below, until the op gets
+    tensors that no transform has wrapped.
     """
 
     @staticmethod

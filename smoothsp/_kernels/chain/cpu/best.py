@@ -3,8 +3,8 @@
 All sums are float64 and run in time order, ``(a + transition) + emission``, as in
 ``given_outputs.score``. Rounding is monotone, so the score of a decoded output is never
 below that of any other output, to the last bit. Where transitions are shared,
-only prefix scores are kept: which state they came from is asked again, on the way back,
-of the states that the best output visits.
+only prefix scores are kept: the state before is found again, going backwards, for the
+states of the best output only.
 """
 
 import numpy as np

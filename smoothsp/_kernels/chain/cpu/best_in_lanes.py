@@ -1,7 +1,7 @@
 """The best outputs of chains of few states, one sequence per lane of a vector.
 
 For shared transitions. The sums are those of ``chain.cpu.best``, in float64 and in time
-order. With the largest sums go the states that they came from, as numbers in lanes.
+order. Beside each largest sum the state before it is kept, as a number in its lane.
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def viterbi_in_lanes(
     for i in range(S):
         for j in range(S):
             move[i * S + j] = transitions[0, 0, i, j]
-    # two rows of prefix scores in turn; emissions, overwritten by where from
+    # prefix scores of two steps; emissions, overwritten by the states before
     prefixes = np.empty((2 * S + 1) * L, np.float64)
     block = np.empty(T * S * L + L * L + L, np.float64)
     row, zeros = np.empty(T * S, emissions.dtype), np.zeros(L)

@@ -24,7 +24,7 @@ from smoothsp._kernels.chain.cpu.best_steps import (
 from smoothsp._kernels.vectors.simd import load, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some
 
-# Rows of a group: their ways back are walked side by side, to hide each other's delay.
+# Rows of a group: they are traced back together, so that their loads overlap.
 ROWS = 8
 # Rows that share a pass over the transitions.
 BLOCK = 4

@@ -87,7 +87,7 @@ def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
-    """Put the states that matter at c in ``chosen``; returns how many."""
+    """Put states that may attain a maximum at c in ``chosen``; returns how many."""
     low, high = splat(-np.inf), splat(np.inf)
     gap = lowest = high
     for j in range(0, P, V):
@@ -112,7 +112,7 @@ def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
 def _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts):
     """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
 
-    Rows inside columns: what one row read of the moves is near for the next.
+    The inner loop is over rows: moves that one row read are in the cache for the next.
     """
     j = 0
     while j + 4 * V <= P:

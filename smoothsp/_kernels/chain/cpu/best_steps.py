@@ -50,7 +50,7 @@ def step_four(alpha, o, R, moves, S, P):
     """``alpha'(j) = max_i alpha(i) + moves(i, j) + e(j)`` for four rows.
 
     alpha is at o, and R further for each next row. Tiles of two vectors a row: their
-    eight comparisons hide each other's delay.
+    eight comparisons are independent, and overlap.
     """
     o1, o2, o3 = o + R, o + 2 * R, o + 3 * R
     j = 0
@@ -126,7 +126,7 @@ def step_one(alpha, o, moves, S, P):
         add(alpha, p + 3 * V, y3)
         j += 4 * V
     while j < P:
-        # four chains of comparisons, or each would wait for the one before
+        # four independent chains of comparisons: one alone runs in sequence
         y0 = splat_at(alpha, o) + load(moves, j)
         y1 = y2 = y3 = y0
         i = 1
@@ -176,5 +176,5 @@ def place_of_max(x, o, y, p, S, P, down):
         best = larger(v, best)
     last = splat(-float(P))
     place = where_below(best, splat(max_of(best)), last, place)
-    # a state even where NaN was let in
+    # a valid state even where scores are NaN
     return min(int(-max_of(place)), S - 1)

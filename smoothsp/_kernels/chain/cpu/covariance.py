@@ -69,7 +69,7 @@ def covariance(
     zeros = np.zeros(8, np.float64)
     V = len(zeros)
     P = -(-S // V) * V
-    # one vector more, to begin where a vector of the cache does; E may write another
+    # one vector more, to begin at a cache line; E is written up to one past its end
     matrices = (
         np.zeros(S * P + 2 * V),  # E
         np.zeros(S * P + V),  # v of the edges
@@ -159,7 +159,7 @@ def _forward(b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses):
         t = steps[b, n]
         e = (b * T + t) * S
         o = n * P
-        # asked here, since a call with so many arrays costs as much as a step
+        # tested here: to call a function with so many arrays costs as much as a step
         needed = n > 0 and not shared
         if needed and not _load_step(b, t, chain, v, P, zeros, matrices):
             return False

@@ -11,7 +11,7 @@ With ``P(i | j)`` and ``P(j | i)`` the posterior moves backwards and forwards in
     future_t(i) = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + future_{t+1}(j))
     E[V | y_t = s] = past_t(s) + future_t(s)
 
-All in log space and float64, for rows that ``covariance`` leaves.
+All in log space and float64, for rows that ``covariance`` could not do.
 """
 
 import math

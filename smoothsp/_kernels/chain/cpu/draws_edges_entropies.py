@@ -342,7 +342,7 @@ def _room(T, S, zeros):
     """P; room for E, its transpose and the exponentials of end; and for four rows."""
     V = len(zeros)
     P = -(-S // V) * V
-    # whole fours of rows; one vector more, to begin where a vector of the cache does
+    # whole fours of rows, and one vector more, to begin at a cache line
     size = -(-S // 4) * 4 * P + V
     matrices = (
         np.zeros(size, zeros.dtype),
@@ -393,8 +393,8 @@ def _draw(
     """The k-th draws of the rows that are not pending; a sum out of range sets it.
 
     ``a_n(i)`` of the q-th row is at ``q row + n step + i state`` of alphas, the
-    transpose of E has rows of P numbers. A step of all rows, then the step before: each
-    row waits for its own state only.
+    transpose of E has rows of P numbers. The loop over rows is the inner one, so that
+    loads of different rows overlap.
     """
     S = len(reached)
     for n in range(lengths[rows[0]] - 1, -1, -1):

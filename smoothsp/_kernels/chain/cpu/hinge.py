@@ -86,8 +86,8 @@ def hinge_gradient(
 ):
     """Put weights[B] on the parts that labels[B, T] use, less those that gold uses.
 
-    Into zeros, which stay where both use a part. What rows share is added up in the
-    order of the rows: give one call all rows.
+    Outputs are 0 before, and stay 0 where both use a part. What rows share is added up
+    in the order of the rows: give one call all rows.
     """
     for b in range(first, last):
         weight = weights[b]

@@ -2,10 +2,10 @@
 
 A cell (n, j) lists the best prefixes of n + 1 labels that end in state j, best first;
 cell N lists whole outputs, as if a last step N followed. An entry of a list extends an
-entry of a cell one step earlier. A Viterbi pass has told the best of every cell. The
-next one of a cell is worked out only where the next output may use it: the entry
-extended last gives way to its own successor, and the best of what the states offer is
-chosen again. So an output costs a walk along the one before.
+entry of a cell one step earlier. A Viterbi pass gives the best of every cell. The
+next one of a cell is computed only where the next output may use it: each state before
+has one candidate, that of the state used last is replaced by its successor, and the
+best candidate is appended. So an output costs one pass along the output before it.
 
 The method is known as recursive enumeration of the k shortest paths.
 """
@@ -23,11 +23,11 @@ from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_bel
 from smoothsp._kernels.vectors.simd_parts import max_of
 
 # An entry: the state before, the entry before (-1: the best there, not looked up yet),
-# the next of its list, and the room where its cell keeps what each state offers.
+# the next of its list, and where its cell keeps the candidates of states.
 STATE, BEFORE, NEXT, ROOM = range(4)
-# For NEXT: not asked yet, and no more.
+# Values of NEXT: not computed yet, and the end of the list.
 UNKNOWN, NONE = -1, -2
-# The last output, step by step: entries, their states, and the states of second offers.
+# The last output, step by step: entries, their states, and those of second candidates.
 ENTRY, LABEL, OTHER = range(3)
 
 
@@ -40,7 +40,7 @@ def workspace(T, S, P, K):
     opened = np.empty(cells, np.int64)
     value = np.empty(entries, np.float64)
     links = np.empty((entries, 4), np.int32)
-    # of each state what it offers, then the entries that offer
+    # of each state the score of its candidate, then the entry
     offers = cache_lines((cells + 1) * 2 * P)
     path = np.empty((3, T + 1), np.int64)
     others = np.empty(T + 1, np.float64)
@@ -151,11 +151,11 @@ def _advance(
 
     Returns how many entries and rooms are used.
     """
-    # down to the first cell after one whose successor is known, or that has none
+    # back to the first cell after one whose successor is known, or that has none
     depth = N
     while links[path[ENTRY, depth - 1], NEXT] == UNKNOWN:
         depth -= 1
-    # what other states offer does not depend on the successors: no step waits
+    # candidates of other states do not depend on the successors: steps overlap
     for n in range(depth, N + 1):
         entry = path[ENTRY, n]
         room = links[entry, ROOM]
@@ -174,7 +174,7 @@ def _advance(
         top, place = _best_but(path[LABEL, n - 1], offers, room * 2 * P, P, down)
         others[n] = top
         path[OTHER, n] = place
-    # and up again, one more entry in each
+    # and forward again, appending one entry to each
     before = links[path[ENTRY, depth - 1], NEXT]
     reach = value[before] if before >= 0 else -np.inf
     for n in range(depth, N + 1):

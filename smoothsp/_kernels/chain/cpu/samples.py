@@ -1,6 +1,6 @@
 """Random outputs of a chain, and the entropy of their law. Log space, float64.
 
-For rows that ``draws_edges_entropies`` leaves.
+For rows that ``draws_edges_entropies`` could not do.
 """
 
 import math
@@ -84,7 +84,7 @@ def sample(
                     c += pull[i]
                 t = steps[b, n]
                 target = uniforms[b, k, t] * c
-                # the last feasible state catches what rounding leaves over
+                # where rounding leaves the sum too small: the last feasible state
                 reached = 0.0
                 for i in range(S):
                     if pull[i] > 0:

@@ -123,7 +123,7 @@ def forward_backward(
             for s in range(S):
                 alphas[n, s] = into[s] / c
             log_scale += peak
-            # few logs, and no product that leaves the range
+            # one log of several factors, so few that their product stays in range
             if c > 1e-100:
                 scale *= c
             else:

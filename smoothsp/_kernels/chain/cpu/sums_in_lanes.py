@@ -61,7 +61,7 @@ def forward_backward(
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
-    # a square of lanes more, or one vector, to begin where a vector of the cache does
+    # one square of lanes more, or one vector, to begin at a cache line
     weights = np.empty((T * S + L + 1) * L, zeros.dtype)
     chances = np.empty((T * S + L + 1) * L, zeros.dtype)
     total = np.empty((S * S + L + 1) * L, zeros.dtype)
@@ -164,7 +164,7 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
             store(weights, o + s * L, w)
             store(alphas, o + s * L, a)
             c = c + a
-        # left to itself, an idle lane would grow, or die out, to NaN
+        # without this, numbers of an idle lane would leave the range and give NaN
         inverse = where_below(splat(zeros.dtype.type(n)), ends, one / c, zero)
         store(inverses, n * L, inverse)
         # the last step of a row is divided by its z instead

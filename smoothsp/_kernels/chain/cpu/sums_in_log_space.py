@@ -1,4 +1,4 @@
-"""Sum-product on chains in log space, for rows that the scaled recursion leaves."""
+"""Sum-product on chains in log space, for rows unsafe in the scaled recursion."""
 
 import math
 

@@ -82,7 +82,7 @@ def forward_backward(
     V = len(zeros)
     P = -(-S // V) * V
     R = T * P
-    # whole fours of rows; one vector more, to begin where a vector of the cache does
+    # whole fours of rows, and one vector more, to begin at a cache line
     size = -(-S // 4) * 4 * P + V
     move = np.zeros(size, zeros.dtype)
     back = np.zeros(size, zeros.dtype)
@@ -275,7 +275,7 @@ def backward(
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def log_product(numbers):
-    """Few logs, and no product that leaves the range."""
+    """The sum of logs: one log of several factors, so few that they stay in range."""
     total = 0.0
     product = 1.0
     for x in numbers:

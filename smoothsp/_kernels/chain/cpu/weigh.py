@@ -29,25 +29,31 @@ def weigh(
 ):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
-    Parts in the shapes that ``sums_by_step`` gives them; transitions are flat.
+    Parts in the shapes that ``sums_by_step`` gives them; transitions are flat. Outputs
+    without entries are left out.
     """
     B, S = heads.shape
     rows = B * first // pieces, B * last // pieces
     _scale_rows(rows, 1, weights, nodes.reshape(-1), emissions.reshape(-1))
     edges = edges.reshape(-1)
-    if shared:
+    if shared and len(transitions) > 0:
         part = S * S * first // pieces, S * S * last // pieces
         total = np.zeros(part[1] - part[0], np.float64)
         _add_rows(part[0], S * S, 1, weights, edges, total)
         copy(total, transitions[part[0] : part[1]])
-    else:
+    elif not shared:
         _scale_rows(rows, 1, weights, edges, transitions)
     if first == 0:
-        total = np.zeros(2 * S, np.float64)
-        _add_rows(0, S, 1, weights, heads.reshape(-1), total[:S])
-        _add_rows(0, S, 1, weights, tails.reshape(-1), total[S:])
-        copy(total[:S], start)
-        copy(total[S:], end)
+        _weigh_ends(weights, heads, start)
+        _weigh_ends(weights, tails, end)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _weigh_ends(weights, parts, out):
+    if len(out) > 0:
+        total = np.zeros(len(out), np.float64)
+        _add_rows(0, len(out), 1, weights, parts.reshape(-1), total)
+        copy(total, out)
 
 
 @kernel

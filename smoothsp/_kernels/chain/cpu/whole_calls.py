@@ -1,6 +1,6 @@
 """Whole questions to a chain in one compiled call, from addresses.
 
-For batches so small that the way from Python to the kernels would cost as much as the
+For small batches, where calls of single kernels from Python would cost as much as the
 kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
 start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
 ``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
@@ -22,6 +22,7 @@ from smoothsp._kernels.chain.cpu.weigh import weigh_residual
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors.memory import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS
+from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
@@ -217,17 +218,22 @@ def weigh(
 ):
     """Fill the gradients with ``weights[stride * b]`` times the parts of row b.
 
-    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``. Nobody wants a
-    gradient whose address is 0.
+    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``. A gradient whose
+    address is 0 is not wanted; that of the emissions may take the place of ``nodes``.
     """
     row_weights = np.empty(B, zeros.dtype)
     given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
     for b in range(B):
         row_weights[b] = given[b * stride]
+    chances = at(nodes, (B, T, S), zeros)
+    if emissions_grad == nodes:
+        rows = B * first // pieces, B * last // pieces
+        scale_rows(rows[0], rows[1], T * S, weights, stride, nodes, zeros)
+        emissions_grad = 0
     weigh_parts(
-        first, last, pieces, row_weights, at(nodes, (B, T, S), zeros),
-        at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros), True, _wanted(emissions_grad, B * T * S, zeros),
+        first, last, pieces, row_weights, chances, at(edges, (B, 1, S, S), zeros),
+        at(heads, (B, S), zeros), at(tails, (B, S), zeros), True,
+        _wanted(emissions_grad, B * T * S, zeros),
         _wanted(transitions_grad, S * S, zeros), _wanted(start_grad, S, zeros),
         _wanted(end_grad, S, zeros),
     )  # fmt: skip
@@ -235,10 +241,8 @@ def weigh(
 
 @njit(error_model="numpy")
 def _wanted(address, size, zeros):
-    """What is at an address, flat, or scratch if that is 0."""
-    if address == 0:
-        return np.empty(size, zeros.dtype)
-    return at(address, (size,), zeros)
+    """What is at an address, flat; nothing if that is 0."""
+    return at(address, (size if address != 0 else 0,), zeros)
 
 
 @kernel
@@ -291,7 +295,7 @@ def log_likelihood(
     row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
-        # where the labels are nearly sure, rounding may lift it above its bound
+        # rounding may give a log-probability above 0
         sum_ += row_weights[b] * min(scores[b, 0] - log_z[b], 0.0)
     at(total, (1,), zeros)[0] = sum_
     weigh_residual(

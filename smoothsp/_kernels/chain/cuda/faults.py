@@ -30,7 +30,7 @@ LARGE = 6
 STRETCH = 1 << 15
 # Up to so many states, which moves are open stays in registers.
 RESIDENT = 64
-# Farther than any place.
+# Larger than any place: no fault.
 NOWHERE = tl.constexpr(2**62)
 
 

@@ -163,7 +163,7 @@ def _sample_kernel(
             b_u *= tl.sum(b_law, 1)
             b_passed = (b_law > 0) & (tl.cumsum(b_law, 1) > b_u[:, None])
             b_first = tl.min(tl.where(b_passed, o[None, :], BLOCK), 1)
-            # the last feasible state catches what rounding leaves over
+            # where rounding leaves the sum too small: the last feasible state
             b_last = tl.max(tl.where(b_law > 0, o[None, :], 0), 1)
             b_label = tl.minimum(b_first, b_last)
             tl.store(labels + k * T + t, b_label, mask=m_k)

@@ -84,7 +84,7 @@ def products_kernel(
         b_c = tl.where(b_live, b_c, 1.0)
         b_p = tl.where(b_live[:, None], b_p / b_c[:, None], 0.0)
         b_log = tl.where(b_live, b_log, float("-inf"))
-        # few logs, and no product that leaves the range
+        # one log of several factors, so few that their product stays in range
         b_c = b_c.to(tl.float64)
         if (tl.min(b_scale * b_c, 0) < 1e-200) | (tl.max(b_scale * b_c, 0) > 1e200):
             b_log += tl.log(b_scale) + tl.log(b_c)

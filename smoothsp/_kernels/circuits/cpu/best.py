@@ -124,7 +124,7 @@ def trace(x, lane, L, root, circuit, stack, parts):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def best_edge(x, lane, L, item, circuit):
-    """The first product that is the item's maximum, to the bit: it was computed so."""
+    """The first product equal to the item's maximum: the same sums give equal bits."""
     runs, starts = circuit.runs, circuit.starts
     h = circuit.place[item]
     goal = x[item * L + lane]

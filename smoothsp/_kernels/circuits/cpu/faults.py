@@ -31,7 +31,7 @@ def extremes(address, size, limit, like):
     infinite, limit = constant(one, np.inf), constant(one, limit)
     forbidden, wrong, large = zero, zero, zero
     for i in range(0, size, L):
-        # memory is not fetched ahead of masked loads
+        # only the last load is masked: processors do not prefetch for masked loads
         v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
         forbidden = where_below(zero - infinite, v, forbidden, one)
         wrong = where_below(v, infinite, wrong, one)

@@ -82,7 +82,7 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
                 score = read(
                     scores, B, row, room, circuit, parts[row, k], labels[row, k]
                 )
-                # other sums than those of the trace: sorted to the last bit anyway
+                # summed anew, so the last bits may differ: at most the score before
                 values[row, k] = min(score, values[row, k - 1]) if k else score
 
 

@@ -70,7 +70,7 @@ def _square(scores, rows, width, k, item, out, one, L):
         v = zero
         if lane < len(rows):
             place = rows[lane] * width + k
-            # memory is not fetched ahead of masked loads
+            # only the last load is masked: processors do not prefetch for masked loads
             if k + L <= width:
                 v = load(scores, place)
             else:
@@ -88,12 +88,12 @@ def _repeat(scores, item, out, one, L):
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
 def scatter(x, table, B, rows, L):
-    """The leaves of x to the targets of a table, where there is one; spoils x."""
+    """The leaves of x to the targets of a table, where there is one; overwrites x."""
     source = span(x)
     last = 1
     for t in range(len(table)):
         last += table[t, WIDTH]
-    # from the last on, for a square reaches into the leaves of the next
+    # last array first, since a square overwrites leaves of the next array
     for t in range(len(table) - 1, -1, -1):
         width = table[t, WIDTH]
         last -= width

@@ -92,7 +92,7 @@ def origin(L):
 
 @register_jitable
 def highest(L):
-    """The largest exponent that a sum in the making may have."""
+    """The largest exponent that a partial sum may have."""
     return 100.0 if L == 16 else 900.0
 
 

@@ -70,7 +70,7 @@ def _draw(m, e, lane, L, item, circuit, chance):
             p, q = a * L + lane, b * L + lane
             share = m[p] * m[q]
             if share > 0:
-                # rounding may leave a crumb: then the last that is possible
+                # rounding may leave a remainder: then the last possible product
                 best_a, best_b = a, b
                 left -= share * 2.0 ** (e[p] + e[q] - top)
                 if left < 0:

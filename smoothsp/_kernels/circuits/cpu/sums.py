@@ -185,8 +185,8 @@ def _tile_inside(m, e, heads, h, runs, r, one, L):
 def outside(m, e, mu, circuit, low, high, one, L):
     """Marginals of all items from those of the roots.
 
-    Of an item's marginal each product takes its share of the item's sum, and gives it
-    to both factors.
+    A product's share of the item's sum, times the item's marginal, is added to the
+    marginals of both factors.
     """
     m, e, mu = span(m), span(e), span(mu)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -202,7 +202,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
             continue
         out = np.intp(heads[h]) * L
         g = load(mu, out)
-        # what no row reaches may hold anything
+        # items that no root reaches hold arbitrary numbers
         if not differ(g, zero):
             continue
         if last - first == 1 and runs[first, 0] == 1:
@@ -238,7 +238,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
 def _share(m, e, g, out, one, L):
     """An item's marginal g over its mantissa, and its exponent as ``power2`` takes it.
 
-    Of what is impossible nobody takes a share, however large.
+    The exponent is the lowest where the item is impossible: its products get nothing.
     """
     zero = one - one
     total = load(m, out)

@@ -36,7 +36,7 @@ def compress(left, right, counts, runs):
                         if count == 1:
                             step_a = step_b = 0
                         if step_a == 0:
-                            # what stays is right: the sums know how to keep it
+                            # sums keep a right factor that stays in a register
                             a, step_a, b, step_b = b, step_b, a, step_a
                         runs[found, 0] = count
                         runs[found, 1], runs[found, 2] = a, step_a
@@ -82,7 +82,7 @@ def _side(starts, runs, h, H):
             alike = alike and runs[r, 0] == runs[first, 0] > 1
             for column in (side, side + 1):
                 alike = alike and runs[r, column] == runs[first, column]
-            # the others move, and so does what they share
+            # other factors have steps that are not 0, and so have the common ones
             alike = alike and runs[r, 2] != 0 and runs[r, 4] != 0
         if alike:
             return side
@@ -93,8 +93,8 @@ def _side(starts, runs, h, H):
 def schedule(starts, runs, tiles, place, roots, order):
     """Fill ``order`` with the definitions that roots need, those of the first first.
 
-    A definition comes right after the last of those that it needs, which are then near
-    the core; and a short row needs the first few only. Returns how many there are.
+    A definition comes right after the last of those that it needs, which are then in
+    the cache; and a short row needs the first few only. Returns how many there are.
     """
     H = len(tiles)
     seen = np.zeros(H, np.bool_)

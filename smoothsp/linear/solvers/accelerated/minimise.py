@@ -1,4 +1,4 @@
-"""Minimise a smooth and a simple function, for those who bring their own."""
+"""Minimise a smooth and a simple function, both given by the caller."""
 
 import math
 from collections.abc import Callable

@@ -94,7 +94,7 @@ class DualPoint:
 
     @property
     def lam(self) -> float:
-        """Where the dual point stands."""
+        """The lambda of the dual point."""
         return float(self.engine.plan.lam)
 
     @property

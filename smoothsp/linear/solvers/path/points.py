@@ -17,7 +17,7 @@ from smoothsp.linear.solvers.path.solution import PathPoint
 
 @dataclass(frozen=True)
 class PointLimits:
-    """When to stop, and whom to tell; checked."""
+    """When to stop, and the callback; checked."""
 
     max_passes: int
     max_seconds: float | None
