@@ -407,7 +407,8 @@ class LogPartition:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_plain(grad):
-            return weigh_in_place(grad, *known, ctx.needs_input_grad[2:])
+            nodes, others = known
+            return weigh_in_place(grad, nodes, others, ctx.needs_input_grad[2:])
         potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.told)
         marginals = sums(*chain, False)[1:]
