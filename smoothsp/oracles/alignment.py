@@ -1,5 +1,7 @@
 """Monotone alignments of two sequences: matches and gaps."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -105,7 +107,7 @@ class Alignment(CircuitStructure):
         self._start(
             built,
             {"match": match, **gaps},
-            roots=built.roots[first.cpu(), second.cpu()],
+            roots=built.root(first, second),
             lengths=first + second,
             shape=(N + 1, M + 1),
         )
@@ -133,9 +135,14 @@ class Alignment(CircuitStructure):
 
 def real_items(
     match: Tensor, lengths_first: Tensor | None, lengths_second: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """How many items of both sequences are real, of scores ``(batch, N, M)``."""
+) -> tuple[Any, Any]:
+    """How many items of both sequences are real, of scores ``(batch, N, M)``.
+
+    ``(batch,)`` each, or two numbers that stand for all rows.
+    """
     B, N, M = match.shape
+    if lengths_first is None and lengths_second is None:
+        return N, M
     given = ("lengths_first", lengths_first, N), ("lengths_second", lengths_second, M)
     first, second = (
         torch.full((B,), most, device=match.device)

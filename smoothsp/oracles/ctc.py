@@ -105,6 +105,7 @@ class CTC(CircuitStructure):
             else checks.row_lengths(given, B, most, device, name)
             for name, (given, most) in sizes.items()
         }
+        whole = lengths is None and target_lengths is None
         lengths, target_lengths = several["lengths"], several["target_lengths"]
         real = torch.arange(M, device=device) < target_lengths[:, None]
         wrong = real & ((targets < 0) | (targets >= C) | (targets == blank))
@@ -115,9 +116,9 @@ class CTC(CircuitStructure):
                 f"{blank}, got {int(targets[b, m])} at row {b}, label {m}"
             )
         self.blank = blank
-        # blank, label, blank, label, ..., blank
-        self._classes = torch.full((B, 2 * M + 1), blank, device=device)
-        self._classes[:, 1::2] = torch.where(real, targets, blank)
+        # the blank, then the labels
+        self._classes = torch.full((B, M + 1), blank, device=device)
+        self._classes[:, 1:] = torch.where(real, targets, blank)
         # from a label to the next without a blank: only if they differ
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
         alike = targets[:, 1:] == targets[:, :-1]
@@ -128,7 +129,7 @@ class CTC(CircuitStructure):
         self._start(
             built,
             {"log_probs": log_probs, "skips": skips},
-            roots=built.roots[lengths.cpu(), target_lengths.cpu()],
+            roots=built.root(*((T, M) if whole else (lengths, target_lengths))),
             lengths=lengths,
             shape=(T,),
         )
@@ -149,28 +150,26 @@ class CTC(CircuitStructure):
         return torch.where(labels >= 0, found, -1)
 
     def _labels(self, y: Tensor) -> Tensor:
-        """Places in blank, label, blank, ...: from how many labels have begun."""
+        """0 for the blank, and which label of the target: as many as have begun."""
         label = y != self.blank
         begins = label.clone()
         begins[..., 1:] &= y[..., 1:] != y[..., :-1]
         count = begins.long().cumsum(2)
-        place = 2 * count - label.long()
+        which = torch.where(label, count, 0)
         # another class than the target's is the label of no leaf
         B, K, _ = y.shape
         most = self._classes.shape[1]
         classes = self._classes[:, None].expand(B, K, most)
-        right = classes.gather(2, place.clamp(max=most - 1)) == y
-        return torch.where(right & (place < most), place, most)
+        right = classes.gather(2, which.clamp(max=most - 1)) == y
+        return torch.where(right & (count < most), which, most)
 
     def _used(self, labels: Tensor) -> Tensor:
         frames = super()._used(labels)
         _, T, _ = self.log_probs.shape
-        S, M = self._classes.shape[1], self.skips.shape[1]
+        most = self._classes.shape[1]
         to, before = labels[..., 1:], labels[..., :-1]
-        skipped = (to == before + 2) & (before >= 0) & (to % 2 == 1)
-        skip = (to - 3).div(2, rounding_mode="floor")
-        known = skipped & (skip >= 0) & (skip < M)
-        return torch.cat([frames, torch.where(known, T * S + skip, -1)], 2)
+        skipped = (before > 0) & (to == before + 1) & (to < most)
+        return torch.cat([frames, torch.where(skipped, T * most + to - 2, -1)], 2)
 
     def hamming(
         self, y: Int[Tensor, "batch time"]
@@ -195,11 +194,11 @@ def _paths(T: int, M: int) -> tuple[Circuit, Items]:
     """``alpha[t, s]``: all ways to be at place s of blank, label, ..., at frame t."""
     c = Circuit()
     S = 2 * M + 1
-    frame, skip = c.leaves(T, S), c.leaves(max(M - 1, 0))
-    c.label(frame, np.arange(T)[:, None], np.arange(S))
-    alpha, reach = c.chart(T, S), c.chart(T, S)
-    from_label = np.full(S, c.NONE, np.int32)
-    from_label[3::2] = skip
+    frame, skip = c.leaves(T, M + 1), c.leaves(max(M - 1, 0))
+    c.label(frame, np.arange(T)[:, None], np.arange(M + 1))
+    alpha, reach = c.chart(T, S), c.chart(T, M)
+    blanks, labels = slice(0, None, 2), slice(1, None, 2)
+    from_label = np.append(np.full(min(M, 1), c.NONE, np.int32), skip)
     answer = np.full((T + 1, M + 1), c.NONE, np.int32)
     answer[0, 0] = c.ONE
     for t in range(T):
@@ -208,9 +207,10 @@ def _paths(T: int, M: int) -> tuple[Circuit, Items]:
             alpha[0, :2] = frame[0, :2]
         else:
             old = np.append([c.NONE, c.NONE], alpha[t - 1]).astype(np.int32)
-            stays = np.stack([old[2:], old[1:-1]], 1)
-            c.define(reach[t], (stays,), (old[:-2, None], from_label[:, None]))
-            c.multiply(alpha[t], reach[t], frame[t])
+            stays, skips = np.stack([old[2:], old[1:-1]], 1), old[:-2, None]
+            c.define(alpha[t, blanks], (stays[blanks], frame[t, :1, None]))
+            c.define(reach[t], (stays[labels],), (skips[labels], from_label[:, None]))
+            c.multiply(alpha[t, labels], reach[t], frame[t, 1:])
         ends = c.chart(M + 1)
         last_label = np.append(c.NONE, alpha[t, 1::2]).astype(np.int32)
         c.define(ends, (np.stack([alpha[t, ::2], last_label], 1),))

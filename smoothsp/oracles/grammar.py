@@ -88,7 +88,9 @@ class Grammar(CircuitStructure):
                 f"least one symbol, got {tuple(spans.shape)}"
             )
         if not square:
-            spans = spans.mT.diag_embed().permute(0, 2, 3, 1)
+            B, n, S = spans.shape
+            longer = spans.new_zeros(B, n, n, S)
+            spans = torch.diagonal_scatter(longer, spans.mT, dim1=1, dim2=2)
         B, n, _, S = spans.shape
         rules = checks.potentials("rules", rules)
         checks.like("rules", rules, "spans", spans)
@@ -168,7 +170,8 @@ def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
     pair = c.chart(n, n, S, S)
     answer = c.chart(n + 1)
     answer[0] = c.ONE
-    inside[at, at] = span[at, at]
+    # items of their own, so that sums over splits walk with constant steps
+    c.multiply(inside[at, at], span[at, at])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)
         j = i + width - 1

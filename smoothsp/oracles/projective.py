@@ -121,7 +121,8 @@ def _eisner(n: int, labels: int | None, single_root: bool) -> tuple[Circuit, Ite
         c.label(leaf, word[:, None] - 1, value)
         c.define(arc, (leaf,))
     full, half, joint = (c.chart(n + 1, n + 1) for _ in range(3))
-    full[word, word] = c.ONE
+    # items of their own, not c.ONE, so that sums over splits walk with constant steps
+    c.multiply(full[word, word], np.full(n + 1, c.ONE))
     lowest = 1 if single_root else 0
     for width in range(1, n + 1):
         i = np.arange(lowest, n + 1 - width)

@@ -107,15 +107,20 @@ class SemiMarkov(CircuitStructure):
                 words = "(state, state)" if len(shape) == 2 else "(state,)"
                 checks.shape(name, value, shape, words)
             shared[name] = value
-        positions = _real_positions(segments, lengths, mask)
-        self._steps = None if mask is None else positions.steps
+        size: Tensor | int = T
+        self._steps: Tensor | None = None
+        if lengths is not None or mask is not None:
+            positions = _real_positions(segments, lengths, mask)
+            size = positions.lengths
+            if mask is not None:
+                self._steps = positions.steps
         built = topology(_segmentations, T, D, S)
         self._start(
             built,
             {"segments": segments},
             shared,
-            roots=built.roots[positions.lengths.cpu()],
-            lengths=positions.lengths,
+            roots=built.root(size),
+            lengths=size,
             shape=(T,),
         )
 

@@ -110,7 +110,8 @@ def _trees(n: int, labels: int | None) -> tuple[Circuit, Items]:
         c.label(leaf, place[..., None], np.arange(labels))
         c.define(span, (leaf,))
     inside, split = c.chart(n, n), c.chart(n, n)
-    inside[word, word] = span[word, word]
+    # items of their own, so that sums over splits walk with constant steps
+    c.multiply(inside[word, word], span[word, word])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)
         j = i + width - 1

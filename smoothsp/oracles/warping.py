@@ -82,8 +82,8 @@ class Warping(CircuitStructure):
         self._start(
             built,
             {"match": match},
-            roots=built.roots[first.cpu(), second.cpu()],
-            lengths=first.maximum(second),
+            roots=built.root(first, second),
+            lengths=max(N, M) if isinstance(first, int) else first.maximum(second),
             shape=(N, M),
         )
 
@@ -93,13 +93,12 @@ def _warpings(N: int, M: int) -> tuple[Circuit, Items]:
     c = Circuit()
     match = c.leaves(N, M)
     c.label(match, np.arange(N * M).reshape(N, M), 0)
-    reach, enter = c.chart(N + 1, M + 1), c.chart(N + 1, M + 1)
+    reach = c.chart(N + 1, M + 1)
     reach[0], reach[:, 0] = c.NONE, c.NONE
     reach[0, 0] = c.ONE
     for d in range(2, N + M + 1):
         i = np.arange(max(1, d - M), min(N, d - 1) + 1)
         j = d - i
         froms = [reach[i - 1, j - 1], reach[i - 1, j], reach[i, j - 1]]
-        c.define(enter[i, j], (np.stack(froms, 1),))
-        c.multiply(reach[i, j], enter[i, j], match[i - 1, j - 1])
+        c.define(reach[i, j], (np.stack(froms, 1), match[i - 1, j - 1][:, None]))
     return c, reach

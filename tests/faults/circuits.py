@@ -48,10 +48,10 @@ FAULTS = {
         "c.define(message[v], (edge[v], below[None]))",
         "c.define(message[v], (below[None],))",
     ),
-    "a label lost at a blank": (
+    "labels with the scores of those before": (
         "oracles/ctc",
-        "from_label[3::2] = skip",
-        "from_label[2:-1:2] = skip",
+        "c.multiply(alpha[t, labels], reach[t], frame[t, 1:])",
+        "c.multiply(alpha[t, labels], reach[t], frame[t, :-1])",
     ),
     # the builder
     "runs that begin one too late": (

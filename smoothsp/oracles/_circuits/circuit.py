@@ -43,6 +43,7 @@ class Circuit:
         self._own = self._shared = 0
         self._known = np.ones(1, np.bool_)
         self._heads: list[Items] = []
+        self._calls: list[Items] = []
         self._counts: list[Items] = []
         self._runs: list[Items] = []
         self._labels: list[tuple[Items, ...]] = []
@@ -119,9 +120,12 @@ class Circuit:
     def edges(self, roots: NDArray[np.int64]) -> Edges:
         """What these items need, as compiled loops read it."""
         heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
+        calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
         runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
-        heads, starts, runs, tiles = _ordered(heads, counts, runs, roots, self._count)
+        heads, starts, runs, tiles = _ordered(
+            heads, calls, counts, runs, roots, self._count
+        )
         needs = np.empty((4, self._count), np.int32)
         leaves = self._own + self._shared
         topology.measure(leaves, heads, starts, runs, tiles, *needs)
@@ -205,6 +209,7 @@ class Circuit:
             runs = np.empty((found, 5), np.int32)
             topology.compress(left, right, counts, runs)
         self._heads.append(heads)
+        self._calls.append(np.full(len(heads), len(self._calls), np.int32))
         self._counts.append(counts)
         self._runs.append(runs[:found].copy())
 
@@ -214,12 +219,17 @@ class Circuit:
 
 
 def _ordered(
-    heads: Items, counts: Items, runs: Items, roots: NDArray[np.int64], items: int
+    heads: Items,
+    calls: Items,
+    counts: Items,
+    runs: Items,
+    roots: NDArray[np.int64],
+    items: int,
 ) -> tuple[Items, Items, Items, Items]:
     """Definitions that the roots need, in a good order: heads, starts, runs, tiles."""
     starts = np.append(0, np.cumsum(counts)).astype(np.int32)
     tiles, order = np.empty_like(heads), np.empty_like(heads)
-    topology.find_tiles(starts, runs, tiles)
+    topology.find_tiles(calls, starts, runs, tiles)
     place = np.full(items, -1, np.int32)
     place[heads] = np.arange(len(heads))
     order = order[: topology.schedule(starts, runs, tiles, place, roots, order)]

@@ -49,13 +49,19 @@ def compress(left, right, counts, runs):
 
 
 @kernel
-def find_tiles(starts, runs, tiles):
-    """Fill tiles[H], and swap factors where that makes a tile."""
+def find_tiles(calls, starts, runs, tiles):
+    """Fill tiles[H], and swap factors where that makes a tile.
+
+    Definitions of one call, by its number ``calls[H]``, do not need each other; others
+    may, even if they have factors in common: ``x[t] = sum_d w[d] x[t - d]``.
+    """
     H = len(tiles)
     h = 0
     while h < H:
         tiles[h] = 1
-        side = _side(starts, runs, h, H)
+        side = -1
+        if h + TILE <= H and calls[h] == calls[h + TILE - 1]:
+            side = _side(starts, runs, h)
         if side < 0:
             h += 1
             continue
@@ -70,9 +76,9 @@ def find_tiles(starts, runs, tiles):
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
-def _side(starts, runs, h, H):
+def _side(starts, runs, h):
     """The column of the factors that definitions from h on have in common, or -1."""
-    if h + TILE > H or starts[h + TILE] - starts[h] != TILE:
+    if starts[h + TILE] - starts[h] != TILE:
         return -1
     for side in (1, 3):
         alike = True
