@@ -159,7 +159,10 @@ class Record:
     def views(self) -> tuple[Tensor, ...]:
         """The potentials of a plain record, contiguous, without gradients."""
         if self._views is None:
-            memory = zip(self._storages, self.addresses[3:7], self.shapes, strict=True)
+            places = self.addresses[3:7]
+            memory = zip(
+                self.potentials, self._storages, places, self.shapes, strict=True
+            )
             self._views = tuple(_view(*some, self.dtype) for some in memory)
         return self._views
 
@@ -197,12 +200,19 @@ def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
 
 
 def _view(
+    given: Tensor,
     storage: torch.UntypedStorage,
     place: int,
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Tensor:
-    """The contiguous tensor that begins at an address within a storage."""
+    """The contiguous tensor that begins at an address within a storage.
+
+    That is ``given`` itself, unless it was given other memory meanwhile.
+    """
+    same = given.data_ptr() == place != 0 and given.dtype == dtype
+    if same and given.shape == shape and given.is_contiguous():
+        return given.detach()
     memory = torch.empty(0, dtype=dtype, device="cpu").set_(storage)
     first = (place - storage.data_ptr()) // dtype.itemsize if place else 0
     return memory[first : first + math.prod(shape)].view(shape)
