@@ -125,10 +125,10 @@ class PictorialStructure(SearchStructure):
             self._above = self.parents.cpu().numpy()
             self._order = _from_roots(self._above)
             self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
-        self._require_springs(deformation)
+        self._require_springs(deformation, max(parts.shape[2:]))
         self._start({"parts": parts, "deformation": deformation}, (P, 2))
 
-    def _require_springs(self, deformation: Tensor) -> None:
+    def _require_springs(self, deformation: Tensor, side: int) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
         if not checks.values_are_there():
             return
@@ -143,6 +143,16 @@ class PictorialStructure(SearchStructure):
                 f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
                 f"{int(self._held_parts[i])}, entry {entry}; let softplus make them"
             )
+        if read.numel():
+            # the largest that a spring can cost, and its terms before the weights
+            far = self.anchors.detach()[:, self._held_parts].double().abs().amax()
+            far = (far + side).square()
+            if not bool((4 * far * read.double().abs().amax().clamp(min=1)).isfinite()):
+                raise ValueError(
+                    "anchors, deformation: expected squared distances times weights "
+                    f"that float64 holds, got anchors of up to {self.anchors.max():.3g}"
+                    f" and weights of up to {read.abs().max():.3g}"
+                )
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -217,6 +227,8 @@ class PictorialStructure(SearchStructure):
         if several:
             raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
         B, _, H, W = self.parts.shape
+        if not isinstance(reach, Tensor):
+            checks.number("reach", reach)
         far = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if far.dim() and tuple(far.shape) != (B,):
             raise ValueError(

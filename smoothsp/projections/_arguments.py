@@ -23,6 +23,7 @@ def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Ten
         value = checks.dense(name, value)
         checks.like(name, value, "v", v)
     else:
+        checks.number(name, value)
         value = v.new_tensor(value)
     try:
         return value.broadcast_to(shape)

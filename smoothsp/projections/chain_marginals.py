@@ -77,6 +77,9 @@ def project_chain_marginals(
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() < 3 or v.shape[-1] != v.shape[-2] or not v.shape[-1]:
         raise ValueError(f"v: expected (..., pairs, S, S), got {tuple(v.shape)}")
+    checks.number("tol", tol)
+    if not tol >= 0:
+        raise ValueError(f"tol: expected at least 0, got {tol}")
     require(torch.isfinite(v), "v", v, "finite numbers")
     given = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:

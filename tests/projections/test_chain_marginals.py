@@ -1,5 +1,7 @@
 """Marginals of chains: the nearest that agree, by other ways to them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -117,5 +119,8 @@ def test_what_is_wrong_with_tables_is_named():
         project_chain_marginals(v / 0)
     with pytest.raises(TypeError, match="v: expected float32"):
         project_chain_marginals(v.half())
+    for wrong, error in ((None, TypeError), (-1.0, ValueError), (math.nan, ValueError)):
+        with pytest.raises(error, match="tol: expected"):
+            project_chain_marginals(v, tol=wrong)
     with pytest.raises(RuntimeError, match="max_iterations: expected"):
         project_chain_marginals(torch.randn(5, 3, 3), max_iterations=2)

@@ -163,6 +163,12 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, resume: Any) -> None:
+        named = isinstance(self.kernel, str) and self.kernel != "precomputed"
+        if not named and not callable(self.kernel):
+            raise TypeError(
+                "kernel: expected the name of one that takes positions, or a function, "
+                f"got {self.kernel!r}"
+            )
         points, sizes = self._points(X, None)
         flat = sequences.tags_of(y, sizes)
         if not flat:

@@ -78,6 +78,10 @@ class KernelFeatures:
     ) -> None:
         if not callable(kernel):
             raise TypeError(f"kernel: expected a function, got {kernel!r}")
+        if not getattr(X, "shape", ()):
+            raise TypeError(
+                f"X: expected an array (points, ...), got {type(X).__name__}"
+            )
         tol, n = checks.at_least_zero("tol", tol), len(X)
         most = n if most is None else min(checks.count("most", most), n)
         self.kernel = kernel

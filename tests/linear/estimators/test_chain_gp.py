@@ -195,6 +195,11 @@ def test_wrong_arguments_are_named():
         ChainGP(lambda A, B: np.zeros((len(A), len(B)))).fit(X, y)
     with pytest.raises(TypeError, match="kernel: expected a function"):
         KernelFeatures("rbf", X[0])
+    with pytest.raises(TypeError, match=r"^X: expected an array .*, got list"):
+        KernelFeatures(lambda A, B: A @ B.T, [[1.0]])
+    for wrong in (None, "precomputed"):
+        with pytest.raises(TypeError, match=r"^kernel: expected the name .*, got"):
+            ChainGP(wrong).fit(X, y)
     with pytest.raises(ValueError, match="at least two"):
         ChainGP().fit(X, [np.zeros(3, int), np.zeros(2, int)])
     model = ChainGP().fit(X, y)

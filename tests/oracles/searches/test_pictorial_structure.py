@@ -228,6 +228,15 @@ DEFORMATION = SPRINGS.expand(3, 4)
             "anchors: expected finite numbers",
         ),
         (
+            lambda: PictorialStructure(
+                PARTS.double(),
+                0 * DEFORMATION.double(),
+                CHAIN,
+                torch.full((3, 2), 1e200, dtype=torch.float64),
+            ),
+            "anchors, deformation: expected .* float64 holds, got anchors of up to 1e",
+        ),
+        (
             lambda: PictorialStructure(PARTS, DEFORMATION, CHAIN, torch.zeros(2, 2)),
             r"anchors: expected \(P, 2\) = \(3, 2\), got \(2, 2\)",
         ),
@@ -248,3 +257,10 @@ DEFORMATION = SPRINGS.expand(3, 4)
 def test_what_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_reach_that_is_no_number_is_named():
+    built = PictorialStructure(PARTS, DEFORMATION, CHAIN)
+    for wrong in (None, "far", [1.0]):
+        with pytest.raises(TypeError, match="reach: expected a number, got"):
+            built.distance_cost(torch.zeros(2, 3, 2).long(), wrong)
