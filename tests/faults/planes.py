@@ -92,16 +92,6 @@ FAULTS = {
         "values, from_a = _one_side(a, b, of_b, mu)",
         "values, from_a = _one_side(a, b, np.full(len(b), 1 / len(b)), mu)",
     ),
-    "tangents lifted by rounding": (
-        PLANES + "bmrm",
-        "self.cuts.add(slope, value - moved - lost)",
-        "self.cuts.add(slope, value - moved)",
-    ),
-    "a constant as small as may be": (
-        PRAGAM,
-        "_LEAST = 1e-6",
-        "_LEAST = 1e-280",
-    ),
     "bias one kink too far": (
         PROBLEMS + "binary",
         "return float(np.partition(kinks, above - 1)[above - 1])",
@@ -144,8 +134,8 @@ FAULTS = {
     ),
     "offset without the point": (
         PLANES + "bmrm",
-        "value - float(self.w @ slope)",
-        "value",
+        "moved = float(self.w @ slope)",
+        "moved = 0.0",
     ),
     "bound too high": (
         PLANES + "bmrm",
