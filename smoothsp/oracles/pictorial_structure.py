@@ -143,7 +143,8 @@ class PictorialStructure(SearchStructure):
                 f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
                 f"{int(self._held_parts[i])}, entry {entry}; let softplus make them"
             )
-        if read.numel():
+        # what is no number is named with its place, later
+        if read.numel() and bool(read.isfinite().all()):
             # the largest that a spring can cost, and its terms before the weights
             far = self.anchors.detach()[:, self._held_parts].double().abs().amax()
             far = (far + side).square()

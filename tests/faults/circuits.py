@@ -74,8 +74,8 @@ FAULTS = {
     # the loops
     "leaves one lane off": (
         KERNELS + "lanes",
-        "place = rows[lane] * width + k\n            # memory",
-        "place = lane * width + k\n            # memory",
+        "place = rows[lane] * width + k\n            # only",
+        "place = lane * width + k\n            # only",
     ),
     "the first product for the largest": (
         KERNELS + "best",

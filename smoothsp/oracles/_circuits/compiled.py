@@ -101,7 +101,7 @@ def rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
-    """The parts ``[B, ...]``, each row now times its weight."""
+    """The parts ``[B, ...]``, contiguous, each row now times its weight."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, vector = len(parts), VECTORS[parts.dtype]

@@ -88,7 +88,8 @@ class LogPartition(Differentiable):
                 found.append(None)
             elif i >= n:
                 found.append(torch.tensordot(grad.to(x.dtype), x, 1))
-            elif in_place:
+            # loops of a device, and those by levels, answer with views of one array
+            elif in_place and x.is_contiguous():
                 found.append(compiled.scale_in_place(grad, x))
             else:
                 found.append(x * by_row(grad, x))

@@ -100,7 +100,9 @@ def test_solvers_of_the_whole_set_end_at_the_same_certificate(name, solver):
     parts = solver.solve(PartitionedProblem(drawn(name), 2))
     assert whole.converged and parts.converged
     near([parts.primal, parts.dual], [whole.primal, whole.dual], 1e-8)
-    assert parts.passes == whole.passes
+    # sums in another order are rounded otherwise, and of cuts that are tied another one
+    # may come first: a pass more or less
+    assert abs(parts.passes - whole.passes) <= isinstance(solver, BMRM)
 
 
 def test_solvers_that_visit_examples_are_refused():
