@@ -135,7 +135,7 @@ FAULTS = {
     # derivatives
     "no factor of the row": (
         ENGINE + "gradients",
-        "found.append(x.mul_(factor) if in_place else x * factor)",
+        "found.append(compiled.scale_in_place(grad, x))",
         "found.append(x)",
     ),
     "entropy with the wrong sign": (
