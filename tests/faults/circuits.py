@@ -158,11 +158,18 @@ KINDS = (
 
 def check_laws() -> None:
     """Answers and gradients of a few small batches are those of enumeration."""
+    from tests.truth.circuits import chain
     from tests.truth.circuits.cases import draw
 
     for kind in KINDS:
         for seed in (0, 4, 5):
             check_one(draw(kind, seed))
+    # four items of the same left factors, which tiles are made of
+    generator = torch.Generator().manual_seed(0)
+    four = chain.case(generator, S=4).map(
+        lambda x: torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    )
+    check_one(four)
     check_draws(draw("span_tree", 0))
 
 

@@ -94,6 +94,7 @@ FAULTS = {
 
 def check_laws() -> None:
     """Sums are those of plain torch; the best is that of the CPU, to the bit."""
+    from smoothsp.oracles import SpanTree
     from smoothsp.oracles._circuits import compiled, levels, on_device
     from tests.instances.circuits import projective, semi_markov, small
 
@@ -103,10 +104,14 @@ def check_laws() -> None:
     large = leaves._replace(own=(1e12 * leaves.own[0], *leaves.own[1:]))
     words, trees = small(projective, wide)
     tied = words.map(torch.zeros_like)
+    # items of nine products, where a block takes eight: the ninth is the largest
+    many, spans = small(lambda draw: SpanTree(draw(2, 10, 10)), wide)
+    many.own[0].view(2, 10, 10)[[0, 1], [0, 1], [8, 9]] += 100
     beyond = torch.arange(4) > torch.tensor([2, 0, 3, 1])[:, None]
     padding = beyond[:, :, None] | beyond[:, None, :]
     dirty = words.map(lambda x: x.masked_fill(padding, torch.nan))
-    for given, rows in ((leaves, asked), (large, asked), (dirty, trees)):
+    batches = (leaves, asked), (large, asked), (dirty, trees), (many, spans)
+    for given, rows in batches:
         wanted = [True] * len((*given.own, *given.shared))
         value, marginals = on_device.sums(given, rows, wanted)
         clean = words if given is dirty else given
@@ -114,9 +119,10 @@ def check_laws() -> None:
         assert_close(value, expected[0], rtol=1e-12, atol=1e-12)
         split = compiled.split(expected[1], given)
         assert_close(marginals, split, rtol=1e-9, atol=1e-9)
-    for given in (tied, dirty):
-        found = on_device.choose(given, trees, None)
-        assert_close(found, compiled.choose(given, trees, None), rtol=0, atol=0)
+    ties = many.map(torch.zeros_like)
+    for given, rows in ((tied, trees), (dirty, trees), (ties, spans)):
+        found = on_device.choose(given, rows, None)
+        assert_close(found, compiled.choose(given, rows, None), rtol=0, atol=0)
 
 
 if __name__ == "__main__":

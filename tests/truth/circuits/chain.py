@@ -59,8 +59,8 @@ class CircuitChain(CircuitStructure):
         return torch.cat([nodes, edges, first, last], 2)
 
 
-def case(generator):
-    B, T, S = 3, 4, 3
+def case(generator, S=3):
+    B, T = 3, 4
     lengths = torch.tensor([4, 2, 0])
 
     def parts(b, y):
