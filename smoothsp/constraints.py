@@ -68,12 +68,17 @@ def bio(
             raise ValueError(f"labels: expected {known} for {chosen}, got {label!r}")
     roles = [(_schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
     outside = ("O", "")
-    moves = [[_may_follow(a, b, chosen) for b in roles] for a in roles]
+    moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
     return Constraints(
-        torch.tensor([_may_follow(outside, b, chosen) for b in roles]),
-        torch.tensor(moves),
-        torch.tensor([_may_follow(a, outside, chosen) for a in roles]),
+        _bools([_may_follow(outside, b, chosen) for b in roles]),
+        _bools(moves).reshape(len(roles), len(roles)),
+        _bools([_may_follow(a, outside, chosen) for a in roles]),
     )
+
+
+def _bools(values: list[bool]) -> Tensor:
+    # said aloud, since nothing at all would be of floats
+    return torch.tensor(values, dtype=torch.bool)
 
 
 def _in_order(labels: object) -> list[str]:

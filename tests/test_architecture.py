@@ -209,6 +209,7 @@ PUBLIC = {
     },
     "smoothsp.lightning": {"Snapshots"},
     "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},
+    "smoothsp.models.localiser": {"Found", "Localiser", "LocaliserNetwork"},
     "smoothsp.optim": {
         "CasimirSVRG",
         "Linearised",

@@ -152,6 +152,12 @@ def test_schemes_have_second_names(alias, scheme):
     assert equal(bio(SCHEMES[scheme], alias), bio(SCHEMES[scheme], scheme))
 
 
+def test_no_labels_at_all_are_still_constraints():
+    found = bio([])
+    assert [x.dtype for x in found] == [torch.bool] * 3
+    assert [tuple(x.shape) for x in found] == [(0,), (0, 0), (0,)]
+
+
 def test_a_prefix_alone_is_a_label():
     assert equal(bio(["O", "B", "I"]), bio(["O", "B-X", "I-X"]))
 

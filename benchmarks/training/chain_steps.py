@@ -67,9 +67,23 @@ class Plan:
 QUICK = Plan(C=(1.0,), methods=("pairwise, cached", "fw"), drawn=40, cap=1.0)
 
 
+class Plans(Protocol):
+    """What is raced, and how long it may take."""
+
+    C: tuple[float, ...]
+    methods: tuple[str, ...]
+    cap: float
+    patience: float
+
+
 def measure(plan: Plan) -> Iterator[Entry]:
     """All methods, problem after problem."""
-    for name, problem in problems(plan):
+    return races(problems(plan), plan)
+
+
+def races(problems: Iterable[tuple[str, Any]], plan: Plans) -> Iterator[Entry]:
+    """All methods at each C, problem after problem."""
+    for name, problem in problems:
         few = problem.subset(np.arange(5))
         for method in plan.methods:
             # compiled code is loaded before a clock runs
@@ -149,15 +163,7 @@ class Run:
     seconds: float
 
 
-class Patience(Protocol):
-    """How long methods may take."""
-
-    methods: tuple[str, ...]
-    cap: float
-    patience: float
-
-
-def race(case: str, problem: Any, C: float, plan: Patience) -> Iterable[Entry]:
+def race(case: str, problem: Any, C: float, plan: Plans) -> Iterable[Entry]:
     """One run of each method, on to the smallest gap or to the cap."""
     lam = 1 / (C * len(problem))
     runs: dict[str, Run] = {}

@@ -6,13 +6,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from sklearn import datasets
 from sklearn.preprocessing import maxabs_scale
 
 from smoothsp.linear import MulticlassSVM
 from smoothsp.linear.problems import MulticlassProblem
-from smoothsp.linear.solvers import BCFW
 from training import chain_steps
 from training.chain_steps import METHODS, table
 from training.drawn_measurements import drawn_measurements
@@ -47,14 +45,7 @@ QUICK = Plan(C=(1.0,), methods=("pairwise, cached", "fw"), sets=("iris",), drawn
 
 def measure(plan: Plan) -> Iterator[Entry]:
     """All methods, problem after problem."""
-    for name, problem in problems(plan):
-        few = problem.subset(np.arange(5))
-        for method in plan.methods:
-            # compiled code is loaded before a clock runs
-            BCFW(lam=0.1, max_passes=12, **METHODS[method]).solve(few)
-        for C in plan.C:
-            case = f"{name}, n = {len(problem):,}, C = {C:g}"
-            yield from chain_steps.race(case, problem, C, plan)
+    return chain_steps.races(problems(plan), plan)
 
 
 def problems(plan: Plan) -> Iterator[tuple[str, MulticlassProblem]]:

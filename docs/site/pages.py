@@ -29,6 +29,7 @@ MODULES = (
     "smoothsp.constraints",
     "smoothsp.metrics",
     "smoothsp.models",
+    "smoothsp.models.localiser",
     "smoothsp.optim",
     "smoothsp.optim.schedules",
     "smoothsp.lightning",

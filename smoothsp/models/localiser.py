@@ -27,7 +27,7 @@ from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
 from smoothsp.oracles._questions import checks
 
-__all__ = ["FORMAT", "Found", "Localiser", "LocaliserNetwork", "from_folder"]
+__all__ = ["Found", "Localiser", "LocaliserNetwork"]
 
 FORMAT = "smoothsp.models.Localiser"
 SMALLEST_SIDE = 32

@@ -122,13 +122,20 @@ class SegmentHead(nn.Module):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
             )
-        return SemiMarkov(
-            self._segments(emissions) + self.durations,
-            self.transitions,
-            self.start_transitions,
-            self.end_transitions,
-            lengths=mask.sum(1),
-        )
+        _refuse_wrong("emissions", emissions, mask)
+        _refuse_wrong("durations", self.durations)
+        try:
+            return SemiMarkov(
+                self._segments(emissions) + self.durations,
+                self.transitions,
+                self.start_transitions,
+                self.end_transitions,
+                lengths=mask.sum(1),
+            )
+        except ValueError as error:
+            # which parts of the score the segments are made of
+            said = str(error).replace("segments:", "emissions, durations:", 1)
+            raise ValueError(said) from error
 
     def _segments(self, emissions: Tensor) -> Tensor:
         """What emissions add to a segment, ``(batch, time, duration, state)``."""
@@ -206,6 +213,23 @@ class SegmentHead(nn.Module):
             chain = self.structure(emissions, mask)
             scores, y = chain.decode()
             return Decoding(self.tags(y[:, None], chain.lengths).squeeze(1), scores)
+
+
+def _refuse_wrong(name: str, scores: Tensor, mask: Tensor | None = None) -> None:
+    """Raise where scores are NaN or +inf, at real positions if there is a mask."""
+    if not checks.values_are_there():
+        return
+    wrong = ~(scores < torch.inf)
+    if mask is not None:
+        wrong = wrong & mask[..., None]
+    if bool(wrong.any()):
+        place = wrong.nonzero()[0].tolist()
+        axes = ("row", "step", "label") if mask is not None else ("duration", "state")
+        where = ", ".join(f"{a} {i}" for a, i in zip(axes, place, strict=True))
+        raise ValueError(
+            f"{name}: expected no NaN and no +inf, got {scores[tuple(place)].item()} at"
+            f" {where}; scores must be finite, or -inf to forbid"
+        )
 
 
 def _later(x: Tensor, steps: int) -> Tensor:

@@ -10,6 +10,13 @@ def number(name: str, value: object) -> float:
     """Refuse what is no number; bool is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ValueError(
+            f"{name}: expected a number that fits float64, got an int of"
+            f" {int(value).bit_length()} bits"
+        ) from error
     return value
 
 
@@ -36,7 +43,7 @@ def count(name: str, value: object) -> None:
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse what is not in a list."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name}: expected one of {tuple(allowed)}, got {value!r}")
 
 

@@ -131,6 +131,21 @@ def test_what_does_not_fit_is_named(head):
     ):
         with pytest.raises(TypeError, match=message):
             head.structure(*wrong, mask)
+    for place, value in ((4, "nan"), (2, "inf")):
+        wrong = emissions.clone()
+        wrong[0, 1, place] = float(value)
+        message = f"^emissions: .* got {value} at row 0, step 1, label {place}; "
+        with pytest.raises(ValueError, match=message):
+            head.structure(wrong, mask)
+    # nothing is read of what is padding
+    wrong[0, 1:] = torch.nan
+    head.structure(wrong, torch.tensor([[True, False, False]]))
+    with pytest.raises(ValueError, match=r"^emissions, durations: row 0 has no"):
+        head.structure(torch.full_like(emissions, -torch.inf), mask)
+    diverged = SegmentHead(LABELS, 2).double()
+    diverged.durations.data[1, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"^durations: .* nan at duration 1, state 0"):
+        diverged.structure(emissions, mask)
     for wrong in (None, tags.double()):
         with pytest.raises(TypeError, match=r"^tags: expected"):
             head.outputs(wrong, mask)

@@ -14,6 +14,7 @@ from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.certificates import goal, rounding
 from smoothsp.linear.descent.progress import Progress
 from smoothsp.linear.engines.solution import Certificate, State
+from smoothsp.linear.inputs import checks
 
 # Inner-loop steps between two looks at the clock and at the keyboard.
 _STEPS_PER_CALL = 200_000_000
@@ -374,7 +375,7 @@ class _Run:
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``save`` gave."""
-        found = str(state["settings"]) if "settings" in state else "something else"
+        found = str(checks.state(state).get("settings", "something else"))
         if found != self.settings:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"

@@ -36,8 +36,7 @@ def limits(
     progress: object,
 ) -> Limits:
     """The limits of the solver ``name``, checked."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback: expected a callable or None, got {callback!r}")
+    checks.callback(callback)
     return Limits(
         tol=checks.at_least_zero("tol", tol),
         max_passes=checks.count("max_passes", max_passes),
@@ -201,7 +200,7 @@ class Budget:
 
     def load(self, state: State, settings: str) -> None:
         """Go on from a saved state, of the same settings."""
-        found = str(state.get("settings", "no state of this solver"))
+        found = str(checks.state(state).get("settings", "no state of this solver"))
         if found != settings:
             raise ValueError(
                 f"resume: expected a state of {settings}, got one of {found}"

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -57,10 +56,7 @@ def unchanged_by_errors(estimator: Any) -> Iterator[None]:
 def plan_of(estimator: Any) -> DescentSettings:
     """The parameters of the loop, checked."""
     checks.choice("stopping", estimator.stopping, STOPPING)
-    if estimator.callback is not None and not callable(estimator.callback):
-        raise TypeError(
-            f"callback: expected a callable or None, got {estimator.callback!r}"
-        )
+    checks.callback(estimator.callback)
     if estimator.verbose is not None:
         checks.flag("verbose", estimator.verbose)
     every = estimator.certify_every
@@ -74,7 +70,7 @@ def plan_of(estimator: Any) -> DescentSettings:
         shrinking=checks.flag("shrinking", estimator.shrinking),
         max_epochs=checks.count("max_epochs", estimator.max_epochs),
         certify_every=every,
-        seed=int(check_random_state(estimator.random_state).randint(2**31 - 1)),
+        seed=int(checks.stream(estimator.random_state).randint(2**31 - 1)),
         callback=estimator.callback,
         verbose=estimator.verbose,
     )
@@ -111,7 +107,13 @@ def read_both(
             dtype=[np.float64, np.float32],
             order="C",
         )
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+        np.unique(y)
+    except TypeError as error:
+        raise TypeError(
+            f"y: expected labels that can be sorted, of one kind, got {error}"
+        ) from error
     return X, y
 
 

@@ -184,7 +184,7 @@ class _Steps(Solver):
         zero, nothing = np.zeros(problem.num_weights), np.zeros(len(problem))
         self.at = self.first = self.mean = _Point(zero, nothing, nothing)
         self.best = _Best(zero, math.inf, -math.inf)
-        self.ratio = 1 / float(np.linalg.norm(problem.bounds))
+        self.ratio = 1 / _length(problem.bounds)
         # steps since the restart, the gap there, and the gap last seen
         self.steps, self.goal, self.last = 0, math.inf, math.inf
 
@@ -265,6 +265,18 @@ class _Steps(Solver):
         self.ratio, steps, self.goal, self.last = numbers
         self.steps, self.passes = int(steps), int(state["passes"])
         self.best = _Best(state["w"] * self.scales, primal, dual)
+
+
+def _length(bounds: Floats) -> float:
+    """The norm of the bounds of the dual variables, whose squares may be none."""
+    most = float(bounds.max())
+    found = most * float(np.linalg.norm(bounds / most)) if most else 0.0
+    if not found > np.finfo(np.float64).tiny:
+        raise ValueError(
+            "C: expected one for which C times the weights of the samples is a number,"
+            f" got {most:.3g}; raise C, or the weights"
+        )
+    return found
 
 
 _POINTS = ("at", "first", "mean")

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -139,7 +138,7 @@ class LPBoostClassifier(BinaryClassifier):
         if not converged:
             warnings.warn(
                 f"LPBoostClassifier: the gap is {self.gap_:.3g} after {self.n_iter_}"
-                " rounds. Raise n_estimators or tol.",
+                " rounds. Raise n_estimators, tol or lam.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -147,6 +146,8 @@ class LPBoostClassifier(BinaryClassifier):
 
     def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
         lam, tol = checks.positive("lam", self.lam), checks.positive("tol", self.tol)
+        if lam < np.finfo(np.float64).tiny:
+            raise ValueError(f"lam: expected a number with an inverse, got {lam}")
         rounds = checks.count("n_estimators", self.n_estimators)
         X, y = classifier.read_both(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
@@ -161,18 +162,19 @@ class LPBoostClassifier(BinaryClassifier):
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
         cap = np.ones(len(prior)) if nu is None else prior / nu
         signs = 2.0 * labels - 1
-        stream = check_random_state(self.random_state)
+        stream = checks.stream(self.random_state)
         weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Edges] = []
+        solved = True
         for _ in range(rounds):
             found = self._hypothesis(stream).fit(X, labels, sample_weight=n * weights)
             vote = signs * (2.0 * found.predict(X) - 1)
             largest = float((np.vstack([votes, vote]) @ weights).max())
             primal = lam * spread + largest
             self._tell(primal, dual)
-            if primal - dual <= tol:
+            if primal - dual <= tol or not solved:
                 break
             self.estimators_.append(found)
             votes = np.vstack([votes, vote])
@@ -180,6 +182,8 @@ class LPBoostClassifier(BinaryClassifier):
             game = Game(votes, lam, cap, prior)
             alpha, weights, dual = game.solve(start, _INNER * tol)
             spread = game.divergence(weights)
+            # more hypotheses would only ask for more steps
+            solved = game.primal(weights) - dual <= _INNER * tol
         self.classes_ = classes
         self.estimator_weights_ = alpha
         self.sample_weights_ = np.zeros(len(used))
@@ -193,8 +197,13 @@ class LPBoostClassifier(BinaryClassifier):
     def _hypothesis(self, stream: Any) -> Any:
         if self.estimator is None:
             found = DecisionTreeClassifier(max_depth=1)
-        else:
+        elif _takes_weights(self.estimator):
             found = clone(self.estimator)
+        else:
+            raise TypeError(
+                "estimator: expected a classifier of scikit-learn that takes"
+                f" sample_weight, got {checks.in_one_line(self.estimator)}"
+            )
         if "random_state" in found.get_params():
             found.set_params(random_state=int(stream.randint(2**31 - 1)))
         return found
@@ -210,6 +219,11 @@ class LPBoostClassifier(BinaryClassifier):
             if weight > 0:
                 score += weight * (2.0 * found.predict(X) - 1)
         return score
+
+
+def _takes_weights(estimator: Any) -> bool:
+    made = hasattr(estimator, "get_params") and not isinstance(estimator, type)
+    return made and has_fit_parameter(estimator, "sample_weight")
 
 
 class Game:

@@ -18,7 +18,7 @@ def is_named(X: Any) -> bool | None:
     """
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
-    if not hasattr(X, "__iter__"):
+    if not hasattr(X, "__iter__") or not hasattr(X, "__len__"):
         raise TypeError(f"X: expected a list of sentences, got {type(X).__name__}")
     for x in X:
         if isinstance(x, Mapping):
@@ -28,6 +28,11 @@ def is_named(X: Any) -> bool | None:
             )
         if sparse.issparse(x) or isinstance(x, np.ndarray | str):
             return False
+        if not hasattr(x, "__iter__"):
+            raise TypeError(
+                "X: expected sentences, each a matrix or a list of tokens, got"
+                f" {type(x).__name__}"
+            )
         for token in x:
             if isinstance(token, Mapping):
                 return True
@@ -48,6 +53,7 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
     """Positions of each sentence."""
     if (
         not hasattr(X, "__iter__")
+        or not hasattr(X, "__len__")
         or sparse.issparse(X)
         or isinstance(X, np.ndarray | str)
     ):
@@ -55,8 +61,19 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
             " Give the lengths of the sentences with a matrix of all of them"
         )
-    sizes = [x.shape[0] if hasattr(x, "shape") else len(x) for x in X]
-    return np.array(sizes, dtype=np.int64)
+    return np.array([_positions(x, i) for i, x in enumerate(X)], dtype=np.int64)
+
+
+def _positions(x: Any, i: int) -> int:
+    shape = getattr(x, "shape", None)
+    if shape is None and hasattr(x, "__len__"):
+        return len(x)
+    if not shape:
+        raise TypeError(
+            "X: expected a matrix (positions, features) or a list of tokens in"
+            f" sentence {i}, got {type(x).__name__}"
+        )
+    return int(shape[0])
 
 
 def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.int64]]:
@@ -84,21 +101,33 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
             )
         return canonical(X, np.asarray(lengths)), np.asarray(lengths)
     sizes = sizes_of(X)
-    told = [x for x in X if hasattr(x, "shape") or len(x)]
-    if told:
-        width = told[0].shape[-1] if hasattr(told[0], "shape") else len(told[0][0])
-    parts = [sparse.csr_matrix((0, width or 1))]
-    for i, x in enumerate(X):
-        if not hasattr(x, "shape") and not len(x):
-            continue
-        part = x if sparse.issparse(x) else np.asarray(x)
-        if part.ndim != 2 or part.shape[1] != width:
+    # an empty list does not say how many features there are
+    told = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
+    parts = [_matrix(X[i], i) for i in told]
+    if parts:
+        width = parts[0].shape[1]
+    for i, part in zip(told, parts, strict=True):
+        if part.shape[1] != width:
             raise ValueError(
                 f"X: expected (positions, {width}) in sentence {i}, got {part.shape}"
             )
-        parts.append(sparse.csr_matrix(part))
-    whole = sparse.vstack(parts[1:] or parts, format="csr")
+    empty = sparse.csr_matrix((0, width or 1))
+    whole = sparse.vstack(parts or [empty], format="csr")
     return canonical(whole, sizes), sizes
+
+
+def _matrix(x: Any, i: int) -> Any:
+    """A sentence as a CSR matrix of numbers."""
+    expected = f"X: expected a matrix (positions, features) of numbers in sentence {i}"
+    try:
+        part = x if sparse.issparse(x) else np.asarray(x)
+        if part.dtype.kind == "O":
+            part = part.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{expected}, got rows that are none ({error})") from error
+    if part.ndim != 2 or part.dtype.kind not in "fiub":
+        raise ValueError(f"{expected}, got {part.dtype} of shape {part.shape}")
+    return sparse.csr_matrix(part)
 
 
 def canonical(X: Any, sizes: NDArray[np.int64]) -> Any:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.estimators import sequences, storing
@@ -88,7 +87,7 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
         **more,
     }
     if estimator.solver != "lbfgs":
-        stream = check_random_state(estimator.random_state)
+        stream = checks.stream(estimator.random_state)
         given["seed"] = int(stream.randint(2**31 - 1))
     twice = sorted(given.keys() & options.keys())
     if twice:

@@ -32,8 +32,7 @@ def fit(
     checks.choice("stopping", stopping, STOPPING)
     tol = checks.at_least_zero("tol", estimator.tol)
     callback = estimator.callback
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback: expected a callable or None, got {callback!r}")
+    checks.callback(callback)
     ended: list[Status] = []
 
     def look(found: Certificate) -> bool:
@@ -81,7 +80,9 @@ def signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
 
 def resumed(state: Mapping[str, Any] | None) -> dict[str, NDArray[Any]] | None:
     """A state as arrays, whatever mapping it comes in."""
-    return None if state is None else {name: np.asarray(state[name]) for name in state}
+    if state is None:
+        return None
+    return {name: np.asarray(part) for name, part in checks.state(state).items()}
 
 
 def lambda_of(C: float, samples: float) -> float:

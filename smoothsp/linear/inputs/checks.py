@@ -1,19 +1,28 @@
 """Checks of what the estimators are given, and their messages."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
+
+_MOST_LETTERS = 60
 
 
 def number(name: str, value: object) -> float:
     """Refuse what is no number; bool is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(
+            f"{name}: expected a number that fits float64, got an int of"
+            f" {int(value).bit_length()} bits"
+        ) from error
 
 
 def positive(name: str, value: object) -> float:
@@ -35,7 +44,7 @@ def at_least_zero(name: str, value: object) -> float:
 def count(name: str, value: object) -> int:
     """``value`` as an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name}: expected an int, got {value!r}")
+        raise TypeError(f"{name}: expected an int, got {in_one_line(value)}")
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
     return int(value)
@@ -43,14 +52,52 @@ def count(name: str, value: object) -> int:
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse what is not in a list."""
-    if value not in allowed:
-        raise ValueError(f"{name}: expected one of {tuple(allowed)}, got {value!r}")
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(
+            f"{name}: expected one of {tuple(allowed)}, got {in_one_line(value)}"
+        )
+
+
+def callback(value: object) -> None:
+    """Refuse what cannot be called; None is no callback."""
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"callback: expected a callable or None, got {in_one_line(value)}"
+        )
+
+
+def stream(random_state: Any) -> np.random.RandomState:
+    """The random numbers of ``random_state``, as scikit-learn takes it."""
+    try:
+        found: np.random.RandomState = check_random_state(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "random_state: expected None, an int from 0 to 2**32 - 1 or a RandomState,"
+            f" got {in_one_line(random_state)}"
+        ) from error
+    return found
+
+
+def state(value: object) -> Mapping[str, Any]:
+    """``value`` as what a fit goes on from."""
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            "resume: expected the state of a certificate, a mapping from names to "
+            f"arrays, got {type(value).__name__}"
+        )
+    return value
+
+
+def in_one_line(value: object) -> str:
+    """What was given, in so few words that a message can hold them."""
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= _MOST_LETTERS else f"{shown[: _MOST_LETTERS - 3]}..."
 
 
 def flag(name: str, value: object) -> bool:
     """``value`` as a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}: expected a bool, got {value!r}")
+        raise TypeError(f"{name}: expected a bool, got {in_one_line(value)}")
     return bool(value)
 
 
@@ -86,10 +133,11 @@ def class_factors(
     """One weight of at least 0 a class, from None, ``"balanced"`` or a dict."""
     if value is None:
         return np.ones(len(classes))
-    if value != "balanced" and not isinstance(value, dict):
+    balanced = isinstance(value, str) and value == "balanced"
+    if not balanced and not isinstance(value, dict):
         raise ValueError(
             'class_weight: expected None, "balanced" or a dict from classes to numbers,'
-            f" got {value!r}"
+            f" got {in_one_line(value)}"
         )
     found = np.asarray(
         compute_class_weight(value, classes=classes, y=y), dtype=np.float64
@@ -105,7 +153,12 @@ def costs(
     """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
     if value is None:
         return None
-    given = np.asarray(value, dtype=np.float64)
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"cost: expected a matrix of numbers, got {in_one_line(value)}"
+        ) from error
     if given.shape != (classes, classes):
         raise ValueError(
             f"cost: expected (class, class) = ({classes}, {classes}) in the order of "

@@ -213,3 +213,5 @@ def test_nothing_is_no_list_of_sequences():
     for X in (None, 3):
         with pytest.raises(TypeError, match=r"^X: expected a list, a matrix"):
             ChainGP().fit(X, None)
+    with pytest.raises(ValueError, match=r"^X: expected a matrix .* got int64 of"):
+        ChainGP().fit([[1, 2]], [[0, 1]])

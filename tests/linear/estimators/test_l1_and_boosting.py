@@ -8,10 +8,12 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog, minimize
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import L1SVC, LPBoostClassifier
+from smoothsp.linear.estimators import lp_boost
 from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
 from tests.truth.svm_objectives import blobs
 
@@ -240,12 +242,35 @@ def test_scikit_learn_accepts_them(estimator):
         check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
 
 
+def test_a_c_whose_square_is_none_is_solved():
+    X, y = blobs(20, 2, 2)
+    model = L1SVC(C=1e-250).fit(X, y)
+    assert not model.coef_.any() and model.status_.name == "CONVERGED"
+
+
+def test_boosting_gives_up_where_a_round_has_no_end(monkeypatch):
+    monkeypatch.setattr(lp_boost, "_MOST_STEPS", 50)
+    X, y = blobs(20, 2, 2)
+    with pytest.warns(ConvergenceWarning, match=r"Raise n_estimators, tol or lam\."):
+        model = LPBoostClassifier(lam=1e-12, tol=1e-9).fit(X, y)
+    assert model.n_iter_ == len(model.estimator_weights_) + 1 < 10
+    assert model.predict(X).shape == (20,)
+
+
 def test_wrong_parameters_are_named():
     X, y = blobs(20, 2, 2)
     with pytest.raises(ValueError, match="C: expected a positive number"):
         L1SVC(C=0).fit(X, y)
     with pytest.raises(ValueError, match="stopping: expected one of"):
         L1SVC(stopping="soon").fit(X, y)
+    for wrong in ({"C": 1e-320}, {"C": 1e-310}):
+        with pytest.raises(ValueError, match="C: expected one for which"):
+            L1SVC(**wrong).fit(X, y)
+    with pytest.raises(ValueError, match="lam: expected a number with an inverse"):
+        LPBoostClassifier(lam=1e-320).fit(X, y)
+    for wrong in (3, DecisionTreeClassifier, KNeighborsClassifier()):
+        with pytest.raises(TypeError, match="estimator: expected a classifier of"):
+            LPBoostClassifier(wrong).fit(X, y)
     with pytest.raises(ValueError, match="lam: expected a positive number"):
         LPBoostClassifier(lam=0).fit(X, y)
     with pytest.raises(ValueError, match="nu: expected at most 1, got 2"):

@@ -177,6 +177,10 @@ def test_float_types_stay(model, dtype):
         ({"C": 0.0}, "C: expected a positive number, got 0.0"),
         ({"C": -1}, "C: expected a positive number, got -1"),
         ({"C": np.inf}, "C: expected a positive number"),
+        ({"C": 10**400}, "C: expected a number that fits float64, got an int of 1329"),
+        ({"random_state": -1}, r"random_state: expected None, an int .*, got -1$"),
+        ({"solver": np.eye(2)}, r"solver: expected .* got array\(\[\[1., 0.\], \["),
+        ({"class_weight": np.ones(2)}, r"class_weight: expected None, .* got array\("),
         ({"tol": -1e-3}, "tol: expected a number of at least 0"),
         ({"stopping": "kkt"}, "stopping: expected one of"),
         ({"max_epochs": 0}, "max_epochs: expected at least 1"),
@@ -212,13 +216,15 @@ def test_wrong_parameters_are_named(change, message):
         ({"fit_intercept": "no"}, "fit_intercept: expected a bool"),
         ({"store_dual": 0}, "store_dual: expected a bool"),
         ({"callback": 3}, "callback: expected a callable"),
+        ({"cost": {"a": 1}}, "cost: expected a matrix of numbers, got {'a': 1}"),
     ],
 )
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_of_a_wrong_type_are_named(model, change, message):
     X, y = data_for(model)
-    with pytest.raises(TypeError, match=message):
-        model(**change).fit(X, y)
+    if set(change) <= set(model().get_params()):
+        with pytest.raises(TypeError, match=message):
+            model(**change).fit(X, y)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -245,6 +251,10 @@ def test_wrong_data_are_named(model):
         model().fit(np.where(np.arange(len(y))[:, None] == 1, 1e200, X), y)
     with pytest.raises(ValueError, match="C: expected C times the weights"):
         model(C=1e300).fit(X.astype(np.float32), y)
+    with pytest.raises(TypeError, match="y: expected labels that can be sorted"):
+        model().fit(X, [None if label else "a" for label in y])
+    with pytest.raises(TypeError, match=r"resume: expected the state of a cert.* int"):
+        model().fit(X, y, resume=5)
 
 
 def test_a_third_class_is_too_many_for_the_binary_svm():

@@ -274,6 +274,23 @@ HURRIED = {
         lambda: (TOKENS[0], TAGS[:1]),
         r"X: .* write \[sentence\] for one",
     ),
+    "numbers for sentences": (lambda: ([1, 2], TAGS[:2]), "X: .*, got int"),
+    "rows for sentences": (
+        lambda: ([[1, 2]], [["O", "P"]]),
+        r"X: expected a matrix \(positions, features\) .* 0, got int64 of shape \(2,\)",
+    ),
+    "ragged rows": (
+        lambda: ([[[1, 2], [3]]], [["O", "P"]]),
+        "X: expected a matrix .* in sentence 0, got rows that are none",
+    ),
+    "words in rows": (
+        lambda: ([np.array([["a"], ["b"]])], [["O", "P"]]),
+        "X: expected a matrix .* numbers in sentence 0, got <U1",
+    ),
+    "a generator": (
+        lambda: ((x for x in TOKENS), TAGS[:1]),
+        "X: expected a list of sentences, got generator",
+    ),
     "no tags": (lambda: (TOKENS, None), "y: expected a list of tags, got NoneType"),
     "weights for lengths": (
         lambda: (TOKENS, [["O", "P"]], [1.0]),

@@ -196,6 +196,8 @@ def test_wrong_parameters_are_named():
             model(tol=-1).fit(X, y)
         with pytest.raises(TypeError, match="callback: expected a callable"):
             model(callback=3).fit(X, y)
+        with pytest.raises(TypeError, match=r"resume: expected the state .* got str"):
+            model().fit(X, y, resume="run.npz")
         with pytest.raises(ValueError, match="Only binary classification"):
             model().fit(X, np.arange(50) % 3)
         with pytest.raises(ValueError, match="C: expected one for which 1 /"):

@@ -28,10 +28,7 @@ class PointLimits:
         checks.count("max_passes", self.max_passes)
         engines_settings.seconds_of(self.max_seconds)
         checks.flag("progress", self.progress)
-        if self.callback is not None and not callable(self.callback):
-            raise TypeError(
-                f"callback: expected a callable or None, got {self.callback!r}"
-            )
+        checks.callback(self.callback)
 
 
 class PointRun:
@@ -138,7 +135,8 @@ class PointRun:
 
     def load(self, state: State) -> None:
         """Go on from a state, of the same settings and examples."""
-        found = str(state.get("path_rules", f"no state of a {self.name}"))
+        known = checks.state(state)
+        found = str(known.get("path_rules", f"no state of a {self.name}"))
         # states saved earlier give these settings another name
         found = found.replace("Manner(", "StepSettings(")
         if found != self.settings:
