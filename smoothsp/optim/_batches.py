@@ -1,6 +1,8 @@
 """Mini-batches: how many examples, in which order."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -25,6 +27,23 @@ def num_examples(batch: Any) -> float:
     )
 
 
+def weight_of(batch: Any, size: Size) -> float:
+    """What ``size`` says of a batch, if it is a number of examples."""
+    found = size(batch)
+    if isinstance(found, Tensor) and found.numel() == 1:
+        found = found.item()
+    if isinstance(found, bool) or not isinstance(found, Real):
+        raise TypeError(
+            "size: expected a function that returns the number of examples of a batch,"
+            f" got one that returns {type(found).__name__}"
+        )
+    if not 0 <= found < math.inf:
+        raise ValueError(
+            f"size: expected numbers of examples of at least 0, got {found}"
+        )
+    return float(found)
+
+
 def _tensors(batch: Any) -> Iterator[Tensor]:
     if isinstance(batch, Tensor):
         if batch.dim():
@@ -38,7 +57,12 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
 
 
 def require_repeatable(name: str, batches: Iterable[Any]) -> None:
-    """Refuse what can be iterated over only once."""
+    """Refuse what can be iterated over only once, or not at all."""
+    if not hasattr(batches, "__iter__") and not isinstance(batches, Sequence):
+        raise TypeError(
+            f"batches: {name} expected a list or a DataLoader, got"
+            f" {type(batches).__name__}"
+        )
     if isinstance(batches, Iterator):
         raise TypeError(
             f"batches: {name} goes over them several times: expected a list or a "

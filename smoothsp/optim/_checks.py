@@ -41,6 +41,12 @@ def count(name: str, value: object) -> None:
         raise ValueError(f"{name}: expected at least 1, got {value}")
 
 
+def function(name: str, value: object) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise TypeError(f"{name}: expected a function, got {type(value).__name__}")
+
+
 def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse what is not in a list."""
     if not isinstance(value, str) or value not in allowed:

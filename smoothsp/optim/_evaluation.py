@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.optim import _checks, _ranks
-from smoothsp.optim._batches import Size
+from smoothsp.optim._batches import Size, weight_of
 
 Closure = Callable[..., Any]
 
@@ -160,11 +160,17 @@ def full_loss(
 def _terms(
     closure: Closure, batches: Iterable[Any] | None, size: Size
 ) -> Iterator[tuple[Closure, float]]:
+    _checks.function("closure", closure)
+    _checks.function("size", size)
     if batches is None:
         yield closure, 1.0
         return
+    if not hasattr(batches, "__iter__"):
+        raise TypeError(
+            f"batches: expected a list or a DataLoader, got {type(batches).__name__}"
+        )
     for batch in batches:
-        yield partial(closure, batch), size(batch)
+        yield partial(closure, batch), weight_of(batch, size)
 
 
 def loss_of(optimizer: str, value: Any) -> Tensor:

@@ -51,6 +51,11 @@ class Resumable(Optimizer):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on where ``state_dict()`` was called."""
+        if not isinstance(state_dict, dict):
+            raise TypeError(
+                f"state_dict: expected one that {self._name}.state_dict() returned, "
+                f"got {type(state_dict).__name__}"
+            )
         missing = {"progress", "oracle_calls", "generator"} - set(state_dict)
         progress = self._completed(state_dict.get("progress", {}))
         found = {*progress}
@@ -59,13 +64,35 @@ class Resumable(Optimizer):
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got one without {sorted(missing or {*self.progress} - found)}"
             )
+        self._require_same_parameters(state_dict)
+        generator = state_dict["generator"]
+        try:
+            torch.Generator().set_state(generator.cpu())
+        except (AttributeError, RuntimeError, TypeError) as error:
+            raise ValueError(
+                "state_dict: expected the state of a generator of the cpu, got"
+                f" {type(generator).__name__} ({error})"
+            ) from error
         super().load_state_dict(state_dict)
         # not shared with the optimizer that wrote them
         for p, kept in self.state.items():
             self.state[p] = {name: value.clone() for name, value in kept.items()}
         self.progress.update(progress)
         self.oracle_calls.update(state_dict["oracle_calls"])
-        self.generator.set_state(state_dict["generator"].cpu())
+        self.generator.set_state(generator.cpu())
+
+    def _require_same_parameters(self, state_dict: StateDict) -> None:
+        """Refuse what was kept for parameters of other shapes."""
+        groups = zip(self.param_groups, state_dict["param_groups"], strict=False)
+        for own, saved in groups:
+            for p, number in zip(own["params"], saved["params"], strict=False):
+                for name, value in state_dict["state"].get(number, {}).items():
+                    if value.shape != p.shape:
+                        raise ValueError(
+                            f"state_dict: expected a state of these parameters, got"
+                            f" {name} of shape {tuple(value.shape)} for a parameter of"
+                            f" shape {tuple(p.shape)}. Was it another model?"
+                        )
 
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
         """With what states of earlier versions lack."""

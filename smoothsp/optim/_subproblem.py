@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from smoothsp.optim import _ranks
-from smoothsp.optim._batches import Size, draw
+from smoothsp.optim._batches import Size, draw, weight_of
 from smoothsp.optim._evaluation import (
     Closure,
     evaluate,
@@ -91,7 +91,7 @@ class Subproblem:
                 inner.oracle_calls[kind] = 0.0
 
     def _step(self, inner: Optimizer, batch: Any) -> None:
-        examples = self.size(batch)
+        examples = weight_of(batch, self.size)
 
         def averaged() -> float:
             loss = evaluate(self.name, lambda: self.closure(batch), self.variables)

@@ -21,7 +21,13 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
-from smoothsp.optim._batches import Size, draw, num_examples, require_repeatable
+from smoothsp.optim._batches import (
+    Size,
+    draw,
+    num_examples,
+    require_repeatable,
+    weight_of,
+)
 from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
@@ -298,7 +304,13 @@ class SVRG(Resumable):
         if group["weight_decay"]:
             torch._foreach_add_(v, params, alpha=group["weight_decay"])
         self._pull(v, params)
-        torch._foreach_add_(params, v, alpha=-self._rate(group))
+        rate = self._rate(group)
+        if not 0 <= rate < math.inf:
+            raise ValueError(
+                f"lr: expected a number of at least 0 in each group, got {rate}. Did a"
+                " scheduler set it?"
+            )
+        torch._foreach_add_(params, v, alpha=-rate)
         if self.averaging:
             averages = [self.state[p]["average"] for p in params]
             torch._foreach_lerp_(averages, params, 1 / self.progress["step"])
@@ -358,7 +370,7 @@ class SVRG(Resumable):
             A list or another sequence, from which the steps draw uniformly with
             replacement; or a ``DataLoader``, whose order they follow.
         steps
-            Number of steps; as many as there are batches if None.
+            Number of steps, at least 1; as many as there are batches if None.
         size
             Number of examples of a batch: its weight in the full gradient.
 
@@ -368,10 +380,12 @@ class SVRG(Resumable):
             Mean loss over all examples at the snapshot, without the regulariser.
         """
         require_repeatable(f"{self._name}.epoch", batches)
+        if steps is not None:
+            _checks.count("steps", steps)
         loss = self.snapshot(closure, batches, size=size)
         self._expect(steps or self.progress["terms"])
         for batch in draw(batches, steps, self.generator):
-            self.step(partial(closure, batch), num_examples=size(batch))
+            self.step(partial(closure, batch), num_examples=weight_of(batch, size))
         self.end_epoch()
         return loss
 

@@ -206,6 +206,54 @@ def test_batches_that_are_none():
     raises(TypeError, message, relative.snapshot, closure, iter([1]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "options"),
+    [
+        (TypeError, "size: expected a function, got int", {"size": 3}),
+        (TypeError, "that returns NoneType", {"size": lambda batch: None}),
+        (ValueError, "size: expected numbers of", {"size": lambda batch: -1}),
+        (ValueError, "at least 0, got inf", {"size": lambda batch: torch.inf}),
+        (ValueError, "steps: expected at least 1, got -1", {"steps": -1}),
+        (TypeError, "steps: expected an int, got 1.5", {"steps": 1.5}),
+    ],
+)
+def test_epochs_of_no_sizes_and_steps(kind, message, options):
+    w = weight()
+    optimizer = SVRG([w], lr=0.1)
+    raises(kind, message, optimizer.epoch, linear_closure(w), [w] * 3, **options)
+    # and the optimizer is as good as before
+    assert optimizer.epoch(linear_closure(w), [w] * 3, size=len) == 0
+
+
+def test_closures_batches_and_rates_that_are_none():
+    w = weight()
+    optimizer = SVRG([w], lr=0.1)
+    raises(TypeError, "closure: expected a function, got int", optimizer.snapshot, 3)
+    for call in (optimizer.snapshot, optimizer.epoch):
+        raises(TypeError, "batches: ", call, linear_closure(w), 5)
+    optimizer.param_groups[0]["lr"] = -0.1
+    raises(
+        ValueError,
+        "lr: expected a number of at least 0 in each group, got -0.1",
+        optimizer.epoch,
+        linear_closure(w),
+        [w],
+    )
+
+
+def test_states_of_other_parameters_change_nothing():
+    w, other = weight(), nn.Parameter(torch.zeros(3))
+    optimizer, ours = SVRG([w], lr=0.1), SVRG([other], lr=0.1)
+    optimizer.epoch(linear_closure(w), [w])
+    state, before = optimizer.state_dict(), str(ours.state_dict())
+    load = ours.load_state_dict
+    raises(ValueError, "state_dict: expected a state of these parameters", load, state)
+    raises(TypeError, "state_dict: expected one that SVRG.state_dict()", load, None)
+    wrong = {**state, "state": {}, "generator": None}
+    raises(ValueError, "state_dict: expected the state of a generator", load, wrong)
+    assert str(ours.state_dict()) == before
+
+
 def test_sparse_gradients():
     embedding = nn.Embedding(4, 2, sparse=True)
     optimizer = SVRG(embedding.parameters(), lr=0.1)

@@ -1,19 +1,20 @@
 """Gaussian processes over the potentials of a chain."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.metrics.pairwise import kernel_metrics, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.chain_crf import marginals
 from smoothsp.linear.estimators.classifier import unchanged_by_errors
-from smoothsp.linear.estimators.tagger import keep_solution, lam_of
+from smoothsp.linear.estimators.tagger import keep_solution, lam_of, options_of
 from smoothsp.linear.features import KernelFeatures
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
@@ -21,6 +22,8 @@ from smoothsp.linear.problems._rows import rows_of
 from smoothsp.linear.solvers import AGM, LBFGS
 
 Floats = NDArray[np.float64]
+# Parameters that a kernel may have.
+_OF_KERNELS = ("gamma", "degree", "coef0")
 
 
 class ChainGP(BaseEstimator):  # type: ignore[misc]
@@ -169,6 +172,12 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
                 "kernel: expected the name of one that takes positions, or a function, "
                 f"got {self.kernel!r}"
             )
+        if named:
+            checks.choice("kernel", self.kernel, tuple(kernel_metrics()))
+        for name in _OF_KERNELS:
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(checks.number(name, value)):
+                raise ValueError(f"{name}: expected a finite number, got {value}")
         points, sizes = self._points(X, None)
         flat = sequences.tags_of(y, sizes)
         if not flat:
@@ -196,20 +205,21 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
 
     def _solver(self, n: int) -> Any:
         checks.choice("solver", self.solver, tuple(self.SOLVERS))
-        return self.SOLVERS[self.solver](
-            lam=lam_of(self, n),
-            loss="likelihood",
-            tol=checks.at_least_zero("tol", self.tol),
-            max_passes=checks.count("max_passes", self.max_passes),
-            callback=self.callback,
-            progress=checks.flag("verbose", self.verbose),
-            **(self.solver_options or {}),
-        )
+        make = self.SOLVERS[self.solver]
+        given = {
+            "lam": lam_of(self, n),
+            "loss": "likelihood",
+            "tol": checks.at_least_zero("tol", self.tol),
+            "max_passes": checks.count("max_passes", self.max_passes),
+            "callback": self.callback,
+            "progress": checks.flag("verbose", self.verbose),
+        }
+        return make(**given, **options_of(self, make, given))
 
     def _kernel(self, A: Any, B: Any) -> Any:
         if callable(self.kernel):
             return self.kernel(A, B)
-        asked = {name: getattr(self, name) for name in ("gamma", "degree", "coef0")}
+        asked = {name: getattr(self, name) for name in _OF_KERNELS}
         known = {name: value for name, value in asked.items() if value is not None}
         return pairwise_kernels(A, B, metric=self.kernel, filter_params=True, **known)
 

@@ -55,7 +55,7 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
         not hasattr(X, "__iter__")
         or not hasattr(X, "__len__")
         or sparse.issparse(X)
-        or isinstance(X, np.ndarray | str)
+        or isinstance(X, np.ndarray | str | Mapping)
     ):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
@@ -99,7 +99,8 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
                 f"X: expected one matrix with lengths, got {type(X).__name__}; leave "
                 "lengths out, and name others: sample_weight=..."
             )
-        return canonical(X, np.asarray(lengths)), np.asarray(lengths)
+        sizes = _lengths(lengths, np.shape(X)[0])
+        return canonical(_with_columns(X), sizes), sizes
     sizes = sizes_of(X)
     # an empty list does not say how many features there are
     told = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
@@ -113,7 +114,28 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
             )
     empty = sparse.csr_matrix((0, width or 1))
     whole = sparse.vstack(parts or [empty], format="csr")
-    return canonical(whole, sizes), sizes
+    return canonical(_with_columns(whole), sizes), sizes
+
+
+def _lengths(lengths: Any, positions: int) -> NDArray[np.int64]:
+    """Those of sentences that are one matrix."""
+    found = np.asarray(lengths)
+    expected = f"lengths: expected ints of at least 0 that sum to {positions}, the rows"
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise ValueError(f"{expected} of X, got {found.dtype} of shape {found.shape}")
+    sizes = found.astype(np.int64)
+    if (sizes < 0).any() or sizes.sum() != positions:
+        raise ValueError(
+            f"{expected} of X, got a sum of {sizes.sum()} and at least"
+            f" {sizes.min(initial=0)}"
+        )
+    return sizes
+
+
+def _with_columns(X: Any) -> Any:
+    if not np.shape(X)[1]:
+        raise ValueError("X: expected at least one feature, got none")
+    return X
 
 
 def _matrix(x: Any, i: int) -> Any:

@@ -15,6 +15,7 @@ from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
     HINGE_SOLVERS,
     keep_solution,
+    options_of,
     require_same_data,
     solver_of,
 )
@@ -203,6 +204,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
 
     def _solver(self, n: int) -> Any:
         checks.choice("loss", self.loss, ("hinge", "likelihood"))
+        checks.choice("solver", self.solver, tuple(self.SOLVERS))
         if self.loss == "likelihood":
             if self.solver == "bcfw":
                 raise ValueError(
@@ -210,8 +212,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
                     " solver='lbfgs' minimises"
                 )
             return solver_of(self, n, loss="likelihood")
-        asked = self.solver_options or {}
-        if self.solver == "lbfgs" and "loss" not in asked:
+        if self.solver == "lbfgs" and "loss" not in options_of(self, LBFGS, {}):
             return solver_of(self, n, loss="hinge-l2")
         return solver_of(self, n)
 

@@ -4,6 +4,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,7 +74,6 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     """The solver that the parameters of an estimator ask for."""
     checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
     make = estimator.SOLVERS[estimator.solver]
-    options = dict(estimator.solver_options or {})
     defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
     most = estimator.max_passes
     if most is None:
@@ -89,12 +89,30 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     if estimator.solver != "lbfgs":
         stream = checks.stream(estimator.random_state)
         given["seed"] = int(stream.randint(2**31 - 1))
+    return make(**{**defaults, **given, **options_of(estimator, make, given)})
+
+
+def options_of(estimator: Any, make: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``solver_options``: arguments that the solver knows, and that are not given."""
+    asked = estimator.solver_options
+    if asked is not None and not isinstance(asked, Mapping):
+        raise TypeError(
+            "solver_options: expected a dict of further arguments of the solver, got"
+            f" {checks.in_one_line(asked)}"
+        )
+    options = dict(asked or {})
+    known = signature(make).parameters
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"solver_options: expected some of {', '.join(known)}, got {unknown[0]!r}"
+        )
     twice = sorted(given.keys() & options.keys())
     if twice:
         raise ValueError(
             f"solver_options: expected none that are parameters, got {twice}"
         )
-    return make(**{**defaults, **given, **options})
+    return options
 
 
 def keep_solution(estimator: Any, solution: Solution) -> None:

@@ -101,12 +101,14 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def weights(value: object, samples: int) -> NDArray[np.float64]:
+def weights(value: Any, samples: int) -> NDArray[np.float64]:
     """``value`` as one weight of at least 0 a sample; 1 where there is none."""
     if value is None:
         return np.ones(samples)
     if isinstance(value, int | float):
         value = np.full(samples, value)
+    if np.iscomplexobj(value):
+        raise TypeError("sample_weight: expected real numbers, got complex ones")
     try:
         given = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -148,7 +150,7 @@ def class_factors(
 
 
 def costs(
-    value: object, classes: int, dtype: Any = np.float64
+    value: Any, classes: int, dtype: Any = np.float64
 ) -> NDArray[np.float64] | None:
     """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
     if value is None:
@@ -159,6 +161,8 @@ def costs(
         raise TypeError(
             f"cost: expected a matrix of numbers, got {in_one_line(value)}"
         ) from error
+    if np.iscomplexobj(value):
+        raise TypeError("cost: expected real numbers, got complex ones")
     if given.shape != (classes, classes):
         raise ValueError(
             f"cost: expected (class, class) = ({classes}, {classes}) in the order of "

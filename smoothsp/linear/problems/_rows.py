@@ -183,11 +183,18 @@ def costs_of(cost: Any, labels: int) -> NDArray[np.float64]:
     return found
 
 
+def _numbers(name: str, value: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected numbers, got others ({error})") from error
+
+
 def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
     """What multiplies the costs of each sentence."""
     if cost_scale is None:
         return np.ones(sentences)
-    found = np.asarray(cost_scale, dtype=np.float64)
+    found = _numbers("cost_scale", cost_scale)
     if found.shape != (sentences,):
         raise ValueError(
             f"cost_scale: expected one for each of {sentences} sentences, got shape "
@@ -206,7 +213,7 @@ def loss_scales_of(loss_scale: Any, sentences: int) -> NDArray[np.float64]:
     """What multiplies the losses of each sentence."""
     if loss_scale is None:
         return np.ones(sentences)
-    found = np.asarray(loss_scale, dtype=np.float64)
+    found = _numbers("loss_scale", loss_scale)
     if found.shape != (sentences,):
         raise ValueError(
             f"loss_scale: expected one for each of {sentences} sentences, got shape "

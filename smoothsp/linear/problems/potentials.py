@@ -63,6 +63,12 @@ class Parts:
         states
             As of the class.
         """
+        if not hasattr(arrays, "__iter__") or isinstance(arrays, str):
+            raise TypeError(
+                "arrays: expected a list with an array for each example, got"
+                f" {type(arrays).__name__}"
+            )
+        arrays = list(arrays)
         sparse_ones = [sparse.issparse(x) for x in arrays]
         given = [
             x if known else np.asarray(x)
@@ -114,6 +120,17 @@ class Batch(NamedTuple):
 
     rows: Tensor
     sizes: dict[str, Tensor]
+
+
+def built(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
+    """What a caller's ``build`` makes of potentials, if it is a structure."""
+    found = build(potentials, batch)
+    if not hasattr(found, "score") and not hasattr(found, "decode"):
+        raise TypeError(
+            "build: expected a function that returns a structure, got one that"
+            f" returns {type(found).__name__}"
+        )
+    return found
 
 
 class Placed(NamedTuple):

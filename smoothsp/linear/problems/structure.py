@@ -18,7 +18,7 @@ from smoothsp.linear.problems._outputs import Outputs
 from smoothsp.linear.problems._structure_sums import StructureSums, gradients
 from smoothsp.linear.problems.batch import Slope
 from smoothsp.linear.problems.callback import Corner
-from smoothsp.linear.problems.potentials import Batch, PartScores, kinds_of
+from smoothsp.linear.problems.potentials import Batch, PartScores, built, kinds_of
 from smoothsp.losses import L2, Entropy, functional
 
 Weights = NDArray[np.float64]
@@ -125,8 +125,9 @@ class StructureProblem(StructureSums):
     ) -> None:
         if not callable(build):
             raise TypeError(f"build: expected a function, got {build!r}")
-        if cost != "hamming" and not callable(cost):
-            raise ValueError(f"cost: expected 'hamming' or a function, got {cost!r}")
+        if not callable(cost) and not (isinstance(cost, str) and cost == "hamming"):
+            shown = checks.in_one_line(cost)
+            raise ValueError(f"cost: expected 'hamming' or a function, got {shown}")
         self.build, self.cost = build, cost
         self.kinds = kinds_of(features)
         self._parts = [kind for kind in self.kinds if isinstance(kind, PartScores)]
@@ -171,9 +172,8 @@ class StructureProblem(StructureSums):
     def structure(self, w: Weights, rows: Any = None) -> Any:
         """The structure of the examples ``rows``, of all by default, at weights w."""
         chosen = self._numbers if rows is None else self._numbers[rows]
-        return self.build(
-            self._potentials(self._checked(w), chosen), self._batch(chosen)
-        )
+        potentials = self._potentials(self._checked(w), chosen)
+        return built(self.build, potentials, self._batch(chosen))
 
     def _batch(self, chosen: Ints) -> Batch:
         sizes = {kind.name: kind.sizes(chosen) for kind in self._parts}
@@ -197,7 +197,7 @@ class StructureProblem(StructureSums):
     def _ask(self, w: Weights | Combined, chosen: Ints) -> _Asked:
         potentials = self._potentials(w, chosen)
         leaves = [x.requires_grad_() for x in potentials.values()]
-        structure = self.build(potentials, self._batch(chosen))
+        structure = built(self.build, potentials, self._batch(chosen))
         return _Asked(chosen, leaves, structure, self._gold.padded(chosen))
 
     @property
@@ -223,6 +223,11 @@ class StructureProblem(StructureSums):
             cost = self.cost(asked.structure, asked.y)
         else:
             cost = asked.structure.hamming(asked.y)
+        if not isinstance(cost, Tensor):
+            raise TypeError(
+                "cost: expected a function that returns a tensor, as augment takes it,"
+                f" got one that returns {type(cost).__name__}"
+            )
         scale = torch.from_numpy(self.cost_scale[asked.chosen])
         scaled = cost.detach() * scale.reshape(-1, *[1] * (cost.dim() - 1))
         found: Tensor = scaled.requires_grad_()

@@ -200,6 +200,14 @@ def test_wrong_arguments_are_named():
     for wrong in (None, "precomputed"):
         with pytest.raises(TypeError, match=r"^kernel: expected the name .*, got"):
             ChainGP(wrong).fit(X, y)
+    with pytest.raises(ValueError, match=r"^kernel: expected one of .*, got 'rbg'"):
+        ChainGP("rbg").fit(X, y)
+    with pytest.raises(TypeError, match=r"^gamma: expected a number, got str"):
+        ChainGP(gamma="scale").fit(X, y)
+    with pytest.raises(ValueError, match=r"^coef0: expected a finite number, got inf"):
+        ChainGP("poly", coef0=np.inf).fit(X, y)
+    with pytest.raises(ValueError, match=r"^X: expected at least one feature"):
+        ChainGP().fit([x[:, :0] for x in X], y)
     with pytest.raises(ValueError, match="at least two"):
         ChainGP().fit(X, [np.zeros(3, int), np.zeros(2, int)])
     model = ChainGP().fit(X, y)

@@ -153,6 +153,7 @@ def test_what_falls_short_warns_and_what_does_not_fit_is_refused(X, Y):
         ({"C": -1.0}, "C: expected a positive number"),
         ({"features": None}, "features: expected a function"),
         ({"build": None}, "build: expected a function"),
+        ({"solver": np.ones(2)}, "solver: expected one of"),
     ):
         wrong = clone(short).set_params(**change)
         with pytest.raises((ValueError, TypeError), match=message):
@@ -182,3 +183,6 @@ def test_arrays_of_examples_are_stacked():
     ):
         with pytest.raises(ValueError, match=message):
             Parts.of_examples(wrong)
+    with pytest.raises(TypeError, match=r"arrays: expected a list .*, got NoneType"):
+        Parts.of_examples(None)
+    assert len(Parts.of_examples(np.ones((1, 2)) for _ in range(3)).shapes) == 3

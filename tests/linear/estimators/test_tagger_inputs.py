@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from smoothsp.linear import ChainCRF, ChainSVM
+from smoothsp.linear import ChainCRF, ChainGP, ChainSVM
 from smoothsp.linear.estimators.named_features import (
     Columns,
     _steps,
@@ -287,6 +287,26 @@ HURRIED = {
         lambda: ([np.array([["a"], ["b"]])], [["O", "P"]]),
         "X: expected a matrix .* numbers in sentence 0, got <U1",
     ),
+    "no sentences but a dict": (
+        lambda: ({"a": 1}, TAGS[:1]),
+        "X: expected a list, a matrix for each sentence, got dict",
+    ),
+    "no features": (
+        lambda: ([np.ones((2, 0))], [["O", "P"]]),
+        "X: expected at least one feature, got none",
+    ),
+    "lengths that are no ints": (
+        lambda: (np.eye(2), [["O", "P"]], [2.0]),
+        "lengths: expected ints .* sum to 2, .* got float64 of shape",
+    ),
+    "lengths of another matrix": (
+        lambda: (np.eye(2), [["O", "P"]], [3, -1]),
+        "lengths: expected ints .* got a sum of 2 and at least -1",
+    ),
+    "a word for lengths": (
+        lambda: (np.eye(2), [["O", "P"]], "two"),
+        "lengths: expected ints of at least 0",
+    ),
     "a generator": (
         lambda: ((x for x in TOKENS), TAGS[:1]),
         "X: expected a list of sentences, got generator",
@@ -297,6 +317,21 @@ HURRIED = {
         "X: .* leave lengths out, and name others: sample_weight=",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("fw", "solver_options: expected a dict .*, got 'fw'"),
+        ({"step": "fw"}, "solver_options: expected some of lam, .*, got 'step'"),
+        ({"tol": 1.0}, r"solver_options: expected none that are .*, got \['tol'\]"),
+    ],
+)
+@pytest.mark.parametrize("make", [ChainSVM, ChainCRF, ChainGP])
+def test_options_that_no_solver_has_are_named(make, options, message):
+    model = make(solver_options=options)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model.fit([np.eye(2)], [[0, 1]])
 
 
 @pytest.mark.parametrize("mistake", HURRIED)

@@ -424,6 +424,9 @@ X = np.eye(4)
     ("change", "error", "message"),
     [
         ({"build": None}, TypeError, "build: expected a function"),
+        ({"build": lambda *_: None}, TypeError, "build: .* that returns NoneType"),
+        ({"cost": np.ones(3)}, ValueError, r"cost: expected .* got array\(\[1., 1."),
+        ({"cost_scale": "much"}, TypeError, "cost_scale: expected numbers, got"),
         ({"features": X}, TypeError, "features: expected a dict"),
         ({"features": {"arcs": X}}, TypeError, r"features\['arcs'\]: expected Parts"),
         ({"features": {"t": Shared((2,))}}, ValueError, "features: expected Parts of"),
@@ -459,6 +462,11 @@ def test_questions_that_do_not_fit_are_refused_by_name():
         problem.worst(1, np.zeros(4))
     with pytest.raises(ValueError, match="rows: expected at least one example"):
         problem.subset([])
+    free = StructureProblem(
+        trees, {"arcs": Parts(X, [[2, 2]])}, [[0]], cost=lambda *_: True
+    )
+    with pytest.raises(TypeError, match=r"cost: expected a function that .* bool"):
+        free.hinges(np.zeros(4))
     unknown = StructureProblem(trees, {"arcs": Parts(X, [[2, 2]])})
     assert unknown.decode(np.ones(4))[0].tolist() == [0]
     with pytest.raises(ValueError, match="y: expected the gold outputs, got None"):
