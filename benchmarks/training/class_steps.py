@@ -36,7 +36,7 @@ class Plan:
     methods: tuple[str, ...] = tuple(METHODS)
     sets: tuple[str, ...] = tuple(OF_SCIKIT_LEARN)
     drawn: int = 1500
-    cap: float = 3.0  # CPU seconds of the first method
+    cap: float = 2.0  # CPU seconds of the first method
     patience: float = 4.0  # times these, if it ended before, of the others
 
 

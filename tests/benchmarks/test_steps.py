@@ -29,7 +29,7 @@ def test_drawn_problems_are_raced_to_each_gap(tmp_path, capsys):
     for one in entries:
         reached = math.isfinite(one.seconds)
         assert (one.ratio >= 1) and math.isfinite(one.ratio) == reached
-        assert one.median <= one.seconds and one.epochs >= 10
+        assert one.median <= one.seconds and one.epochs >= 1
     lines = c.table(entries).splitlines()
     assert len(lines) == 2 + len(plan.methods)
     assert lines[2].startswith("| pairwise, cached | ")
@@ -48,6 +48,9 @@ def test_steps_for_classes_are_raced_to_each_gap():
     assert names == ["iris", "texts", "measurements"]
     entries = list(classes.measure(plan))
     assert len(entries) == len(names) * len(c.GAPS) * len(plan.methods)
+    # fits know their goal, and look for it between two refreshes, too
+    rough = [e for e in entries if e.section == "gap 0.01"]
+    assert any(e.epochs % 10 for e in rough if math.isfinite(e.seconds))
     goals = classes.goals(entries)
     assert [name for _, name in goals[0].values] == ["pairwise, cached"]
 

@@ -195,7 +195,8 @@ class _Passes(Solver):
         self.solver, self.engine = solver, engine
         self.compiled = self.certifies_late = engine.compiled
         self.stream = np.random.Generator(np.random.PCG64(solver.seed))
-        self.enough = _HOPEFUL * solver.tol
+        # the gaps of the iterates say nothing about that of their average
+        self.enough = 0.0 if solver.plan.averaging else _HOPEFUL * solver.tol
         self.since_refresh = 0
         # before the last certificate; see gap_diagnostics
         self.estimated_gap = np.inf

@@ -134,6 +134,13 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     assert [r.gap for r in again.history] == [r.gap for r in whole.history]
 
 
+def test_the_average_reaches_its_gap(problem):
+    found = BCFW(lam=LAM, averaging=True, tol=1e-2).solve(problem)
+    assert found.converged and found.gap <= 1e-2
+    # it is measured as often as was asked for
+    assert len(found.history) == -(-found.passes // 10)
+
+
 def test_a_seed_gives_the_same_bits(problem):
     runs = [
         BCFW(lam=LAM, tol=0, max_passes=5, seed=s).solve(problem).w for s in (3, 3, 4)
