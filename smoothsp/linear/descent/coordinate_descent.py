@@ -195,6 +195,8 @@ class _Run:
         self.epoch = 0
         self.seconds = 0.0
         self.order = problem.blocks.copy()
+        self.decides = np.zeros(len(problem.waits), dtype=bool)
+        self.decides[problem.blocks] = True
         self.state = np.array([plan.seed], dtype=np.uint64)
         self.wanted, self.left = math.inf, _LEFT
         # since the last certificate: blocks that moved, and that had their turn
@@ -249,17 +251,20 @@ class _Run:
     def choose(self, gaps: NDArray[np.float64]) -> None:
         """Sweep over blocks with a part in the gap until the next certificate."""
         problem = self.problem
-        awake = gaps > _NEGLIGIBLE * self.wanted / len(gaps)
-        problem.waits[awake] = 0
-        problem.calm[awake] = 0
+        # products of whole arrays take a tenth of the time of picking from them
+        asleep = gaps <= _NEGLIGIBLE * self.wanted / len(gaps)
+        problem.waits *= asleep
+        problem.calm *= asleep
         # those that still move when they are solved count too
-        blocks = problem.blocks
-        self.order = blocks[problem.calm[blocks] == 0]
+        self.order = np.flatnonzero(self.decides & (problem.calm == 0))
 
     def sweeps_at_once(self) -> int:
         """Sweeps until there may be something else to do."""
-        plan, epoch = self.plan, self.epoch
-        most = max(1, min(_AT_ONCE // max(1, len(self.order)), _AT_LEAST))
+        problem, plan, epoch = self.problem, self.plan, self.epoch
+        size = max(1, len(self.order))
+        # of few blocks among many, up to half of what a certificate looks at
+        most = max(_AT_LEAST, len(problem.blocks) // (2 * size))
+        most = max(1, min(_AT_ONCE // size, most))
         if plan.certify_every != "auto":
             most = min(most, plan.certify_every - epoch % plan.certify_every)
         return 1 if epoch == 0 else min(most, plan.max_epochs - epoch)

@@ -229,7 +229,7 @@ def measure(
     loss, linear, gaps = np.empty(n), np.empty(n), np.empty(n)
     run_rows(kernel, n, work, *arrays, loss, linear, gaps)
     primal, dual = half + float(loss.sum()), float(linear.sum()) - half
-    return Parts(primal, dual, gaps, float(stakes[(loss > 0) | (linear > 0)].sum()))
+    return Parts(primal, dual, gaps, float(np.dot(stakes, (loss > 0) | (linear > 0))))
 
 
 def squared_norm(x: NDArray[Any]) -> float:
