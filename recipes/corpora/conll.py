@@ -80,7 +80,8 @@ def read_words(source: str | Path, layout: Layout = AS_USUAL) -> list[list[str]]
         name, content = "standard input", sys.stdin.buffer.read()
     else:
         name = str(source)
-        if not Path(source).is_file():
+        # what a shell's <(...) makes is no regular file
+        if not Path(source).exists() or Path(source).is_dir():
             found = "a folder" if Path(source).is_dir() else "nothing"
             raise FileNotFoundError(
                 f"predict: expected a file of text to tag, got {found} at {name}. Give"

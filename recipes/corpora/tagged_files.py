@@ -76,7 +76,7 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> list[Sentence]:
     ``-DOCSTART-`` lines are dropped. A byte order mark and CRLF line ends are ignored.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         found = "a folder" if path.is_dir() else "nothing"
         raise FileNotFoundError(f"{path}: expected a file of tagged words, got {found}")
     lines = lines_of(path.read_bytes(), path, layout.encoding)
@@ -258,6 +258,12 @@ def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[
             raise ValueError(
                 f"{name}: expected text in {encoding}, got {error}"
             ) from error
+    if b"\0" in content:
+        number = content[: content.index(b"\0")].count(b"\n") + 1
+        raise ValueError(
+            f"{name}, line {number}: expected text, got the byte 0x00. Is it another"
+            " kind of file, or of another --encoding, utf-16 say?"
+        )
     # Not str.splitlines: words may hold U+2028 and its like.
     lines = []
     content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -49,7 +49,7 @@ def read_words(source: str | Path) -> list[list[str]]:
     """Sentences to be parsed, one a line, or those of bracketed trees."""
     if str(source) == "-":
         name, content = "standard input", sys.stdin.buffer.read()
-    elif not Path(source).is_file():
+    elif not Path(source).exists() or Path(source).is_dir():
         raise FileNotFoundError(
             f"predict: expected a file of sentences, got no file at {source}. Give a"
             " file, or - for standard input"

@@ -74,7 +74,7 @@ def read_words(source: str | Path) -> list[Sentence]:
         name, content = "standard input", sys.stdin.buffer.read()
     else:
         name = str(source)
-        if not Path(source).is_file():
+        if not Path(source).exists() or Path(source).is_dir():
             found = "a folder" if Path(source).is_dir() else "nothing"
             raise FileNotFoundError(
                 f"predict: expected a file of sentences, got {found} at {name}. Give a"

@@ -1,4 +1,6 @@
 import io
+import os
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -106,6 +108,7 @@ def test_only_tabs_part_the_columns_of_a_line_that_has_one(write):
         ("a b-PER\n", r"line 1: expected the tag .*, got 'b-PER'"),
         ("", r"corpus\.txt: expected at least one sentence, got none\. Is this"),
         ("\n-DOCSTART- -X- O O\n\n", r"corpus\.txt: expected at least one sentence"),
+        (b"a O\n\0 O\n", r"line 2: expected text, got the byte 0x00\. Is it another"),
         (b"a O\n\xe9t\xe9 O\n", r"line 2: expected UTF-8, got the byte 0xe9\. Save"),
     ],
 )
@@ -313,6 +316,15 @@ def test_words_come_from_standard_input(monkeypatch):
     assert conll.read_words("-") == [["Orla", "à", "Tarnholm"]]
 
 
+def test_words_come_from_what_a_shell_makes_of_a_command(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("Orla B-PER\n",))
+    writer.start()
+    assert conll.read_words(pipe) == [["Orla"]]
+    writer.join()
+
+
 def test_no_words_are_refused(write, monkeypatch):
     with pytest.raises(
         ValueError, match=r"corpus\.txt: expected words .*got none\. Give"
@@ -321,5 +333,7 @@ def test_no_words_are_refused(write, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
     with pytest.raises(ValueError, match="standard input: expected words to tag"):
         conll.read_words("-")
+    with pytest.raises(ValueError, match="/dev/null: expected words to tag, got none"):
+        conll.read_words("/dev/null")
     with pytest.raises(ValueError, match="line 1: expected UTF-8"):
         conll.read_words(write(b"\xff\xfeO"))
