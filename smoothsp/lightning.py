@@ -126,7 +126,8 @@ class Snapshots(Callback):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> Callable[[Any], Tensor]:
         """Loss and gradients of a batch that is on its device; logs nothing."""
-        loss = getattr(pl_module, self.loss, None)
+        named = isinstance(self.loss, str)
+        loss = getattr(pl_module, self.loss, None) if named else None
         if not callable(loss):
             raise TypeError(
                 f"loss: expected the name of a method of {type(pl_module).__name__} "

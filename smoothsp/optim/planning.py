@@ -95,6 +95,12 @@ def plan(
         _checks.positive(name, value)
     _checks.count("n", n)
     _checks.nonnegative("weight_decay", weight_decay)
+    if distance is not None:
+        _checks.nonnegative("distance", distance)
+    if mu is not None:
+        _checks.positive("mu", mu)
+    if kappa is not None:
+        _checks.positive("kappa", kappa)
     if distance is None and not weight_decay:
         raise ValueError(
             "distance: expected a bound on |w_0 - w*| without weight decay, got None"

@@ -160,6 +160,12 @@ class ProxLinear(BoundMu):
         params: ParamsT | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"model: expected a torch.nn.Module, got {type(model).__name__}"
+            )
+        if inner is not None:
+            _checks.function("inner", inner)
         _checks.count("epochs", epochs)
         _checks.choice("accept", accept, ("if-better", "always"))
         for name, value in (("smoothness", smoothness), ("tolerance", tolerance)):
@@ -306,7 +312,13 @@ class ProxLinear(BoundMu):
         if smoothness is not None:
             groups = [{**group, "smoothness": smoothness} for group in groups]
         if self.inner is not None:
-            return self.inner(groups)
+            found = self.inner(groups)
+            if not isinstance(found, Optimizer):
+                raise TypeError(
+                    "inner: expected a function that returns an optimizer, got one that"
+                    f" returns {type(found).__name__}"
+                )
+            return found
         return CasimirSVRG.const(groups, num_batches=terms, generator=self.generator)
 
     def _objective(

@@ -198,6 +198,10 @@ def svrg_steps(
     Source: proposition 27; the rate of SVRG is ``tau = 1 / (8 L / lambda + n)``, with
     its constant, from appendix D.4.
     """
+    for name, value in (("smoothness", smoothness), ("n", n), ("kappa", kappa)):
+        positive(name, value)
+    nonnegative("weight_decay", weight_decay)
+    positive("delta", delta)
     smooth = smoothness + weight_decay + kappa
     ratio = smooth / (weight_decay + kappa)
     inverse_tau = 8 * ratio + n

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.optim import _ranks
+from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
@@ -98,6 +98,7 @@ def estimate_smoothness(
     moving = [p for p in params if p.requires_grad]
     if not moving:
         raise ValueError("params: expected parameters that require grad, got none")
+    _checks.function("closure", closure)
     start = [p.detach().clone() for p in moving]
     search = _LineSearch(moving, closure)
     try:

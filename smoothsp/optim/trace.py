@@ -76,6 +76,7 @@ class Trace:
         self.path = None if path is None else Path(path)
         self.points: list[Point] = []
         if self.path is not None and self.path.exists():
+            _require_file(self.path)
             self.points = _read(self.path)
 
     def run(
@@ -153,6 +154,10 @@ class Trace:
         ValueError
             If nothing was recorded, or an objective is below ``lowest``.
         """
+        if lowest is not None:
+            _checks.number("lowest", lowest)
+        kind = Path(path).suffix[1:] or "png"
+        _checks.choice("path: ending", kind, ("png", "svg", "pdf"))
         floor = self._floor(lowest)
         try:
             from matplotlib.figure import Figure
@@ -182,7 +187,7 @@ class Trace:
                 axis.plot(x, y, marker=".", label=name)
         axes[1].legend()
         held = io.BytesIO()
-        figure.savefig(held, format=Path(path).suffix[1:] or "png", dpi=150)
+        figure.savefig(held, format=kind, dpi=150)
         _replace(Path(path), held.getvalue())
 
     def _bound(self) -> list[float]:
@@ -310,7 +315,13 @@ def _number(name: str, given: Any) -> float:
 
 
 def _read(path: Path) -> list[Point]:
-    with path.open(newline="") as file:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"path: expected a file that a trace wrote, got {error} in {path}"
+        ) from error
+    with io.StringIO(text, newline="") as file:
         rows = csv.reader(file)
         head = tuple(next(rows, ()))
         if head[: len(FIELDS)] != FIELDS:
@@ -334,8 +345,16 @@ def _read(path: Path) -> list[Point]:
     return points
 
 
+def _require_file(path: Path) -> None:
+    """Refuse a folder, and a device, whose place a file would take."""
+    if path.exists() and not path.is_file():
+        found = "a folder" if path.is_dir() else "a device"
+        raise ValueError(f"path: expected a file, got {found} at {path}")
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Write a file in one step: whoever looks sees the old one or the new one."""
+    _require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:

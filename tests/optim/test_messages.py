@@ -241,6 +241,22 @@ def test_closures_batches_and_rates_that_are_none():
     )
 
 
+def test_networks_and_inner_solvers_that_are_none():
+    raises(TypeError, "model: expected a torch.nn.Module, got", ProxLinear, len, 1.0)
+    raises(TypeError, "inner: expected a function, got str", prox, inner="sgd")
+    optimizer = prox(inner=lambda groups: None)
+
+    def closure(batch):
+        loss = optimizer.model(batch).square().mean()
+        loss.backward()
+        return loss
+
+    batches = [torch.ones(1, 2)]
+    raises(
+        TypeError, "inner: expected a function that", optimizer.step, closure, batches
+    )
+
+
 def test_states_of_other_parameters_change_nothing():
     w, other = weight(), nn.Parameter(torch.zeros(3))
     optimizer, ours = SVRG([w], lr=0.1), SVRG([other], lr=0.1)

@@ -125,5 +125,12 @@ def test_messages():
         plan(0.1, 10, 0.0, 1.0, 0.5, gap=1.0)
     with pytest.raises(ValueError, match="kappa: expected a positive number with mu"):
         plan(0.1, 10, 0.0, 1.0, 0.5, gap=1.0, distance=1.0, mu=1.0)
+    for name in ("mu", "kappa"):
+        with pytest.raises(ValueError, match=f"{name}: expected a positive number"):
+            plan(0.1, 10, 0.1, 1.0, 0.5, gap=1.0, **{name: 0})
+    with pytest.raises(ValueError, match="distance: expected a number of at least 0"):
+        plan(0.1, 10, 0.1, 1.0, 0.5, gap=1.0, distance=-1.0)
+    with pytest.raises(ValueError, match="delta: expected a positive number, got 0"):
+        svrg_steps(1.0, 10, 0.1, 1.0, 0.0)
     with pytest.raises(ValueError, match="kappa: expected a positive number, got -1"):
         plan(0.1, 10, 0.1, 1.0, 0.5, gap=1.0, kappa=-1)

@@ -177,6 +177,8 @@ def test_messages():
     frozen = [torch.zeros(2)]
     with pytest.raises(ValueError, match="params: expected parameters that require"):
         estimate_smoothness(frozen, closure, [1.0])
+    with pytest.raises(TypeError, match="closure: expected a function, got int"):
+        estimate_smoothness([w], 3, [1.0])
     with pytest.raises(ValueError, match="batches: estimate_smoothness expected at le"):
         estimate_smoothness([w], closure, [])
     with pytest.raises(RuntimeError, match="estimate_smoothness: expected a finite l"):

@@ -1,6 +1,7 @@
 """What a trace records of runs, keeps in a file and draws."""
 
 import math
+import os
 import re
 
 import numpy as np
@@ -216,7 +217,23 @@ def test_wrong_arguments_are_refused(tmp_path):
     run.record(1.0)
     with pytest.raises(ValueError, match=r"lowest: .* objective, 1.0, got 2.0"):
         trace.draw(tmp_path / "x.png", lowest=2.0)
+    with pytest.raises(TypeError, match="lowest: expected a number, got str"):
+        trace.draw(tmp_path / "x.png", lowest="0")
+    with pytest.raises(ValueError, match=r"path: ending: expected one of .* got 'xyz'"):
+        trace.draw(tmp_path / "x.xyz")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ValueError, match="path: expected a file, got a folder at"):
+        trace.draw(tmp_path / "folder.png")
+    # a file would take the place of what is no file
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="path: expected a file, got a device at"):
+        trace.save(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="path: expected a file, got a folder at"):
+        Trace(tmp_path)
     wrong = tmp_path / "wrong.csv"
+    wrong.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="path: expected a file that a trace wrote"):
+        Trace(wrong)
     wrong.write_text("a,b\n")
     with pytest.raises(ValueError, match=re.escape("columns run, seconds, objective")):
         Trace(wrong)
