@@ -104,9 +104,10 @@ def race_once(race: Race, rounds: int) -> list[dict[str, object]]:
         if race.comparable:
             agree(race, name, answer, exact, gradients=False)
     times: dict[str, list[float]] = {name: [] for name in calls}
-    # on one thread what others do on the machine is left out
+    # on one thread what others do on the machine is left out, and what a contender does
+    # on threads of its own is not
     one = torch.get_num_threads() == 1
-    clock = time.thread_time if one else time.perf_counter
+    clock = time.process_time if one else time.perf_counter
     for _ in range(rounds):
         for name, call in calls.items():
             began = clock()

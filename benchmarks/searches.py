@@ -20,8 +20,16 @@ from scipy.spatial import Delaunay
 from torch import Tensor
 
 import circuits
+from dynamic_programmes.numpy_active_set import sparse_maximum
 from dynamic_programmes.races import Call, Race, drawn, values, with_gradients
-from smoothsp.oracles import BinaryGraph, BoxSearch, Matching, SpanningTree
+from smoothsp.oracles import (
+    BinaryGraph,
+    BoxSearch,
+    Chain,
+    Matching,
+    SpanningTree,
+    SparseMAP,
+)
 
 ROWS = 32
 Make = Callable[[torch.dtype], Call]
@@ -208,6 +216,24 @@ def boxes(size: int) -> Iterator[Race]:
     yield Race(name, 20, build, {"all boxes, in numpy": every})
 
 
+def mixtures(strength: float) -> Iterator[Race]:
+    nodes, moves = drawn(ROWS, 50, 9), drawn(9, 9, seed=1)
+
+    def build(dtype: torch.dtype) -> Callable[[], Chain]:
+        return partial(Chain, nodes.to(dtype), moves.to(dtype))
+
+    def plain(dtype: torch.dtype) -> Call:
+        rows, table = (x.to(dtype).double().numpy() for x in (nodes, moves))
+        given = table, strength, 16 * torch.finfo(dtype).eps
+        return values(lambda: torch.tensor([sparse_maximum(x, *given) for x in rows]))
+
+    name = f"SparseMAP, chain, 50 x 9, strength {strength}"
+    ours = asked(lambda x: SparseMAP(x, strength=strength).maximum(), build)
+    one = {"smoothsp, the best alone": asked(lambda x: x.decode()[0], build)}
+    yield Race(f"{name}: in decodes", 1 / 40, ours, one, comparable=False)
+    yield Race(f"{name}: maximum", 1, ours, {"an active set in numpy": plain})
+
+
 def all_races() -> list[Race]:
     races: list[Race] = []
     for n in (20, 40):
@@ -216,6 +242,8 @@ def all_races() -> list[Race]:
         races += matchings(n)
     for size in (64, 256):
         races += images(size)
+    for strength in (0.1, 1.0):
+        races += mixtures(strength)
     return [*races, *superpixels(500), *boxes(200)]
 
 

@@ -1,13 +1,17 @@
 """The regularised maximum over mixtures of outputs, which few outputs make up."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from smoothsp._kernels.searches import active_set
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
 
 # Slots for outputs at first; there are twice as many when all are full.
@@ -105,24 +109,20 @@ class SparseMAP:
         require_parts(structure)
         self.strength = float(strength)
         with torch.no_grad():
-            search = _Search(structure, self.strength)
-            search.run(max_outputs)
-            self.outputs, self._parts, weights, slopes = search.result()
-        self.gap = search.gap
+            self._piece = _search(structure, self.strength, max_outputs)
+        self.outputs, self.gap = self._piece.outputs, self._piece.gap
         self._scores = scores_of(structure, self.outputs)
         scores = self._scores / self.strength
         # the values are the weights, derivatives those of the linear piece around them
-        slopes = slopes.to(scores.device, scores.dtype)
-        moved = slopes @ (scores - scores.detach()).unsqueeze(-1)
-        self.weights = weights.to(scores.dtype) + moved.squeeze(-1)
+        moved = _Moved.apply(scores - scores.detach(), self._piece)
+        self.weights = self._piece.weights.to(scores) + moved
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
         """Share of the mixture that uses each part, of the shape of a cost.
 
         Differentiable.
         """
-        shares = torch.einsum("bk,bkp->bp", self.weights, self._parts.flatten(2))
-        return shares.reshape(len(shares), *self._parts.shape[2:])
+        return self._piece.shares(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
@@ -133,6 +133,102 @@ class SparseMAP:
     def __repr__(self) -> str:
         B, k = self.weights.shape
         return f"SparseMAP(batch={B}, outputs={k}, strength={self.strength})"
+
+
+class _Piece:
+    """Outputs with weight, around whose weights the solution is linear in the scores.
+
+    Parameters
+    ----------
+    outputs, weights
+        ``(batch, k, ...)`` and ``(batch, k)`` in float64, 0 where there is no output.
+    gap
+        ``(batch,)`` float64.
+    """
+
+    def __init__(self, outputs: Tensor, weights: Tensor, gap: Tensor) -> None:
+        self.outputs, self.weights, self.gap = outputs, weights, gap
+
+    def shares(self, weights: Tensor) -> Tensor:
+        """What mixtures with such weights use of each part."""
+        raise NotImplementedError
+
+    def products(self) -> Tensor:
+        """How many parts two outputs share, ``(batch, k, k)`` float64 on the CPU."""
+        raise NotImplementedError
+
+    def moved(self, scores: Tensor) -> Tensor:
+        """How the weights move with the scores: a symmetric matrix times these."""
+        if not bool(scores.any()):
+            return torch.zeros_like(scores)
+        given = scores.detach().cpu().double()
+        found = torch.empty_like(given)
+        B, k = given.shape
+        active = (self.weights > 0).cpu()
+        arrays = (self.products(), active, given, found)
+        run_rows(active_set.move, B, B * k**3 // 6, *(x.numpy() for x in arrays))
+        return found.to(scores)
+
+
+class _PieceOfParts(_Piece):
+    """With the parts that each output uses, ``(batch, k, ...)``."""
+
+    def __init__(
+        self, found: tuple[Tensor, Tensor, Tensor], parts: Tensor, products: Tensor
+    ) -> None:
+        super().__init__(*found)
+        self._parts, self._products = parts, products
+
+    def shares(self, weights: Tensor) -> Tensor:
+        shares = torch.einsum("bk,bkp->bp", weights, self._parts.flatten(2))
+        return shares.reshape(len(shares), *self._parts.shape[2:])
+
+    def products(self) -> Tensor:
+        return self._products
+
+
+class _PieceOfChains(_Piece):
+    """Of chains, whose parts their labels tell."""
+
+    def __init__(self, found: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
+        super().__init__(*found)
+        self._record = chain._record
+
+    def shares(self, weights: Tensor) -> Tensor:
+        return sparse_mixtures.shares_of(self._record, weights, self.outputs)
+
+    def products(self) -> Tensor:
+        return sparse_mixtures.products_of(self.outputs)
+
+
+class _Moved(torch.autograd.Function):
+    """The linear map of a piece, its own adjoint."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, piece: _Piece) -> Tensor:
+        ctx.piece = piece
+        return piece.moved(scores)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _Moved.apply(grads[0], ctx.piece), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return _Moved.apply(tangents[0], ctx.piece)
+
+
+def _search(structure: Structure, strength: float, most: int) -> _Piece:
+    """The best mixture."""
+    if isinstance(structure, Chain) and not structure._large:
+        rounding = _ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
+        given = structure._record, strength, most, rounding
+        found = sparse_mixtures.mixtures_of(*given)
+        if found is not None:
+            return _PieceOfChains(found, structure)
+    search = _Search(structure, strength)
+    search.run(most)
+    return search.result()
 
 
 class _Search:
@@ -188,23 +284,21 @@ class _Search:
                 y, score, parts = y[better], score[better], parts[better]
             self._add(y, score, parts)
 
-    def result(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Outputs, parts, weights, slopes of the weights: k slots, heaviest first."""
+    def result(self) -> _Piece:
+        """The outputs with weight, heaviest first."""
         order = self.weights.argsort(dim=1, descending=True, stable=True)
         k = max(int(self.active.sum(1).amax()), 1) if len(order) else 1
         order = order[:, :k]
         at = torch.arange(len(order), device="cpu")[:, None]
         active = self.active[at, order]
         products = self.products[at[:, :, None], order[:, :, None], order[:, None, :]]
-        slopes = torch.zeros_like(products)
-        arrays = (products.numpy(), active.numpy(), slopes.numpy())
-        run_rows(active_set.slopes, len(order), k**3 * len(order), *arrays)
         # rows with fewer outputs show their first again
         shown = torch.where(active, order, order[:, :1]).to(self.outputs.device)
         rows = at.to(shown.device)
         outputs, parts = self.outputs[rows, shown], self.parts[rows, shown]
         parts = parts.to(self.dtype).reshape(*shown.shape, *self.shape)
-        return outputs, parts, self.weights[at, order].to(shown.device), slopes
+        weights = self.weights[at, order].to(shown.device)
+        return _PieceOfParts((outputs, weights, self.gap), parts, products)
 
     def _parts(self) -> Tensor:
         """Parts of the outputs of the rows, without a copy while all are searched."""

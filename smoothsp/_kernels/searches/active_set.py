@@ -67,30 +67,25 @@ def add(first, last, products, scores, new, weights, active):
 
 
 @kernel
-def slopes(first, last, products, active, out):
-    """Fill ``dp/ds``, ``[B, C, C]``, of the weights that a row has."""
+def move(first, last, products, active, scores, out):
+    """Fill out[B, C]: ``dp/ds`` of the weights that a row has, times scores[B, C]."""
     C = active.shape[1]
-    held, p = np.empty(C, np.int64), np.empty(C)
+    held = np.empty(C, np.int64)
     L, x, ones = np.empty((C, C)), np.empty(C), np.empty(C)
     for i in range(first, last):
-        for a in range(C):
-            for b in range(C):
-                out[i, a, b] = 0.0
-        k = _collect(active[i], p, held, x)
+        k = _collect(active[i], scores[i], held, x)
         _factor(products[i], held, k, L)
         ones[:k] = 1.0
-        _lower(L, k, ones)
-        _upper(L, k, ones)
-        total = 0.0
+        for y in (x, ones):
+            _lower(L, k, y)
+            _upper(L, k, y)
+        total = mass = 0.0
         for a in range(k):
             total += ones[a]
-        for b in range(k):
-            x[:k] = 0.0
-            x[b] = 1.0
-            _lower(L, k, x)
-            _upper(L, k, x)
-            for a in range(k):
-                out[i, held[a], held[b]] = x[a] - ones[a] * ones[b] / total
+            mass += x[a]
+        out[i] = 0.0
+        for a in range(k):
+            out[i, held[a]] = x[a] - ones[a] * mass / total
 
 
 @kernel

@@ -1,0 +1,241 @@
+"""Sparse mixtures of the outputs of chains, by the active-set method.
+
+As ``oracles.SparseMAP``, of which it is the loop: ask for the best output when each
+part it uses costs strength times its share of the mixture, add it, find the best
+weights, drop outputs whose weight is 0. Scores are in units of the strength.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.chain.cpu.best import viterbi
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.searches import simplex_face as faces
+from smoothsp._kernels.vectors.simd import get, put, span
+
+# Rows that are searched at once: one in each lane of a vector. Who is done makes room.
+TOGETHER = 8
+
+
+@kernel
+def mixtures(
+    first,
+    last,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    shared,
+    order,
+    strength,
+    most,
+    rounding,
+    outputs,
+    weights,
+    gap,
+    counts,
+):
+    """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
+
+    For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
+    weight, in no order, the others have 0; -1 where C slots are too few. The best
+    output is asked for 1 + ``most`` times; a gap of ``rounding`` times the largest
+    score is none.
+    """
+    B, T, S = emissions.shape
+    C = weights.shape[1]
+    G = min(TOGETHER, last - first)
+    shifted, labels, value = (
+        np.empty((B, T, S)),
+        np.empty((B, T), np.int64),
+        np.empty(B),
+    )
+    # rows under way, longest first, and where each of them keeps what follows
+    live, place, idle = np.empty(G, np.int64), np.empty(B, np.int64), np.arange(G)
+    size, asked, top = np.zeros(G, np.int64), np.zeros(G, np.int64), np.zeros(G)
+    # slots: first those with weight
+    slots, p, scores = np.empty((G, C), np.int64), np.empty((G, C)), np.empty((G, C))
+    turned, shares = np.empty((G, T, C), np.int32), np.empty((G, T * S))
+    width = faces.row_of(C)
+    matrices, solutions = np.empty((2, G, C * width)), np.empty((3, G, width))
+    entries = np.empty((G, C, T), np.int32)
+    same, column, x = np.empty(C, np.int32), np.empty(C), np.empty(width)
+    count, upcoming = 0, first
+    while True:
+        while count < G and upcoming < last:
+            b = order[upcoming]
+            upcoming += 1
+            g = idle[G - 1 - count]
+            live[count], place[b] = b, g
+            count += 1
+            size[g], asked[g] = 0, 0
+            shifted[b] = emissions[b]
+            for c in range(C):
+                slots[g, c] = c
+        if count == 0:
+            return
+        viterbi(
+            0, count, shifted, transitions, start, end, steps, lengths, shared,
+            live, labels, 0.0, labels, value,
+        )  # fmt: skip
+        left = 0
+        for q in range(count):
+            b = live[q]
+            g = place[b]
+            y, N, k = labels[b], lengths[b], size[g]
+            path, mine, own = steps[b, :N], slots[g], outputs[b]
+            score = _score(
+                b, emissions, transitions, start, end, path, shared, y, strength
+            )
+            _count_same(turned[g], k, mine, path, y, same)
+            if k == 0:
+                top[g], done = score, False
+            else:
+                asked[g] += 1
+                missing, largest = _gap(
+                    score, y, path, S, k, p[g], scores[g], shares[g]
+                )
+                gap[b] = strength * missing
+                # an output that has weight already is no better: what is left is
+                # rounding
+                done = asked[g] == most or not missing > rounding * largest
+                for a in range(k):
+                    done |= same[mine[a]] == N
+            if done or k == C:
+                counts[b] = k if done else -1
+                weights[b] = 0.0
+                for a in range(k):
+                    weights[b, mine[a]] = p[g, a]
+                idle[G - 1 - (count - 1 - (q - left))] = g
+                continue
+            c = mine[k]
+            own[c] = y
+            for n in range(N):
+                turned[g, n, c] = y[path[n]]
+                entries[g, c, n] = path[n] * S + y[path[n]]
+            scores[g, k] = score
+            for a in range(k):
+                column[a] = same[mine[a]] + 1
+            face = (
+                span(matrices[0, g]), span(matrices[1, g]), span(solutions[0, g]),
+                span(solutions[1, g]), span(solutions[2, g]), width,
+            )  # fmt: skip
+            size[g] = _take(
+                face, k, p[g], mine, scores[g], column, N + 1, score - top[g], x
+            )
+            _mix(size[g], p[g], mine, entries[g], N, shares[g])
+            to, given = shifted[b].reshape(-1), emissions[b].reshape(-1)
+            for e in range(T * S):
+                to[e] = given[e] - strength * shares[g, e]
+            live[left] = b
+            left += 1
+        count = left
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _score(b, emissions, transitions, start, end, path, shared, y, strength):
+    """Score of labels y, summed in time order, in units of the strength."""
+    total, i = 0.0, 0
+    for n in range(len(path)):
+        t = path[n]
+        if n == 0:
+            total = start[y[t]]
+        elif shared:
+            total += transitions[0, 0, i, y[t]]
+        else:
+            total += transitions[b, t - 1, i, y[t]]
+        i = y[t]
+        total += emissions[b, t, i]
+    if len(path) > 0:
+        total += end[i]
+    return total / strength
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _count_same(turned, k, slots, path, y, same):
+    """Fill same[c]: at how many positions an output with weight, in slot c, has y."""
+    most = 0
+    for a in range(k):
+        most = max(most, slots[a] + 1)
+    width, labels, found = turned.shape[1], span(turned), span(same)
+    for c in range(most):
+        put(found, c, np.int32(0))
+    for n in range(len(path)):
+        o, label = n * width, np.int32(y[path[n]])
+        for c in range(most):
+            put(found, c, np.int32(get(found, c) + (get(labels, o + c) == label)))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _gap(score, y, path, S, k, p, scores, shares):
+    """How much better y is than the mixture, to first order; a size of the scores."""
+    for t in path:
+        score -= shares[t * S + y[t]]
+    now, largest = 0.0, 1.0
+    for a in range(k):
+        now += p[a] * scores[a]
+        largest = max(largest, 1 + abs(scores[a]))
+    parts = np.zeros(8)
+    whole = len(shares) // 8 * 8
+    for e in range(0, whole, 8):
+        for lane in range(8):
+            parts[lane] += shares[e + lane] * shares[e + lane]
+    for e in range(whole, len(shares)):
+        parts[0] += shares[e] * shares[e]
+    return max(score - (now - parts.sum()), 0.0), largest
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _take(face, k, p, slots, scores, column, whole, score, x):
+    """The weights with an output more, in slot ``slots[k]``; how many have one."""
+    x = span(x)
+    k, out = faces.add(face, k, p, column, whole, score, x)
+    if out >= 0:
+        _leave(slots, scores, out, k + 1)
+    while True:
+        faces.maximum(face, k, x)
+        out = faces.walk(k, p, x)
+        if out < 0:
+            return k
+        faces.remove(face, k, out)
+        for a in range(out, k - 1):
+            p[a] = p[a + 1]
+        _leave(slots, scores, out, k)
+        k -= 1
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _leave(slots, scores, out, k):
+    """Move a slot behind the others."""
+    slot = slots[out]
+    for a in range(out, k - 1):
+        slots[a], scores[a] = slots[a + 1], scores[a + 1]
+    slots[k - 1] = slot
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _mix(k, p, slots, entries, N, shares):
+    """Fill shares[T S] of the mixture that use each part."""
+    shares[:] = 0.0
+    T, used, to = entries.shape[1], span(entries), span(shares)
+    for a in range(k):
+        o, weight = slots[a] * T, p[a]
+        for n in range(o, o + N):
+            e = get(used, n)
+            put(to, e, get(to, e) + weight)
+
+
+@kernel
+def products(first, last, outputs, counts):
+    """Fill counts[B, K, K]: at how many positions two of outputs[B, K, T] agree."""
+    K, T = outputs.shape[1:]
+    for b in range(first, last):
+        for i in range(K):
+            y = outputs[b, i]
+            for j in range(i + 1):
+                z, found = outputs[b, j], 0
+                for t in range(T):
+                    found += (y[t] == z[t]) & (y[t] >= 0)
+                counts[b, i, j] = counts[b, j, i] = found

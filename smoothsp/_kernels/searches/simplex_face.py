@@ -1,0 +1,174 @@
+"""The best weights of few outputs, as outputs come and go: ``active_set``, kept up.
+
+Columns y of A are what outputs use, and ``G = A'A + 1 1'``. The weights of k of them
+solve ``G p = s - t 1``, ``1'p = 1``; kept are ``G = U'U``, ``U'^-1 s`` and ``U'^-1 1``,
+which an output more or less changes in O(k^2). A face of at most C outputs is spans
+(upper, lower, inverse, scores, ones, width): U by rows and U' by rows, ``width`` apart,
+one over its diagonal, and the two solutions. Vectors may go beyond what is filled, by
+less than one vector, where nothing is read: ``width`` is ``row_of(C)``, and ``x``, too,
+has so much room.
+"""
+
+import numpy as np
+from numba import njit
+
+from smoothsp._kernels.vectors.simd import get, load, put, splat, store
+
+# Below this share of its own length, what is left of a column is rounding.
+DEPENDENT = 1e-12
+
+
+LANES = 8
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def row_of(C):
+    """Room for C numbers, and for the vector that begins at the last."""
+    return C + LANES
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def add(face, k, p, column, whole, score, x):
+    """Take one more output into account, the k + 1st. How many there are, and who left.
+
+    ``column`` is its row of G with the k that are there, ``whole`` that with itself,
+    ``p`` their weights. If it is a mixture of others, weight moves from them to it
+    until one of them has none left, whose place is told, and which is out; else -1.
+    """
+    upper, lower, inverse, _, _, width = face
+    _copy(column, k, x)
+    rest = _from_above(upper, width, inverse, k, x)
+    out = -1
+    if whole - rest <= DEPENDENT * whole:
+        _from_below(lower, width, inverse, k, x)
+        out = 0
+        for a in range(k):
+            mine, least = get(x, a), get(x, out)
+            if mine > 0 and (least <= 0 or p[a] * least < p[out] * mine):
+                out = a
+        step = p[out] / get(x, out)
+        for a in range(k):
+            p[a] = max(p[a] - step * get(x, a), 0.0)
+        remove(face, k, out)
+        k -= 1
+        for a in range(out, k):
+            p[a], column[a] = p[a + 1], column[a + 1]
+        p[k] = step
+        _copy(column, k, x)
+        rest = _from_above(upper, width, inverse, k, x)
+    else:
+        p[k] = 0.0
+    _append(face, k, x, max(whole - rest, 1e-300), score)
+    return k + 1, out
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _copy(column, k, x):
+    for a in range(k):
+        put(x, a, column[a])
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _append(face, k, x, square, score):
+    upper, lower, inverse, scores, ones, width = face
+    length = np.sqrt(square)
+    one = 1.0
+    for a in range(k):
+        value = get(x, a)
+        put(upper, a * width + k, value)
+        put(lower, k * width + a, value)
+        score -= value * get(scores, a)
+        one -= value * get(ones, a)
+    # what vectors of the row take in besides it
+    store(lower, k * width + k, splat(0.0))
+    put(inverse, k, 1 / length)
+    put(scores, k, score / length)
+    put(ones, k, one / length)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def remove(face, k, out):
+    """Forget the output in place ``out`` of k: rotations make U triangular again."""
+    upper, lower, inverse, scores, ones, width = face
+    for a in range(k - 1):
+        o = a * width
+        for b in range(max(a, out) + 1, k):
+            put(upper, o + b - 1, get(upper, o + b))
+    for a in range(out, k - 1):
+        first, second = a * width, (a + 1) * width
+        # the diagonal of the row below stands left of it now
+        here, below = get(upper, first + a), 1 / get(inverse, a + 1)
+        length = np.sqrt(here * here + below * below)
+        cos, sin = here / length, below / length
+        put(inverse, a, 1 / length)
+        c, s = splat(cos), splat(sin)
+        for b in range(a + 1, k - 1, LANES):
+            x, y = load(upper, first + b), load(upper, second + b)
+            store(upper, first + b, c * x + s * y)
+            store(upper, second + b, c * y - s * x)
+        for pair in (scores, ones):
+            p, q = get(pair, a), get(pair, a + 1)
+            put(pair, a, cos * p + sin * q)
+            put(pair, a + 1, cos * q - sin * p)
+    for b in range(out, k - 1):
+        for a in range(b):
+            put(lower, b * width + a, get(upper, a * width + b))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def maximum(face, k, x):
+    """Fill x[:k] with the weights of sum 1 that are best, whatever their signs."""
+    _, lower, inverse, scores, ones, width = face
+    square = mass = 0.0
+    for a in range(k):
+        square += get(ones, a) * get(ones, a)
+        mass += get(ones, a) * get(scores, a)
+    t = (mass - 1) / square
+    for a in range(k):
+        put(x, a, get(scores, a) - t * get(ones, a))
+    _from_below(lower, width, inverse, k, x)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def walk(k, p, x):
+    """Move p towards x while no weight is negative; who has none left, -1: nobody."""
+    way, out = 1.0, -1
+    for a in range(k):
+        to = get(x, a)
+        if to <= 0 and p[a] < way * (p[a] - to):
+            way, out = p[a] / (p[a] - to), a
+        elif to <= 0 and out < 0:
+            out = a
+    if out < 0:
+        for a in range(k):
+            p[a] = get(x, a)
+        return -1
+    for a in range(k):
+        p[a] = max(p[a] + way * (get(x, a) - p[a]), 0.0)
+    return out
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _from_above(upper, width, inverse, k, x):
+    """Solve ``U' x = x`` in place; the squared length of the solution."""
+    length = 0.0
+    for a in range(k):
+        o, value = a * width, get(x, a) * get(inverse, a)
+        put(x, a, value)
+        length += value * value
+        v = splat(value)
+        for b in range(a + 1, k, LANES):
+            store(x, b, load(x, b) - v * load(upper, o + b))
+    return length
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _from_below(lower, width, inverse, k, x):
+    """Solve ``U x = x`` in place."""
+    for a in range(k - 1, -1, -1):
+        o, value = a * width, get(x, a) * get(inverse, a)
+        put(x, a, value)
+        v = splat(value)
+        # beyond the row there are zeros
+        for b in range(0, a, LANES):
+            store(x, b, load(x, b) - v * load(lower, o + b))

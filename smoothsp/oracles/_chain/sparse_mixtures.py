@@ -1,0 +1,70 @@
+"""Sparse mixtures of the outputs of chains, whole searches in compiled code."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import sparse_mixtures
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._chain.given_outputs import counted
+from smoothsp.oracles._chain.record import Record
+
+# Slots for outputs at first; where a row needs more, four times as many.
+_SLOTS = 64
+# Strengths that leave scores and costs far from the ends of float64.
+_LOW, _HIGH = 1e-100, 1e100
+
+
+def mixtures_of(
+    chain: Record, strength: float, most: int, rounding: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
+
+    None where the chain is not on the CPU, or the strength is beyond what the search
+    takes. Where a row has fewer than k outputs, its first again, without weight.
+    """
+    if not chain.plain or not _LOW < strength < _HIGH:
+        return None
+    B, T, _ = chain.sizes
+    *arrays, shared = chain.arrays
+    wide = [x.astype(np.float64) for x in arrays[:4]]
+    rows, C = np.argsort(-arrays[5], kind="stable"), _SLOTS
+    outputs, weights = np.empty((B, C, T), np.int64), np.empty((B, C))
+    gap, counts = np.empty(B), np.empty(B, np.int64)
+    while True:
+        given = (*wide, *arrays[4:], shared, rows, strength, most, rounding)
+        work = C * (chain.inner_steps + len(rows) * C * C) // 4
+        buffers = outputs, weights, gap, counts
+        run_rows(sparse_mixtures.mixtures, len(rows), work, *given, *buffers)
+        rows = rows[counts[rows] < 0]
+        if len(rows) == 0:
+            return *_heaviest_first(outputs, weights), torch.from_numpy(gap)
+        outputs = np.pad(outputs, ((0, 0), (0, 3 * C), (0, 0)))
+        weights = np.pad(weights, ((0, 0), (0, 3 * C)))
+        C *= 4
+
+
+def _heaviest_first(outputs: Any, weights: Any) -> tuple[Tensor, Tensor]:
+    k = max(int((weights > 0).sum(1).max(initial=0)), 1)
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :k]
+    weights = np.take_along_axis(weights, order, 1)
+    order = np.where(weights > 0, order, order[:, :1])
+    outputs = np.take_along_axis(outputs, order[..., None], 1)
+    return torch.from_numpy(outputs), torch.from_numpy(weights)
+
+
+def products_of(outputs: Tensor) -> Tensor:
+    """At how many positions two of the outputs ``[B, k, T]`` agree: ``[B, k, k]``."""
+    B, k, T = outputs.shape
+    counts = np.empty((B, k, k))
+    arrays = outputs.numpy(), counts
+    run_rows(sparse_mixtures.products, B, B * k * k * T // 8, *arrays)
+    return torch.from_numpy(counts)
+
+
+def shares_of(chain: Record, weights: Tensor, outputs: Tensor) -> Tensor:
+    """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
+    given = outputs, chain.positions.steps, chain.positions.lengths
+    return counted(weights, *given, chain.sizes[2], chain.shared)[0]
