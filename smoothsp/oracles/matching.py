@@ -1,5 +1,7 @@
 """Who goes with whom: matchings of rows to columns."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -9,6 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -121,6 +124,23 @@ class Matching(SearchStructure):
         if not self._turned:
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
+
+    def _are_finite(self) -> bool:
+        if not is_plain(self.scores):
+            return False
+        found = np.empty(1, np.bool_)
+        assignment.are_finite(self._table(), found)
+        return bool(found[0])
+
+    def _table(self) -> NDArray[Any]:
+        """The scores as kernels read them."""
+        return self.scores.detach().contiguous().numpy()
+
+    def _totals(self, y: Ints) -> Floats:
+        values = np.empty(y.shape[:2])
+        alone = self._sizes[1] if self._partial else -1
+        assignment.add_up(self._table(), alone, y, values)
+        return values
 
     def _squares(self, scores: Floats) -> Floats:
         """Scores ``[M, N, N]`` of as many rows as columns: who is left meets padding.

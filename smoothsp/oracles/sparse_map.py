@@ -126,9 +126,10 @@ class SparseMAP:
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
-        mixture = self.marginals().flatten(1)
-        scores = (self.weights * self._scores).sum(1)
-        return scores - self.strength / 2 * mixture.square().sum(1)
+        products = self._piece.products().to(self.weights)
+        squares = (products @ self.weights.unsqueeze(2)).squeeze(2)
+        slopes = self._scores - self.strength / 2 * squares
+        return (self.weights * slopes).sum(1)
 
     def __repr__(self) -> str:
         B, k = self.weights.shape
@@ -193,12 +194,15 @@ class _PieceOfChains(_Piece):
     def __init__(self, found: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
         super().__init__(*found)
         self._record = chain._record
+        self._products: Tensor | None = None
 
     def shares(self, weights: Tensor) -> Tensor:
         return sparse_mixtures.shares_of(self._record, weights, self.outputs)
 
     def products(self) -> Tensor:
-        return sparse_mixtures.products_of(self.outputs)
+        if self._products is None:
+            self._products = sparse_mixtures.products_of(self.outputs)
+        return self._products
 
 
 class _Moved(torch.autograd.Function):

@@ -12,6 +12,35 @@ from smoothsp._kernels.compilation.kernel import kernel
 
 
 @kernel
+def are_finite(scores, found):
+    """Fill found[0]: whether all scores are finite."""
+    found[0] = True
+    for b in range(len(scores)):
+        wrong = 0
+        for x in scores[b].reshape(-1):
+            # also of NaN
+            wrong += not (-np.inf < x < np.inf)
+        if wrong:
+            found[0] = False
+
+
+@kernel
+def add_up(scores, alone, labels, values):
+    """Fill values[B, K] with the scores of labels[B, K, P].
+
+    Who is left, label -1, has the score in column ``alone``; none if that is -1.
+    """
+    for b in range(len(labels)):
+        for k in range(labels.shape[1]):
+            total = 0.0
+            for i in range(labels.shape[2]):
+                j = labels[b, k, i] if labels[b, k, i] >= 0 else alone
+                if j >= 0:
+                    total += scores[b, i, j]
+            values[b, k] = total
+
+
+@kernel
 def best(first, last, tables, columns, u, v, found):
     """Fill columns[B, N] of each row's column, prices u and v ``[B, N]``, found[B].
 

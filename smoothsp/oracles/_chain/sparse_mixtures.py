@@ -49,10 +49,10 @@ def mixtures_of(
 def _heaviest_first(outputs: Any, weights: Any) -> tuple[Tensor, Tensor]:
     k = max(int((weights > 0).sum(1).max(initial=0)), 1)
     order = np.argsort(-weights, axis=1, kind="stable")[:, :k]
-    weights = np.take_along_axis(weights, order, 1)
+    rows = np.arange(len(order))[:, None]
+    weights = weights[rows, order]
     order = np.where(weights > 0, order, order[:, :1])
-    outputs = np.take_along_axis(outputs, order[..., None], 1)
-    return torch.from_numpy(outputs), torch.from_numpy(weights)
+    return torch.from_numpy(outputs[rows, order]), torch.from_numpy(weights)
 
 
 def products_of(outputs: Tensor) -> Tensor:

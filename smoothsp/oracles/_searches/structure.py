@@ -243,15 +243,14 @@ class SearchStructure:
 
     def _value(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
-        given = tuple(self._own.values())
-        if not all(is_plain(x) for x in (y, *given)):
+        if not is_plain(y) or not self._is_plain():
             return self._sum(self._used(y))
         total = self._totals(y.detach().numpy())
         if total is None:
             return self._sum(self._used(y))
         value = torch.from_numpy(total)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in given):
-            value = Scored.apply(self._used(y), value, *given)
+        if self._wants_gradient():
+            value = Scored.apply(self._used(y), value, *self._own.values())
         return value
 
     def _sum(self, used: Tensor) -> Tensor:
@@ -389,9 +388,25 @@ class SearchStructure:
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
+        if self._is_plain() and not self._wants_gradient():
+            best, _ = self._best()
+            total = self._totals(best[:, None])
+            if total is not None:
+                found = torch.from_numpy(total).squeeze(1).to(self._main.dtype)
+                if np.isfinite(found.numpy()).all():
+                    return found, torch.from_numpy(best)
         y, _ = self._ask(None)
         value = self._value(y[:, None]).squeeze(1)
         return self._held(value, "the highest score"), y
+
+    def _is_plain(self) -> bool:
+        """Whether the values of all potentials are where kernels may read them."""
+        return all(is_plain(x) for x in self._own.values())
+
+    def _wants_gradient(self) -> bool:
+        """Whether scores have to be differentiated."""
+        given = self._own.values()
+        return torch.is_grad_enabled() and any(x.requires_grad for x in given)
 
     def decode_topk(
         self, k: int

@@ -84,6 +84,8 @@ class BinaryGraph(SearchStructure):
     nodes: Tensor
     edges: Tensor
     _num_labels = 2
+    # where potentials are, and their views
+    _kept: tuple[Any, Any] = (None, None)
     _output_words = "labels 0 or 1"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
@@ -224,12 +226,23 @@ class BinaryGraph(SearchStructure):
         return tuple(x[rows] for x in self._graph) if self._own_edges else self._graph
 
     def _tables(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given."""
-        nodes, edges = (x.detach().cpu().numpy() for x in self._own.values())
+        """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given.
+
+        Views of contiguous tensors are made once.
+        """
+        given = self._own.values()
+        whole = all(x.is_contiguous() and x.device.type == "cpu" for x in given)
+        # views keep their memory, so that no other is at the same place
+        place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
+        if whole and self._kept[0] == place:
+            return self._kept[1]
+        nodes, edges = (x.detach().cpu().numpy() for x in given)
         B, E = edges.shape[:2]
         nodes = nodes.reshape(B, self._size, 2)
         edges = edges.reshape(B, E, 1 if edges.ndim == 2 else 4)
-        return np.ascontiguousarray(nodes), np.ascontiguousarray(edges)
+        tables = np.ascontiguousarray(nodes), np.ascontiguousarray(edges)
+        self._kept = place, tables
+        return tables
 
     def _full(self) -> Tensor:
         """Edges ``[B, E, 2, 2]``."""
