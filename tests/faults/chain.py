@@ -182,6 +182,31 @@ FAULTS = {
         "chance * (h[i] - log_chance)",
         "chance * (0 * h[i] - log_chance)",
     ),
+    "mixture that costs nothing": (
+        "chain/cpu/sparse_mixtures",
+        "to[e] = given[e] - strength * shares[g, e]",
+        "to[e] = given[e]",
+    ),
+    "mixture without the moves": (
+        "chain/cpu/sparse_mixtures",
+        "total += transitions[0, 0, i, y[t]]",
+        "total += 0",
+    ),
+    "mixture of outputs that share nothing": (
+        "chain/cpu/sparse_mixtures",
+        "column[a] = same[mine[a]] + 1",
+        "column[a] = 1",
+    ),
+    "mixture off the simplex": (
+        "searches/simplex_face",
+        "t = (mass - 1) / square",
+        "t = mass / square",
+    ),
+    "mixture that rotates the wrong way": (
+        "searches/simplex_face",
+        "put(pair, a + 1, cos * q - sin * p)",
+        "put(pair, a + 1, cos * q + sin * p)",
+    ),
 }
 
 
@@ -213,7 +238,7 @@ def cases() -> list[ChainCase]:
 
 def check_laws() -> None:
     """Compare every oracle of every case with enumeration."""
-    from smoothsp.oracles import Chain
+    from smoothsp.oracles import Chain, SparseMAP
 
     # so large that the entropy is lost in the rounding of the log-partition
     emissions = torch.tensor([[[0.0, 1, 2], [1, 0, 1], [2, 2, 0]]]).double()
@@ -239,8 +264,15 @@ def check_laws() -> None:
             assert_close(one, other)
         with torch.no_grad():
             assert_close(built.decode()[0], value)
+            sparse = SparseMAP(built)
+            mixture = sparse.marginals()
         for b, row in enumerate(truth):
             place = row.index(y[b])
+            # the slope of the regularised score is highest at what has weight
+            slope = row.scores.detach() - row.cost(mixture[b])
+            held = [row.index(x) for x in sparse.outputs[b]]
+            assert_close(sparse.weights[b].detach() @ slope[held], slope.max())
+            assert_close(sparse.weights[b].sum().item(), 1.0)
             assert_close(value[b], row.maximum())
             assert_close(row.scores[place], row.maximum())
             assert_close(values[b], row.topk(4))
