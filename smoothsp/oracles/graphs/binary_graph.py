@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Graph = tuple[NDArray[np.integer[Any]], ...]
+Tables = tuple[NDArray[Any], NDArray[Any]]
 
 
 class BinaryGraph(SearchStructure):
@@ -85,7 +86,7 @@ class BinaryGraph(SearchStructure):
     edges: Tensor
     _num_labels = 2
     # where potentials are, and their views
-    _kept: tuple[Any, Any] = (None, None)
+    _kept: tuple[Any, Tables] | None = None
     _output_words = "labels 0 or 1"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
@@ -225,7 +226,7 @@ class BinaryGraph(SearchStructure):
     def _graph_of(self, rows: Ints) -> Graph:
         return tuple(x[rows] for x in self._graph) if self._own_edges else self._graph
 
-    def _tables(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _tables(self) -> Tables:
         """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given.
 
         Views of contiguous tensors are made once.
@@ -234,7 +235,7 @@ class BinaryGraph(SearchStructure):
         whole = all(x.is_contiguous() and x.device.type == "cpu" for x in given)
         # views keep their memory, so that no other is at the same place
         place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
-        if whole and self._kept[0] == place:
+        if whole and self._kept is not None and self._kept[0] == place:
             return self._kept[1]
         nodes, edges = (x.detach().cpu().numpy() for x in given)
         B, E = edges.shape[:2]
