@@ -183,17 +183,17 @@ FAULTS = {
         "chance * (0 * h[i] - log_chance)",
     ),
     "mixture that costs nothing": (
-        "chain/cpu/sparse_mixtures",
+        "searches/chain_mixtures",
         "to[e] = given[e] - strength * shares[g, e]",
         "to[e] = given[e]",
     ),
     "mixture without the moves": (
-        "chain/cpu/sparse_mixtures",
+        "searches/chain_mixtures",
         "total += transitions[0, 0, i, y[t]]",
         "total += 0",
     ),
     "mixture of outputs that share nothing": (
-        "chain/cpu/sparse_mixtures",
+        "searches/chain_mixtures",
         "column[a] = same[mine[a]] + 1",
         "column[a] = 1",
     ),

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import sparse_mixtures
+from smoothsp._kernels.searches import chain_mixtures
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain.given_outputs import counted
 from smoothsp.oracles._chain.record import Record
@@ -37,7 +37,7 @@ def mixtures_of(
         given = (*wide, *arrays[4:], shared, rows, strength, most, rounding)
         work = C * (chain.inner_steps + len(rows) * C * C) // 4
         buffers = outputs, weights, gap, counts
-        run_rows(sparse_mixtures.mixtures, len(rows), work, *given, *buffers)
+        run_rows(chain_mixtures.mixtures, len(rows), work, *given, *buffers)
         rows = rows[counts[rows] < 0]
         if len(rows) == 0:
             return *_heaviest_first(outputs, weights), torch.from_numpy(gap)
@@ -60,7 +60,7 @@ def products_of(outputs: Tensor) -> Tensor:
     B, k, T = outputs.shape
     counts = np.empty((B, k, k))
     arrays = outputs.numpy(), counts
-    run_rows(sparse_mixtures.products, B, B * k * k * T // 8, *arrays)
+    run_rows(chain_mixtures.products, B, B * k * k * T // 8, *arrays)
     return torch.from_numpy(counts)
 
 
