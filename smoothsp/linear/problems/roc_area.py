@@ -120,22 +120,26 @@ class ROCAreaProblem:
             )
         # a pair is short of the margin by b - a; from here on nothing is rounded twice
         a, b = scores[self._positive] - 1, scores[self._negative]
-        # sums of squares lose least around 0
-        middle = float(np.median(b))
+        up, down = np.argsort(a), np.argsort(b)
+        a, b = a[up], b[down]
+        # sums of squares lose least around 0, here the median of b
+        middle = float(b[len(b) // 2])
         a, b = a - middle, b - middle
-        of_a, of_b = self._shares
+        of_a, of_b = self._shares[0][up], self._shares[1][down]
         values, from_a = _one_side(a, b, of_b, mu)
-        _, from_b = _one_side(-b, -a, of_a, mu)
+        from_b = _one_side(-b[::-1], -a[::-1], of_a[::-1], mu)[1][::-1]
         share = np.zeros(len(scores))
-        share[self._positive], share[self._negative] = -of_a * from_a, of_b * from_b
+        share[self._positive[up]] = -of_a * from_a
+        share[self._negative[down]] = of_b * from_b
         slope = np.asarray(self._across @ share)
         return float(of_a @ values), slope, float(of_a @ from_a)
 
 
 def _one_side(a: Floats, b: Floats, shares: Floats, mu: float) -> tuple[Floats, Floats]:
-    """For each i the sums over j of shares of hinges of ``b_j - a_i``, and slopes."""
-    order = np.argsort(b)
-    b, shares = b[order], shares[order]
+    """For each i the sums over j of shares of hinges of ``b_j - a_i``, and slopes.
+
+    Both a and b rise: searches for one number after the other are several times faster.
+    """
     counts = np.append(0.0, np.cumsum(shares))
     sums = np.append(0.0, np.cumsum(shares * b))
     past = np.searchsorted(b, a, side="right")
