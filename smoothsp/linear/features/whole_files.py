@@ -10,10 +10,14 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
 
     Raises
     ------
+    ValueError
+        If there is something else than a file, whose place it would take.
     OSError
         If it cannot be written; what was there is then untouched.
     """
     path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"path: expected a file, got a device or pipe at {path}")
     # in the same folder, so that the last step is a rename, which is atomic
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:

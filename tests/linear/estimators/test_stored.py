@@ -194,3 +194,10 @@ def test_a_file_too_large_for_the_disk_is_named_and_the_old_one_stays(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError, match="none/file: expected to write 1 bytes"):
         whole_files.write(tmp_path / "none" / "file", b"x")
+
+
+def test_what_is_no_file_keeps_its_place(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="path: expected a file, got a device or pipe"):
+        whole_files.write(tmp_path / "pipe", b"x")
+    assert list(tmp_path.iterdir()) == [tmp_path / "pipe"]
