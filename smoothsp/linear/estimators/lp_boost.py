@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier
@@ -155,7 +156,7 @@ class LPBoostClassifier(BinaryClassifier):
         checks.only_two_classes(classes)
         counts = checks.weights(sample_weight, len(labels))
         used = counts > 0
-        X, labels, counts = X[used], labels[used], counts[used]
+        X, labels, counts = _for_trees(X[used]), labels[used], counts[used]
         n, prior = float(counts.sum()), counts / counts.sum()
         nu = None if self.nu is None else checks.positive("nu", self.nu)
         if nu is not None and nu > 1:
@@ -211,7 +212,7 @@ class LPBoostClassifier(BinaryClassifier):
     def decision_function(self, X: Any) -> NDArray[Any]:
         """From -1 to 1: votes for the second class less those for the first."""
         check_is_fitted(self)
-        X = classifier.read_features(self, X)
+        X = _for_trees(classifier.read_features(self, X))
         score = np.zeros(X.shape[0])
         for found, weight in zip(
             self.estimators_, self.estimator_weights_, strict=True
@@ -219,6 +220,16 @@ class LPBoostClassifier(BinaryClassifier):
             if weight > 0:
                 score += weight * (2.0 * found.predict(X) - 1)
         return score
+
+
+def _for_trees(X: Any) -> Any:
+    """X with indices of int32, the only ones that trees of scikit-learn take."""
+    if not sparse.issparse(X) or X.nnz >= 2**31 or max(X.shape) >= 2**31:
+        return X
+    found = X.copy()
+    found.indices = X.indices.astype(np.int32)
+    found.indptr = X.indptr.astype(np.int32)
+    return found
 
 
 def _takes_weights(estimator: Any) -> bool:

@@ -107,10 +107,8 @@ def weights(value: Any, samples: int) -> NDArray[np.float64]:
         return np.ones(samples)
     if isinstance(value, int | float):
         value = np.full(samples, value)
-    if np.iscomplexobj(value):
-        raise TypeError("sample_weight: expected real numbers, got complex ones")
     try:
-        given = np.asarray(value, dtype=np.float64)
+        given = real(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight: expected numbers, got {error}") from error
     if given.shape != (samples,):
@@ -127,6 +125,13 @@ def weights(value: Any, samples: int) -> NDArray[np.float64]:
     if samples and not given.any():
         raise ValueError("sample_weight: expected a positive weight, got only zeros")
     return given
+
+
+def real(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers as float64, unless they are complex, of which numpy drops a part."""
+    if values.dtype.kind == "c":
+        raise TypeError("complex numbers")
+    return values.astype(np.float64)
 
 
 def class_factors(
@@ -156,13 +161,11 @@ def costs(
     if value is None:
         return None
     try:
-        given = np.asarray(value, dtype=np.float64)
+        given = real(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"cost: expected a matrix of numbers, got {in_one_line(value)}"
         ) from error
-    if np.iscomplexobj(value):
-        raise TypeError("cost: expected real numbers, got complex ones")
     if given.shape != (classes, classes):
         raise ValueError(
             f"cost: expected (class, class) = ({classes}, {classes}) in the order of "

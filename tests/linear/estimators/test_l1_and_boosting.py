@@ -248,6 +248,24 @@ def test_a_c_whose_square_is_none_is_solved():
     assert not model.coef_.any() and model.status_.name == "CONVERGED"
 
 
+def test_boosting_takes_any_indices():
+    X, y = blobs(20, 2, 2)
+    rows = sparse.csr_array(X)
+    rows.indices, rows.indptr = (
+        x.astype(np.int64) for x in (rows.indices, rows.indptr)
+    )
+    rows.indices[:2], rows.data[:2] = (
+        rows.indices[1::-1].copy(),
+        rows.data[1::-1].copy(),
+    )
+    rows.has_sorted_indices = False
+    few = {"n_estimators": 3, "random_state": 0, "tol": 2.0}
+    found, dense = (LPBoostClassifier(**few).fit(x, y) for x in (rows, X))
+    scores = found.decision_function(rows)
+    np.testing.assert_array_equal(scores, dense.decision_function(X))
+    assert rows.indices.dtype == np.int64
+
+
 def test_boosting_gives_up_where_a_round_has_no_end(monkeypatch):
     monkeypatch.setattr(lp_boost, "_MOST_STEPS", 50)
     X, y = blobs(20, 2, 2)
