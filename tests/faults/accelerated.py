@@ -73,8 +73,8 @@ FAULTS = {
     ),
     "slopes of one class twice": (
         "linear/problems/roc_area",
-        "_, from_b = _one_side(-b, -a, of_a, mu)",
-        "_, from_b = _one_side(-b, -a, 2 * of_a, mu)",
+        "from_b = _one_side(-b[::-1], -a[::-1], of_a[::-1], mu)[1][::-1]",
+        "from_b = _one_side(-b[::-1], -a[::-1], 2 * of_a[::-1], mu)[1][::-1]",
     ),
     "expected costs without their examples": (
         "linear/problems/structure",
