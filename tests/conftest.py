@@ -57,8 +57,7 @@ settings.load_profile("short")
 FIRST = (
     "oracles/test_questions.py",
     "kernels/test_device_compilation.py",
-    "faults/test_linear_faults.py",
-    "faults/test_accelerated_faults.py",
+    "faults/test_faults.py",
     "linear/solvers/test_bcfw.py",
     "linear/solvers/test_primal_runs.py",
     "kernels/test_triton_twins.py",
@@ -74,7 +73,6 @@ FIRST = (
     "lightning/test_ranks.py",
     "models/test_export.py",
     "benchmarks/test_races.py",
-    "test_guarded_memory.py",
     "recipes/matching/test_matching_points.py",
     "recipes/segmentation/test_horse_segmentation.py",
     "recipes/localization/test_voc_resuming.py",

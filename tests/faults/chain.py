@@ -14,7 +14,7 @@ from tests.faults.runner import report
 from tests.truth.chain_cases import ChainCase
 
 # name: (kernel, line, what stands there instead); the line occurs at least once
-FAULTS = {
+_OF_KERNELS = {
     "none": ("chain/cpu/given_outputs", "", ""),
     "forward without emissions": (
         "chain/cpu/sums_by_step",
@@ -208,6 +208,7 @@ FAULTS = {
         "put(pair, a + 1, cos * q + sin * p)",
     ),
 }
+FAULTS = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in _OF_KERNELS.items()}
 
 
 def cases() -> list[ChainCase]:
@@ -296,5 +297,4 @@ def check_laws() -> None:
 
 
 if __name__ == "__main__":
-    kernels = {name: (f"_kernels/{x[0]}", *x[1:]) for name, x in FAULTS.items()}
-    report(kernels, check_laws, sys.argv[1:])
+    report(FAULTS, check_laws, sys.argv[1:])

@@ -26,9 +26,8 @@ def report(
     The arguments are a folder for the copies, and n: only one fault in n is tried.
     """
     folder, step = Path(arguments[0]), int(arguments[1])
+    check_lines(faults)
     for number, (name, (file, line, instead)) in enumerate(faults.items()):
-        if line not in (ROOT / "smoothsp" / f"{file}.py").read_text():
-            raise RuntimeError(f"{file} has no line {line!r} any more: choose another")
         if number % step:
             continue
         package = folder / str(number) / "smoothsp"
@@ -40,6 +39,12 @@ def report(
         colour = "green" if _green(package, check_laws) else "red"
         sys.stdout.write(f"{name}\t{colour}\n")
         sys.stdout.flush()
+
+
+def check_lines(faults: Mapping[str, Fault]) -> None:
+    for file, line, _ in faults.values():
+        if line not in (ROOT / "smoothsp" / f"{file}.py").read_text():
+            raise RuntimeError(f"{file} has no line {line!r} any more: choose another")
 
 
 def _green(package: Path, check_laws: Callable[[], None]) -> bool:

@@ -1,8 +1,8 @@
 """A program that compiles every Triton kernel for a GPU, which need not be there.
 
-Run as ``python -m tests.kernels.device_compilation GENERATION [few]`` with
-TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper, and ``few`` compiles each
-kernel for one size and one dtype only. It prints what each kernel takes of a GPU. The
+Run as ``python -m tests.kernels.device_compilation GENERATION [circuits]``
+with TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper, and ``circuits`` compiles
+only theirs, for one dtype. It prints what each kernel takes of a GPU. The
 interpreter is Python and forgives what the compiler does not, such as a name that
 changes its type in a loop.
 """
@@ -132,19 +132,19 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     yield "covariance", "covariance", (*chain, *parts, *parts)
 
 
-def compile_chains(few: bool) -> None:
+def compile_chains() -> None:
     sizes = [(9, True, torch.float32), (300, False, torch.float32), (64, True, WIDE)]
-    for S, shared, dtype in sizes[:1] if few else sizes:
+    for S, shared, dtype in sizes:
         for name, launcher, arguments in chain_calls(S, shared, dtype):
             module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
             getattr(module, launcher)(*arguments)
 
 
-def compile_circuits(few: bool) -> None:
+def compile_circuits(*dtypes: torch.dtype) -> None:
     from smoothsp._kernels.circuits.cuda import best, sums
     from smoothsp.oracles._circuits.schedule import placed
 
-    for dtype in (torch.float32,) if few else (torch.float32, WIDE):
+    for dtype in dtypes:
         structure = SemiMarkov(torch.zeros(B, T, 2, 3, dtype=dtype))
         asked, device = structure._asked, torch.device("cpu")
         circuit, rows = placed(asked.topology, device), asked.lanes(device)
@@ -161,8 +161,10 @@ if __name__ == "__main__":
     for module in modules():
         if hasattr(module, "launch"):
             module.launch = compile_launch
-    few = sys.argv[2:] == ["few"]
-    compile_chains(few)
-    compile_circuits(few)
-    forgotten = kernels() - compiled
-    assert not forgotten, f"not compiled: {forgotten}"
+    if sys.argv[2:] == ["circuits"]:
+        compile_circuits(torch.float32)
+    else:
+        compile_chains()
+        compile_circuits(torch.float32, WIDE)
+        forgotten = kernels() - compiled
+        assert not forgotten, f"not compiled: {forgotten}"

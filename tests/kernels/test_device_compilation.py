@@ -13,7 +13,7 @@ HOPPER = 90
 @pytest.mark.parametrize(
     ("generation", "sizes"),
     [
-        pytest.param(HOPPER, ["few"], id="Hopper, few"),
+        pytest.param(HOPPER, ["circuits"], id="Hopper, circuits"),
         pytest.param(80, [], id="Ampere", marks=pytest.mark.long),
         pytest.param(HOPPER, [], id="Hopper", marks=pytest.mark.long),
     ],

@@ -1,0 +1,43 @@
+"""Sources broken on purpose turn the laws red, one at a time."""
+
+import importlib
+
+import pytest
+
+from tests.faults.runner import check_lines, verdicts
+
+PROGRAMS = (
+    "chain",  # kernels of chains
+    "circuits",  # topologies and the engine
+    "circuits_on_device",  # kernels for GPUs
+    "linear",  # loops of linear chains, and the path
+    "accelerated",  # projections and accelerated methods
+    "planes",  # solvers of the whole set, and their problems
+)
+# A plain run tries one fault in twelve of the first two.
+CASES = [
+    *((name, 12) for name in PROGRAMS[:2]),
+    *(pytest.param(name, 1, marks=pytest.mark.long) for name in PROGRAMS),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_fault_is_in_a_line_that_there_is(program):
+    if program == "circuits_on_device":
+        pytest.importorskip("triton")
+    check_lines(importlib.import_module(f"tests.faults.{program}").FAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "step"), CASES)
+def test_every_deliberate_fault_turns_the_laws_red(
+    program, step, tmp_path, monkeypatch
+):
+    if program == "circuits_on_device":
+        pytest.importorskip("triton")
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    name = f"tests.faults.{program}"
+    found, errors = verdicts(name, tmp_path, step)
+    assert found.pop("none") == "green", errors
+    faults = list(importlib.import_module(name).FAULTS)[::step]
+    assert found == {fault: "red" for fault in faults if fault != "none"}
