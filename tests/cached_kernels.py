@@ -32,9 +32,9 @@ def other(x, out):
     out[0] = x[0] - term()
 """
 IMPORTED = """
-from numba import njit
+from smoothsp._kernels.compilation.subroutine import subroutine
 
-@njit
+@subroutine
 def term():
     return {}
 """

@@ -4,7 +4,9 @@ import re
 import sys
 
 import pytest
+from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from tests.programs import ROOT, run
 
 
@@ -62,6 +64,20 @@ def test_a_changed_archive_is_noticed(found):
 
 def test_compiled_kernels_stay_in_the_folder_that_the_user_named(found):
     assert found[1] == {found[2]}
+
+
+def test_a_subroutine_is_for_kernels_alone():
+    @subroutine
+    def doubled(x):
+        return 2 * x
+
+    @njit
+    def asked(x):
+        return doubled(x) + 1
+
+    assert asked(3) == 7
+    with pytest.raises(TypeError, match="not callable"):
+        doubled(3)
 
 
 def test_every_kernel_is_kept_this_way():

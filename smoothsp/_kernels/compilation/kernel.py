@@ -9,15 +9,15 @@ another process does not compile them again for another kernel.
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pickle import UnpicklingError
 from typing import Any
 
 from numba import njit
 from numba.core import config
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
-from numba.core.dispatcher import Dispatcher
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+from smoothsp._kernels.compilation.subroutine import SUBROUTINES, KeptSubroutines
 
 
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
@@ -33,7 +33,7 @@ def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
     return compiled
 
 
-class PartCache(FunctionCache):
+class SourcesCache(FunctionCache):
     """numba's cache of a function, valid for one state of all kernels' sources."""
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -46,24 +46,25 @@ class PartCache(FunctionCache):
         return (*super()._index_key(signature, codegen), checked)
 
 
-class KernelCache(PartCache):
+class SubroutineCache(SourcesCache):
+    _impl_class = KeptSubroutines
+
+
+class KernelCache(SourcesCache):
     """That of a kernel; what it calls is kept only if something must be compiled."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)
         if found is None:
-            _keep_parts()
+            _keep_subroutines()
         return found
 
 
-def _keep_parts() -> None:
-    """Give the compiled functions of all kernels' modules a cache."""
-    package = __name__.partition(".compilation.")[0]
-    for name, module in tuple(sys.modules.items()):
-        if name.startswith(f"{package}."):
-            for part in vars(module).values():
-                if isinstance(part, Dispatcher) and isinstance(part._cache, NullCache):
-                    part._cache = PartCache(part.py_func)
+def _keep_subroutines() -> None:
+    """Give all of them a cache, once."""
+    while SUBROUTINES:
+        one = SUBROUTINES.pop()
+        one._cache = SubroutineCache(one.py_func)
 
 
 class _SignedFiles(IndexDataCacheFile):

@@ -7,13 +7,13 @@ are -inf, and so no maximum is there.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
     """Fill U for the sentence whose gold labels are ``gold[o:o + T]``.
 
@@ -28,7 +28,7 @@ def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def without_costs(E, T, S, weights, start, end, P, U):
     """Fill U with scores alone."""
     for p in range(0, T * P, V):
@@ -40,7 +40,7 @@ def without_costs(E, T, S, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _add_boundaries(T, weights, start, end, P, U):
     if T == 0:
         return
@@ -51,7 +51,7 @@ def _add_boundaries(T, weights, start, end, P, U):
         store(U, last + j, load(U, last + j) + load(weights, end + j))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def best_labels(T, S, weights, moves, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
@@ -75,7 +75,7 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     return best
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _step(U, o, weights, moves, S, P, M, p):
     j = 0
     while j + 4 * V <= P:
@@ -113,13 +113,13 @@ def _step(U, o, weights, moves, S, P, M, p):
         j += V
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put(U, M, p, best):
     store(M, p, best)
     store(U, p, best + load(U, p))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _place(U, o, weights, column, S, P, best):
     """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
     for i in range(S):

@@ -23,9 +23,9 @@ numbers, and none of the polynomials without k.
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 BLOCK = 32
 # steps from one normalisation of the blocks to the next
@@ -92,13 +92,13 @@ def joint(positive, negative, mu, at_b, at_c, sums):
     sums[0], sums[1] = top + math.log(total), losses / total
 
 
-@njit(error_model="numpy")
+@subroutine
 def _power(e):
     """2^e, 0 where it underflows."""
     return math.ldexp(1.0, int(e)) if e > -1022 else 0.0
 
 
-@njit(error_model="numpy")
+@subroutine
 def _normalise(values, exponents, last):
     """The largest of each block up to ``last`` from 1/2 to 1."""
     for j in range(last // BLOCK + 1):
@@ -115,7 +115,7 @@ def _normalise(values, exponents, last):
         exponents[j] += e
 
 
-@njit(error_model="numpy")
+@subroutine
 def _ratios(theta, base, first, k, ratios):
     """``exp(theta[k] - theta[v - 1])`` for v from 1 to ``k + 1``.
 
@@ -128,13 +128,13 @@ def _ratios(theta, base, first, k, ratios):
         ratios[v] = math.exp(theta[k] - theta[v - 1])
 
 
-@njit(error_model="numpy")
+@subroutine
 def _base(theta, first, base):
     for v in range(1, first + 2):
         base[v] = math.exp(theta[first] - theta[v - 1])
 
 
-@njit(error_model="numpy")
+@subroutine
 def _forward(ratios, k, values, exponents, after, exponents_after):
     """E of ``k + 1`` elements from that of k."""
     v = k + 1
@@ -187,13 +187,13 @@ def log_weights(theta, out, falls):
         out[v] = math.log(values[v]) + powers[v // BLOCK] * LN2 + total
 
 
-@njit(error_model="numpy")
+@subroutine
 def _every(m):
     """Elements that share exponentials: as many of these as of the rest."""
     return max(int(math.sqrt(m)), 1)
 
 
-@njit(error_model="numpy")
+@subroutine
 def _odds(theta, first, begin, end, sign, odds):
     """``exp(theta[k] - theta[first])``, or one over it; 0 for what is far below."""
     for k in range(begin, end):
@@ -201,7 +201,7 @@ def _odds(theta, first, begin, end, sign, odds):
         odds[k] = math.exp(z) if z > -LOST else 0.0
 
 
-@njit(error_model="numpy")
+@subroutine
 def _from_none(theta, falls, chances, odds, known, passed, out):
     """Add what flips while its chance is at most 1/2; ``passed[k]`` is v afterwards.
 
@@ -226,7 +226,7 @@ def _from_none(theta, falls, chances, odds, known, passed, out):
             low += 1
 
 
-@njit(error_model="numpy")
+@subroutine
 def _from_all(theta, falls, chances, odds, known, passed, out):
     """Add what flips once its chance is above 1/2; ``known`` is 1 less the chance."""
     m, every = len(theta), _every(len(theta))

@@ -13,8 +13,8 @@ A direction takes D from mu and DE from edges, and so adds ``s_i X'D / lambda`` 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.norms import squared_length
 from smoothsp._kernels.linear.parts import (
     add_to_rest,
@@ -63,7 +63,7 @@ class Direction(NamedTuple):
     moved: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def no_direction(s):
     """Room for one."""
     size = s.longest * s.P
@@ -77,7 +77,7 @@ def no_direction(s):
     )
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def towards(s, i, d, y, o, r):
     """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved."""
     first, P = s.offsets[i], s.P
@@ -101,7 +101,7 @@ def towards(s, i, d, y, o, r):
     return count
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def between(s, i, labels, a, o, r):
     """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
     P = s.P
@@ -125,7 +125,7 @@ def between(s, i, labels, a, o, r):
     return count
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def turn_round(s, count, r):
     """``D = -D``: away from the corner."""
     minus = splat(-1.0)
@@ -137,7 +137,7 @@ def turn_round(s, count, r):
             store(r.DE, q, minus * load(r.DE, q))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _dot(x, o, y, p, size):
     """The lanes of an inner product, in four sums that do not depend on each other."""
     a = b = c = d = splat(0.0)
@@ -154,7 +154,7 @@ def _dot(x, o, y, p, size):
     return (a + b) + (c + d)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def slope(s, i, tail, E, r, count):
     """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
 
@@ -179,7 +179,7 @@ def slope(s, i, tail, E, r, count):
     return sum_of(total)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def length(s, i, x, r, count):
     """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
     if count == 0:
@@ -202,7 +202,7 @@ def length(s, i, x, r, count):
     return sum_of(total) + squared_length(s, i, x, r.D, r.moved, count)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def step_size(num, den, largest):
     """``num / den`` within 0 and ``largest``."""
     if den <= 0.0:
@@ -210,7 +210,7 @@ def step_size(num, den, largest):
     return min(max(num / den, 0.0), largest)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def take_marginals(s, i, d, r, count, gamma):
     """``mu -= gamma D``, ``edges -= gamma DE``."""
     step = splat(-gamma)
@@ -226,7 +226,7 @@ def take_marginals(s, i, d, r, count, gamma):
             store(d.edges, e + q, fma(step, load(r.DE, q), load(d.edges, e + q)))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_direction(s, i, r, count, a, weights):
     """``weights += a`` times the features of D and DE."""
     first = s.offsets[i]
@@ -243,7 +243,7 @@ def add_direction(s, i, r, count, a, weights):
             add_to_rest(s, 1, s.end, a, r.D, last * s.P, weights)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def back_into_box(s, i, r, count, p):
     """``w = clip(v)`` where a direction went."""
     if sharing(s):
@@ -263,7 +263,7 @@ def back_into_box(s, i, r, count, p):
         _clip_row(p, s.end, s.P)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _clip_row(p, o, P):
     for q in range(o, o + P, V):
         v = larger(load(p.v, q), load(p.low, q))

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import (
     add_costs,
     best_labels,
@@ -55,7 +55,7 @@ class Scratch(NamedTuple):
     rest: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def scratch(s):
     """Room for the longest sentence; a cache line begins where a row does."""
     size = s.longest * s.P
@@ -70,14 +70,14 @@ def scratch(s):
     )
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def score_sentence(s, i, weights, k):
     """Fill ``k.E`` for sentence i; return where A, start and end are."""
     score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
     return rest(s, 1.0, weights, weights, k.rest)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
@@ -89,7 +89,7 @@ def worst_labels(s, i, tail, k):
     return best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def gold_score(s, i, tail, k):
     """The score of the gold labels of sentence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
@@ -97,7 +97,7 @@ def gold_score(s, i, tail, k):
     return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def cost_of(s, i, y, o):
     """The cost of the labels ``y[o:]`` of sentence i."""
     first = s.offsets[i]
@@ -107,7 +107,7 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def share(s, i):
     """What the loss of sentence i is multiplied by in the mean over all of them."""
     return s.loss_scales[i] / (len(s.offsets) - 1)

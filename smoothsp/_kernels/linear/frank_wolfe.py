@@ -4,9 +4,8 @@ Arguments: s sentences, rules the settings, p weights, d dual variables, x inner
 products of words, q stored labellings, k scratch, r direction, c counters.
 """
 
-from numba import njit
-
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.directions import (
     Direction,
     Duals,
@@ -172,7 +171,7 @@ def fill_tree(numbers, tree):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def set_leaf(tree, i, number):
     """Change one number."""
     q = len(tree) // 2 + i
@@ -182,7 +181,7 @@ def set_leaf(tree, i, number):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def draw(tree, uniform):
     """Which leaf holds the share ``uniform`` of the total, which is above 0."""
     leaves = len(tree) // 2

@@ -9,8 +9,8 @@ Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the du
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.directions import (
     add_direction,
     back_into_box,
@@ -71,7 +71,7 @@ class Costs(NamedTuple):
     lag: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def visit(s, i, rules, p, d, x, q, k, r, c):
     """One step on sentence i; False if the store is full, and then nothing changed."""
     keeps = rules.kind != FRANK_WOLFE or rules.cached
@@ -114,13 +114,13 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     return True
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _curvature(s, i, lam, x, r, count):
     part = share(s, i)
     return length(s, i, x, r, count) * part * part / lam
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     if count == 0 or gap <= 0.0:
         return 0.0
@@ -131,7 +131,7 @@ def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     return gamma
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _round(s, i, d, r, count):
     """After a whole step the marginals are a corner, free of rounding."""
     first = s.offsets[i]
@@ -143,7 +143,7 @@ def _round(s, i, d, r, count):
             d.edges[e] = np.round(d.edges[e])
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``."""
     a = gamma * share(s, i) / lam
@@ -159,13 +159,13 @@ def _move(s, i, lam, p, d, r, c, count, gamma, ell):
         c.lag[0] += older * gamma * ell
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _gain(num, den, largest):
     gamma = step_size(num, den, largest)
     return gamma * num - gamma * gamma * den / 2
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     """A step that changes the weights of stored labellings; ``own`` is the corner's."""
     part = share(s, i)

@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from numba import njit
+
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
     """As ``sums``: N holds ``log a``, then marginals; X ``log b``, R room for two rows.
 
@@ -49,7 +50,7 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
     return mu * total
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _log_sum(S, x):
     top = -np.inf
     for j in range(S):

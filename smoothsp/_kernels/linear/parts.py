@@ -8,8 +8,8 @@ own, where ``s.moves``, ``s.start`` and ``s.end`` point.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import (
     V,
     add_one_label,
@@ -19,13 +19,13 @@ from smoothsp._kernels.linear.sparse_scores import (
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def sharing(s):
     """Whether parts share weights."""
     return len(s.table) > 0
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def score_words(s, first, last, weights, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     if not sharing(s):
@@ -41,7 +41,7 @@ def score_words(s, first, last, weights, E):
                 E[o + j] += x * weights[s.table[f + j]]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_word(s, t, a, D, o, weights):
     """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at o."""
     if not sharing(s):
@@ -53,7 +53,7 @@ def add_word(s, t, a, D, o, weights):
             weights[s.table[f + j]] += x * D[o + j]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_word_label(s, t, a, j, weights):
     """Add ``a x(t, f)`` to the weight of each f and one label j."""
     if not sharing(s):
@@ -63,7 +63,7 @@ def add_word_label(s, t, a, j, weights):
         weights[s.table[s.indices[e] * s.P + j]] += a * s.values[e]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def room_of_rest(s):
     """Room for the rows of A, start and end, where they have to be collected."""
     rows = s.S if s.moves >= 0 else 0
@@ -71,7 +71,7 @@ def room_of_rest(s):
     return np.zeros(rows * s.P if sharing(s) else 0)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _before(s):
     """Parts of features: those of A, start and end come after."""
     rows = s.S if s.moves >= 0 else 0
@@ -79,7 +79,7 @@ def _before(s):
     return len(s.table) - rows * s.P
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def rest(s, scale, weights, tail, room):
     """A, start and end: ``tail``, or room, filled with ``scale`` times the weights."""
     if not sharing(s):
@@ -91,7 +91,7 @@ def rest(s, scale, weights, tail, room):
     return room
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_to_rest(s, rows, part, a, x, o, weights):
     """Add a times ``rows`` rows of x at o to A, start or end, from ``part`` on."""
     if sharing(s):
@@ -106,7 +106,7 @@ def add_to_rest(s, rows, part, a, x, o, weights):
         store(weights, p, fma(step, load(x, o + q), load(weights, p)))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_one_to_rest(s, part, a, weights):
     """Add a to one weight of A, start or end."""
     if sharing(s):
@@ -115,7 +115,7 @@ def add_one_to_rest(s, part, a, weights):
         weights[part] += a
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def sum_of_squares(s, first, moved, count, sums):
     """Of ``sums`` at the places of the words ``moved`` and of A, start and end.
 

@@ -15,9 +15,9 @@ is ``X' D``, by A it is ``edges``, by start and end the first and the last row o
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.k_best import workspace
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
 from smoothsp._kernels.linear.examples import Scratch
 from smoothsp._kernels.linear.parts import add_to_rest, room_of_rest, sharing
@@ -41,7 +41,7 @@ class Slope(NamedTuple):
     edges: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def slope_scratch(s, K):
     """Room for the longest sentence; a cache line begins where a row does."""
     size, square = s.longest * s.P, s.S * s.P
@@ -66,13 +66,13 @@ def slope_scratch(s, K):
     )
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def scratch_of_ranking(s, K):
     """What the lazy enumeration of K labellings needs, made once."""
     return workspace(s.longest, s.S, s.P, K)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def slope(s, i, tail, kind, mu, c, space):
     """Fill ``c.D`` and ``c.edges`` for sentence i from its scores ``c.k.E``.
 
@@ -109,7 +109,7 @@ def slope(s, i, tail, kind, mu, c, space):
     return weight * (value - gold)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _count(T, y, a, P, D, edges):
     """Add a for each part of the labelling y."""
     for t in range(T):
@@ -118,7 +118,7 @@ def _count(T, y, a, P, D, edges):
             edges[y[t - 1] * P + y[t]] += a
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_to_tail(s, T, a, D, edges, W, tail):
     """``tail += a`` times the slope by A, start and end.
 
@@ -143,7 +143,7 @@ def add_to_tail(s, T, a, D, edges, W, tail):
             store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def is_zero(D, o, P):
     """Whether a row is all zeros."""
     zero = splat(0.0)
@@ -154,7 +154,7 @@ def is_zero(D, o, P):
     return max_of(most) == 0
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def finite(x, size):
     """Whether ``x[:size]``, whole vectors, holds neither infinity nor NaN."""
     total, zero = splat(0.0), splat(0.0)
@@ -163,7 +163,7 @@ def finite(x, size):
     return sum_of(total) == 0
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def scaled(a, x):
     """``x *= a``, in place; x is whole vectors."""
     factor = splat(a)

@@ -13,9 +13,9 @@ propositions 3 and algorithm 6, with the 1/mu that the projection needs.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.k_best import k_best
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import best_labels
 
 
@@ -32,7 +32,7 @@ class Ranking(NamedTuple):
     u: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def ranking(longest, S, P, K):
     """Room for sentences of up to ``longest`` positions."""
     steps = np.empty((1, longest), np.int64)
@@ -50,7 +50,7 @@ def ranking(longest, S, P, K):
     )
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def few_best(T, S, P, weights, moves, U, M, y, r, space):
     """Fill ``r.labels``, best first, with their scores ``r.z``; return how many."""
     for t in range(T):
@@ -79,7 +79,7 @@ def few_best(T, S, P, weights, moves, U, M, y, r, space):
     return count
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def project(mu, count, z, u):
     """Fill u with the projection of ``z / mu``, z falling; return h."""
     total, k = z[0], 1

@@ -11,21 +11,21 @@ Positions of all sentences are numbered through; the entries of one, sorted, are
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, get, load, splat, store
 
 # Lanes of a vector of float64.
 V = 8
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def entry(values, e):
     """The value of an entry in every lane, as float64."""
     return splat(np.float64(get(values, e)))
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def score_positions(first, last, indptr, indices, values, weights, P, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     zero = splat(0.0)
@@ -77,7 +77,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             store(E, o + j, a + b)
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_position(t, indptr, indices, values, a, D, o, P, weights):
     """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
     scale = splat(a)
@@ -102,14 +102,14 @@ def add_position(t, indptr, indices, values, a, D, o, P, weights):
         j += V
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_one_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
         weights[indices[e] * P + j] += a * values[e]
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def add_labelling(
     first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
 ):
@@ -124,7 +124,7 @@ def add_labelling(
         weights[end + y[o + T - 1]] += a
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def labelling_score(E, T, y, o, weights, moves, start, end, P):
     """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sentence with scores E."""
     score = 0.0

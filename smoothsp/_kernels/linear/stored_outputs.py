@@ -8,9 +8,9 @@ of the pool, whose rest is ``used``: words and slots.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.examples import cost_of, share
 from smoothsp._kernels.linear.sparse_scores import labelling_score
 
@@ -33,7 +33,7 @@ class Store(NamedTuple):
     used: np.ndarray
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def has_room(s, i, q, most):
     """Make room for one more slot; False if the pool is full, and then nothing changed.
 
@@ -58,7 +58,7 @@ def has_room(s, i, q, most):
     return True
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def score_slots(s, i, w, E, base, q):
     """Fill ``h`` of each slot; ``base`` is the score of the gold labels."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -68,7 +68,7 @@ def score_slots(s, i, w, E, base, q):
         q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def best_slot(i, q):
     """The first slot with the largest h."""
     b, best = q.slot[i], 0
@@ -78,7 +78,7 @@ def best_slot(i, q):
     return best
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def slot_as_good(i, h, q):
     """The first slot whose labels are worth h but for rounding, or -1."""
     for k in range(q.size[i]):
@@ -87,7 +87,7 @@ def slot_as_good(i, h, q):
     return -1
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def away_slot(i, q):
     """The first slot with the smallest h among those with weight."""
     b, worst = q.slot[i], -1
@@ -98,7 +98,7 @@ def away_slot(i, q):
     return worst
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def put_labels(s, i, y, h, most, weighed, q):
     """The slot of labels y, which gets one if it had none.
 
@@ -133,7 +133,7 @@ def put_labels(s, i, y, h, most, weighed, q):
     return k
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def forget_weightless(s, i, q):
     """Take out slots without weight; the last fills the gap."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -150,7 +150,7 @@ def forget_weightless(s, i, q):
         k -= 1
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def marginals_from_slots(s, i, q, d):
     """Build the dual variable of sentence i from its weights, made to sum to one."""
     first, P, b = s.offsets[i], s.P, q.slot[i]

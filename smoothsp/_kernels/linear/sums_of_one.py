@@ -15,8 +15,8 @@ below 1e-283, everything is computed again with logarithms.
 import math
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.log_sums_of_one import sums_of_logarithms
 from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
@@ -26,7 +26,7 @@ from smoothsp._kernels.vectors.simd_parts import max_of, sum_of
 _FADED = 1e283
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def exponentials(weights, moves, mu, S, P, R, RT):
     """Fill rows R of ``exp((A - max A) / mu)`` and its transpose; return max A."""
     top = -np.inf
@@ -45,7 +45,7 @@ def exponentials(weights, moves, mu, S, P, R, RT):
     return top
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
     """Fill marginals N of positions, and those of pairs, summed; return mu log Z.
 
@@ -61,7 +61,7 @@ def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
     return value
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _forward(T, S, P, mu, U, X, R, N, top):
     """Fill N with a_t and X with the exponentials of U over c_t."""
     one_over, zero = splat(1 / mu), splat(0.0)
@@ -105,7 +105,7 @@ def _forward(T, S, P, mu, U, X, R, N, top):
     return value + mu * math.log(product) + (T - 1) * top, 1.0
 
 
-@njit(error_model="numpy", nogil=True)
+@subroutine
 def _backward(T, S, P, X, R, RT, N, edges):
     zero = splat(0.0)
     # X becomes q, one position after the other; b of the last position is 1

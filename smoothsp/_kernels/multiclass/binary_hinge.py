@@ -8,15 +8,14 @@ Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear S
 algorithm 1.
 """
 
-from numba import njit
-
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.vectors.prefetching import prefetch_row
 from smoothsp._kernels.vectors.simd import get, put, span
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _product(low, high, columns, values, w, zero):
     """``w'x``, in four sums that do not depend on each other."""
     a = b = c = d = zero

@@ -16,9 +16,9 @@ Accelerated Gradient Methods", section 5.5.1 and algorithm 8; the sample is not 
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 # Rows of fewer entries are not sampled.
 LARGE = 4096
@@ -60,7 +60,7 @@ def box_equality(first, last, v, lower, upper, weights, scale, strides, total, o
             _shared_out(given, n, t, rest, out[r])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _shared_out(given, n, t, rest, out):
     """Move entries to which v + t is on the border, as far as one can tell, by rest.
 
@@ -77,7 +77,7 @@ def _shared_out(given, n, t, rest, out):
         rest -= a * moved
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _entry(given, i):
     """v, lower and upper bound, weight, and how fast the entry moves with t."""
     v, lower, upper, weights, scale, strides, r = given
@@ -92,7 +92,7 @@ def _entry(given, i):
     return x, low, high, a, step
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _line(given, i):
     """``a_i b_i`` as ``clip(start + slope t, bottom, top)``."""
     x, low, high, a, step = _entry(given, i)
@@ -102,7 +102,7 @@ def _line(given, i):
     return a * x, a * step, min(a * low, a * high), max(a * low, a * high)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def root(given, n, total, room):
     """The root t of f, and how many entries of all rounds were looked at."""
     count = np.zeros(1, np.int64)
@@ -126,7 +126,7 @@ def root(given, n, total, room):
     return t, count[0]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _settled(given, n, stride, low, high, room, count):
     """The sum at both brackets, and of what has no kink between; the rest in room."""
     constant = slope = start = 0.0
@@ -156,7 +156,7 @@ def _settled(given, n, stride, low, high, room, count):
     return below, above, constant, slope, start, size
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _sampled_brackets(given, n, total, room, count):
     """Numbers between which the root lies, and few kinks, most often."""
     stride = n // int(n ** (2 / 3))
@@ -184,7 +184,7 @@ def _sampled_brackets(given, n, total, room, count):
     return left, right
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _median_search(room, size, low, high, constant, start, slope, count):
     """The root of ``constant + start + slope t`` plus the entries in room."""
     starts, slopes, bottoms, tops = room[0], room[1], room[2], room[3]
@@ -239,7 +239,7 @@ def _median_search(room, size, low, high, constant, start, slope, count):
     return high if high < np.inf else 0.0
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _select(x, size, rank):
     """The entry of that rank, by quickselect; reorders x."""
     left, right = 0, size - 1

@@ -19,8 +19,8 @@ lemma A.9 and algorithm 2, with one comparison a step.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import larger, load, smaller, splat, where_below
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
@@ -28,13 +28,13 @@ from smoothsp._kernels.vectors.simd_parts import sum_of
 PATIENCE = 16
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def clip(u, bound, zero):
     """``u`` between 0 and its bound."""
     return smaller(larger(u, zero), bound)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def root(v, c, base, g, top, patience, P, zeros):
     """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
 
@@ -88,7 +88,7 @@ def root(v, c, base, g, top, patience, P, zeros):
     return root_by_sorting(v, c, base, P, zeros)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def root_by_sorting(v, c, base, P, zeros):
     """The root of ``root``, over sorted breakpoints, in O(P log P)."""
     total = 0.0

@@ -13,9 +13,9 @@ Kernel-based Vector Machines", sections 3 and 6.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.simplex_sum import PATIENCE, threshold
 from smoothsp._kernels.vectors.class_rows import (
@@ -107,7 +107,7 @@ def descend(
         met[1] += count > 0
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _solve_block(
     y, square, z, cost, shared, limit, P, still, zeros, mark, v, step, places, a, o
 ):
@@ -169,7 +169,7 @@ def _solve_block(
     return size, gap
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _shift(v, P, zeros):
     """Move v so that its largest entry is 0; what that was."""
     V = len(zeros)

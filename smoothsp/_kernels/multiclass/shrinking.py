@@ -5,10 +5,10 @@ so on, and from the first move on is solved in every sweep again. At most
 ``2^patience - 1`` sweeps in a row skip it, so the order stays essentially cyclic.
 """
 
-from numba import njit
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def note_move(i, unmoved, patience, waits, calm):
     """Note whether block i moved; with ``patience`` 0 nothing is ever skipped."""
     if unmoved:

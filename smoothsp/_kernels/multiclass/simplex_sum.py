@@ -17,8 +17,8 @@ Point onto the Canonical Simplex of R^n".
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import load, splat, where_below
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
@@ -26,7 +26,7 @@ from smoothsp._kernels.vectors.simd_parts import sum_of
 PATIENCE = 16
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def threshold(v, base, total, t, patience, P, zeros):
     """The threshold t, from a guess that is not above it."""
     V = len(zeros)
@@ -58,7 +58,7 @@ def threshold(v, base, total, t, patience, P, zeros):
     return root_by_sorting(v, base, total, P, zeros)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def root_by_sorting(v, base, total, P, zeros):
     """The same threshold, over the sorted entries, in O(P log P)."""
     values = np.sort(v[:P])

@@ -10,8 +10,8 @@ proposition 3.5.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.capped_sum import PATIENCE, clip, root
 from smoothsp._kernels.vectors.class_rows import put_own
 from smoothsp._kernels.vectors.simd import (
@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.simd_compare import differ
 from smoothsp._kernels.vectors.simd_parts import max_of, sum_of
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def solve_block(
     y,
     square,
@@ -116,7 +116,7 @@ def solve_block(
     return count, sum_of(gap)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
     """Fill b: steps along the coordinate that violates its conditions most.
 

@@ -1,12 +1,11 @@
 """The duality gap of one sample of the Weston-Watkins SVM."""
 
-from numba import njit
-
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import larger, load, splat, where_below
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
     """Loss, linear part of the dual and duality gap of a sample with scores z.
 

@@ -6,9 +6,9 @@ read, and of the root and of a word itself no heads.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -57,7 +57,7 @@ def add_up(arcs, heads, values):
             values[b, k] = total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scratch(n):
     """For n words and as many cycles at most: values, words that arcs end at, marks."""
     return (
@@ -67,7 +67,7 @@ def scratch(n):
     )
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def fill(scores, n, scale, value, enters):
     """Scores of arcs into words, -inf from themselves."""
     for u in range(n + 1):
@@ -76,7 +76,7 @@ def fill(scores, n, scale, value, enters):
             enters[v, u] = v
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def grow(value, enters, marks, n, single):
     """Contract cycles of best arcs: the number of nodes, -1 where there is no tree.
 
@@ -118,7 +118,7 @@ def grow(value, enters, marks, n, single):
     return -1 if single and n > 0 and roots != 1 else nodes
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def expand(marks, n, nodes):
     """Replace each node's best arc by the one of the tree, where it has another."""
     _, head, word, parent, _, _ = marks
@@ -130,7 +130,7 @@ def expand(marks, n, nodes):
         head[x], word[x] = head[c], word[c]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _best_head(row, n, single):
     """The head of highest score; the root only where it must be, with ``single``."""
     best = 1 if n > 0 else 0
@@ -142,7 +142,7 @@ def _best_head(row, n, single):
     return best
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _contract(value, enters, marks, n, size, until, new):
     """Make one node of the end of the path, from ``until`` on; its new size."""
     inside, head, _, parent, state, path = marks

@@ -6,9 +6,9 @@ equal where i has j.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -63,7 +63,7 @@ def best(first, last, tables, columns, u, v, found):
             u[b, i], v[b, i] = -u[b, i], -v[b, i]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _assign(cost, columns, rows, u, v, ints, floats):
     """Match all rows; False where that cannot be."""
     N = len(cost)
@@ -106,7 +106,7 @@ def _assign(cost, columns, rows, u, v, ints, floats):
     return True
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _bid(cost, columns, rows, v, free, count):
     """Give free rows the column that is cheapest for them, and lower its price.
 
@@ -158,7 +158,7 @@ def _bid(cost, columns, rows, v, free, count):
     return left
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
     """The nearest free column from a row: it, its distance, and how many were passed.
 
@@ -193,7 +193,7 @@ def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
         i = rows[found]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def reprice(rows, u, v, start, passed, order, steps, total):
     """Prices after a shortest path of length ``total``."""
     u[start] += total
@@ -204,7 +204,7 @@ def reprice(rows, u, v, start, passed, order, steps, total):
         v[j] -= gain
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def augment(columns, rows, prev, start, sink):
     """Move each row of the path to the next column."""
     j = sink

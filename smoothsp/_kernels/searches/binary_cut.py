@@ -15,9 +15,9 @@ in Graph Cut Solutions" (2008), section 3.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.max_flow import SOURCE, maximise, scratch
 from smoothsp._kernels.vectors.simd import get, put, span
 
@@ -114,7 +114,7 @@ def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
             _gather_all(V, *arcs, memory[0], labels[b], lost[b])
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _scores(edges, b, e, scale):
     """Of labels 00, 01, 10 and 11."""
     if edges.shape[2] == 1:
@@ -128,7 +128,7 @@ def _scores(edges, b, e, scale):
     )
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
     """The least energy of a row, inf if there is none; the flow in room and ends."""
     index, starts, heads, back, places = graph
@@ -142,7 +142,7 @@ def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
     return base + maximise(starts[own], heads[own], back[own], room, ends, memory)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
     """Fill what fits through arcs and to the ends; the energy that is always there."""
     base = 0.0
@@ -180,7 +180,7 @@ def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
     return base
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
     """For each node, what fits from the end of its own side to it: lost[V]."""
     graph = span(starts), span(heads), span(back), span(room), span(ends)
@@ -201,7 +201,7 @@ def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
                 break
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _reach(v, sign, graph, search, clock):
     """The nearest other node of its side with room to an end, -1 if there is none."""
     starts, heads, back, room, ends = graph
@@ -227,7 +227,7 @@ def _reach(v, sign, graph, search, clock):
     return -1
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _fetch(v, u, sign, graph, search):
     """Bring to v what fits from u; False if that is infinite."""
     _, heads, back, room, ends = graph

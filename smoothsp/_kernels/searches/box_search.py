@@ -9,9 +9,9 @@ Efficient Subwindow Search" (2008), section 2; k best by going on.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -86,7 +86,7 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
                 born += 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _integrate(cells, sums):
     """Integral images of what is positive, of what is negative, and of what is -inf."""
     H, W = cells.shape
@@ -105,7 +105,7 @@ def _integrate(cells, sums):
             sums[2, i + 1, j + 1] = sums[2, i, j + 1] + barred
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
+@subroutine(forceinline=True)
 def _inside(image, top, left, bottom, right):
     """The sum over a box, 0 if it ends before it begins."""
     if top > bottom or left > right:
@@ -114,7 +114,7 @@ def _inside(image, top, left, bottom, right):
     return ends - (image[bottom + 1, left] - image[top, left])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _bound(sums, box, gold, weight):
     """No box of the set scores more; the score itself of a set of one."""
     top, left, bottom, right = box[1], box[3], box[4], box[6]
@@ -142,25 +142,25 @@ def _bound(sums, box, gold, weight):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
+@subroutine(forceinline=True)
 def _area(top, left, bottom, right):
     return max(bottom - top + 1, 0) * max(right - left + 1, 0)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _twice(array):
     more = np.empty(2 * len(array), array.dtype)
     more[: len(array)] = array
     return more
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
+@subroutine(forceinline=True)
 def _before(bound, age, i, j):
     """Whether set i comes first: the higher, and of equal ones the later."""
     return bound[i] > bound[j] or (bound[i] == bound[j] and age[i] > age[j])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _swap(bound, age, sets, i, j):
     bound[i], bound[j] = bound[j], bound[i]
     age[i], age[j] = age[j], age[i]
@@ -168,7 +168,7 @@ def _swap(bound, age, sets, i, j):
         sets[i, e], sets[j, e] = sets[j, e], sets[i, e]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _push(bound, age, sets, size, top, born, box):
     bound[size], age[size] = top, born
     sets[size] = box
@@ -178,7 +178,7 @@ def _push(bound, age, sets, size, top, born, box):
         i = (i - 1) // 2
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _pop(bound, age, sets, size):
     """Take the first away, of ``size + 1``."""
     _swap(bound, age, sets, 0, size)

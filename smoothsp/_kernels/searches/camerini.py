@@ -11,9 +11,9 @@ word may have it for its head, is ours.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.arborescence import expand, fill, grow, scratch
 
 TAKEN, BARRED = 1, 0
@@ -78,7 +78,7 @@ def k_best(first, last, arcs, lengths, single, scale, heads, exist):
                 split[s], runner_up[s] = at, score[s] - lost
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _total(scores, n, scale, tree):
     total = 0.0
     for v in range(1, n + 1):
@@ -86,7 +86,7 @@ def _total(scores, n, scale, tree):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _best(scores, n, single, scale, part, memory, tree):
     """Fill the heads of the best tree of a part; how many nodes, -1 if it has none."""
     (value, enters, marks), chosen, _, _, _ = memory
@@ -109,7 +109,7 @@ def _best(scores, n, single, scale, part, memory, tree):
     return nodes
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _next(scores, n, single, scale, memory, nodes, tree):
     """What the second best tree of a part loses, and the word of an arc it lacks.
 
@@ -151,7 +151,7 @@ def _next(scores, n, single, scale, memory, nodes, tree):
     return least, where
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _number(tree, n, order):
     """Fill where words begin and end in an order that has each before those below."""
     begin, end, child, sibling = order

@@ -6,10 +6,10 @@ weights, drop outputs whose weight is 0. Scores are in units of the strength.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches import simplex_face as faces
 from smoothsp._kernels.vectors.simd import get, put, span
 
@@ -134,7 +134,7 @@ def mixtures(
         count = left
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _score(b, emissions, transitions, start, end, path, shared, y, strength):
     """Score of labels y, summed in time order, in units of the strength."""
     total, i = 0.0, 0
@@ -153,7 +153,7 @@ def _score(b, emissions, transitions, start, end, path, shared, y, strength):
     return total / strength
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _count_same(turned, k, slots, path, y, same):
     """Fill same[c]: at how many positions an output with weight, in slot c, has y."""
     most = 0
@@ -168,7 +168,7 @@ def _count_same(turned, k, slots, path, y, same):
             put(found, c, np.int32(get(found, c) + (get(labels, o + c) == label)))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _gap(score, y, path, S, k, p, scores, shares):
     """How much better y is than the mixture, to first order; a size of the scores."""
     for t in path:
@@ -187,7 +187,7 @@ def _gap(score, y, path, S, k, p, scores, shares):
     return max(score - (now - parts.sum()), 0.0), largest
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _take(face, k, p, slots, scores, column, whole, score, x):
     """The weights with an output more, in slot ``slots[k]``; how many have one."""
     x = span(x)
@@ -206,7 +206,7 @@ def _take(face, k, p, slots, scores, column, whole, score, x):
         k -= 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _leave(slots, scores, out, k):
     """Move a slot behind the others."""
     slot = slots[out]
@@ -215,7 +215,7 @@ def _leave(slots, scores, out, k):
     slots[k - 1] = slot
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _mix(k, p, slots, entries, N, shares):
     """Fill shares[T S] of the mixture that use each part."""
     shares[:] = 0.0

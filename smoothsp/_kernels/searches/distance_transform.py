@@ -14,9 +14,9 @@ Source: Felzenszwalb and Huttenlocher, "Distance Transforms of Sampled Functions
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -98,13 +98,13 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
                     total[p] += tops[other]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _scratch(H, W):
     N = max(H, W)
     return np.empty((H, W)), np.empty((4, N)), np.empty((2, N), np.int32)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _transform(scores, spring, anchor, way, message, rows, columns, scratch):
     """Fill message[q] = max over l of scores[l] less the spring at l - q - anchor.
 
@@ -127,7 +127,7 @@ def _transform(scores, spring, anchor, way, message, rows, columns, scratch):
             message[r, c], rows[r, c] = values[r], chosen[r]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _envelope(scores, N, b, a, shift, values, chosen, heights, starts, hull):
     """Fill values[q] = max over l of ``scores[l] - b d - a d^2``, d = l - q - shift.
 

@@ -14,9 +14,9 @@ Source: Sontag and Jaakkola, "Tree Block Coordinate Descent for MAP in Graphical
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 # Roundings of all that is added up which a gap may consist of.
 _ROUNDINGS = 64 * 2.0**-52
@@ -104,7 +104,7 @@ def descend(first, last, nodes, edges, index, order, ups, most, labels, bound, e
                 break
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _weigh(index, order, ups, weight):
     """Of each node and those below it, how many edges are of other forests."""
     weight[:] = 0.0
@@ -120,7 +120,7 @@ def _weigh(index, order, ups, weight):
             weight[p] += weight[v] - 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _size(nodes, edges):
     """The sum of the largest numbers of each part."""
     total = 1.0
@@ -135,7 +135,7 @@ def _size(nodes, edges):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _collect(nodes, edges, index, order, ups, m, belief):
     """Move all scores of a forest to its roots."""
     S = belief.shape[1]
@@ -153,7 +153,7 @@ def _collect(nodes, edges, index, order, ups, m, belief):
         _extract(edges[e], 1 - low, p, nodes[v], m[e], belief)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _extract(scores, side, p, others, m, belief):
     """Move to node p, at one side of an edge, what is best there for each label."""
     S = len(others)
@@ -169,7 +169,7 @@ def _extract(scores, side, p, others, m, belief):
         m[side, t] = most
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _share_out(nodes, edges, index, order, ups, weight, m, belief, y):
     """Move scores from the roots back, by weight; y is the best of the forest.
 
@@ -199,7 +199,7 @@ def _share_out(nodes, edges, index, order, ups, weight, m, belief, y):
         _extract(edges[e], low, v, nodes[p], m[e], belief)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _score(nodes, edges, index, y):
     """The score of a labelling."""
     total = 0.0
@@ -210,7 +210,7 @@ def _score(nodes, edges, index, y):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _bound(nodes, edges, index, m, belief):
     """What no labelling exceeds, by the scores moved: m anew to all nodes."""
     V, S = nodes.shape

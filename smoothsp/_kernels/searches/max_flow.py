@@ -13,9 +13,9 @@ Minimization" (2006), section 5.1, for two labels.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, put, span
 
 FREE, SOURCE, SINK = 0, 1, 2
@@ -47,13 +47,13 @@ def lay_out(index, starts, heads, back, places):
         places[e] = a
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scratch(V):
     """Parents, stamps, distances, a queue and orphans, trees and marks of V nodes."""
     return np.empty((5, V + 1), np.int32), np.empty((2, V), np.int8)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def maximise(starts, heads, back, room, ends, memory):
     """Push as much as fits. The amount; in ``memory[1][0]`` the trees at the end.
 
@@ -71,7 +71,7 @@ def maximise(starts, heads, back, room, ends, memory):
     return flow + _grow_trees(V, graph, nodes, waiting, span(orphans))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _are_many(V, ends):
     """Whether passes pay: where more than half of the nodes have room to an end."""
     count = 0
@@ -80,7 +80,7 @@ def _are_many(V, ends):
     return 2 * count > V
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _pass_on(first, last, step, graph):
     """Move, node by node, what fits from an end on to later neighbours; the flow.
 
@@ -115,7 +115,7 @@ def _pass_on(first, last, step, graph):
     return flow
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _grow_trees(V, graph, nodes, waiting, orphans):
     """Push what fits along paths between trees that grow from the two ends."""
     ends = graph[4]
@@ -167,7 +167,7 @@ def _grow_trees(V, graph, nodes, waiting, orphans):
     return flow
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _wait(v, V, waiting, first, count):
     queue, waits = waiting
     if get(waits, v):
@@ -178,7 +178,7 @@ def _wait(v, V, waiting, first, count):
     return count + 1
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _grow(v, V, graph, nodes, waiting, first, count):
     """Grow a tree from v, until an arc from the source's to the sink's is found."""
     starts, heads, back, room, _ = graph
@@ -203,7 +203,7 @@ def _grow(v, V, graph, nodes, waiting, first, count):
     return -1, count
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _augment(bridge, graph, parent, orphans):
     """Push what fits through the path over an arc; how much, and how many orphans."""
     _, heads, back, room, ends = graph
@@ -248,7 +248,7 @@ def _augment(bridge, graph, parent, orphans):
     return amount, lost
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _adopt(v, graph, nodes, clock):
     """Find v a parent in its tree, the nearest to the end; whether there is one."""
     starts, heads, back, room, _ = graph
@@ -295,7 +295,7 @@ def _adopt(v, graph, nodes, clock):
     return True
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _let_go(v, V, graph, nodes, waiting, first, count, orphans, lost):
     """Take v out of its tree, its children being orphans; those and who waits."""
     starts, heads, back, room, _ = graph

@@ -10,9 +10,9 @@ Method" (1997).
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.assignment import augment, reprice, shortest
 
 
@@ -121,7 +121,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                     )
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _place(value, age, most):
     """Where the next candidate goes.
 
@@ -139,7 +139,7 @@ def _place(value, age, most):
     return free if count < most and free >= 0 else worst
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _total(cost, columns, real):
     total = 0.0
     for i in range(len(columns)):

@@ -10,8 +10,8 @@ has so much room.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, load, put, splat, store
 
 # Below this share of its own length, what is left of a column is rounding.
@@ -21,13 +21,13 @@ DEPENDENT = 1e-12
 LANES = 8
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def row_of(C):
     """Room for C numbers, and for the vector that begins at the last."""
     return C + LANES
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def add(face, k, p, column, whole, score, x):
     """Take one more output into account, the k + 1st. How many there are, and who left.
 
@@ -62,13 +62,13 @@ def add(face, k, p, column, whole, score, x):
     return k + 1, out
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _copy(column, k, x):
     for a in range(k):
         put(x, a, column[a])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _append(face, k, x, square, score):
     upper, lower, inverse, scores, ones, width = face
     length = np.sqrt(square)
@@ -86,7 +86,7 @@ def _append(face, k, x, square, score):
     put(ones, k, one / length)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def remove(face, k, out):
     """Forget the output in place ``out`` of k: rotations make U triangular again."""
     upper, lower, inverse, scores, ones, width = face
@@ -115,7 +115,7 @@ def remove(face, k, out):
             put(lower, b * width + a, get(upper, a * width + b))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def maximum(face, k, x):
     """Fill x[:k] with the weights of sum 1 that are best, whatever their signs."""
     _, lower, inverse, scores, ones, width = face
@@ -129,7 +129,7 @@ def maximum(face, k, x):
     _from_below(lower, width, inverse, k, x)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def walk(k, p, x):
     """Move p towards x while no weight is negative; who has none left, -1: nobody."""
     way, out = 1.0, -1
@@ -148,7 +148,7 @@ def walk(k, p, x):
     return out
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _from_above(upper, width, inverse, k, x):
     """Solve ``U' x = x`` in place; the squared length of the solution."""
     length = 0.0
@@ -162,7 +162,7 @@ def _from_above(upper, width, inverse, k, x):
     return length
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _from_below(lower, width, inverse, k, x):
     """Solve ``U x = x`` in place."""
     for a in range(k - 1, -1, -1):

@@ -9,9 +9,9 @@ word may have it for its head, and sums keep the terms of least e.
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -33,7 +33,7 @@ def moves(first, last, arcs, lengths, single, along, value, chances, moved):
                 moved[b, i, j] = room[5][i, j]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scratch(size):
     """Logarithms, orders, directions, shares p and how they move, chances' moves, r."""
     square = (size, size)
@@ -49,7 +49,7 @@ def scratch(size):
     return logs, orders, way, p, dp, moved, r
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def of_one(scores, n, single, along, room, chances):
     """The log-partition of one row; fills chances, and how they move in the room."""
     logs, orders, way, p, dp, moved, r = room
@@ -79,7 +79,7 @@ def of_one(scores, n, single, along, room, chances):
     return shift + value
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _shares(logs, orders, way, p, dp, k):
     """The logarithm of the sum of the weights of k's heads, which it is taken from."""
     order, top = np.int64(2**62), -np.inf
@@ -109,7 +109,7 @@ def _shares(logs, orders, way, p, dp, k):
     return mass
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _go_around(logs, orders, way, r, k):
     """Add to each arc of the others the way over k, of share ``r[0, k]``."""
     for i in range(k):
@@ -138,7 +138,7 @@ def _go_around(logs, orders, way, r, k):
             way[i, j] = turn if share == 1 else way[i, j] + share * (turn - way[i, j])
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _come_back(chances, moved, p, dp, r, k):
     """Chances with k among the words, from those without it, and how they move."""
     used = turned = 0.0

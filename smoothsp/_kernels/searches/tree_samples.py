@@ -1,10 +1,10 @@
 """Exact draws of spanning trees, each with its own stream of random numbers."""
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.cpu.samples import uniform
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches import tree_moves
 from smoothsp._kernels.searches.tree_sums import (
     LANES,
@@ -68,7 +68,7 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
                         left[other, j] = -np.inf
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _hang_below(n, root, room, below):
     """Fill weights of the same words as children of one, which stays where it is."""
     wide = room[1].shape[1] - LANES
@@ -81,7 +81,7 @@ def _hang_below(n, root, room, below):
         put(turned, j, get(w, root * wide + j) if j != root else 1.0)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _is_short(n, product, room):
     """Whether walks from all words take few steps on average."""
     if not eliminate(n, False, room) - product > LEAST:
@@ -98,7 +98,7 @@ def _is_short(n, product, room):
     return most > 0
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _pick(row, lowest, n, chance):
     """An index from ``lowest`` to n, by its share of the sum."""
     total = 0.0
@@ -114,7 +114,7 @@ def _pick(row, lowest, n, chance):
     return found
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _walk(room, n, lowest, state, drawn):
     """Heads of the words that have none, from loop-erased walks to those that do."""
     wide, w = room[1].shape[1] - LANES, aligned(room[0][0])

@@ -19,9 +19,9 @@ derivatives of both ways round; then rows of D, of shares, and of sums.
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     aligned,
     fma,
@@ -73,20 +73,20 @@ def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
         _write(n, far[b], size, b, room, chances)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scratch(size):
     """The room for rows of ``size`` heads."""
     wide = width(size)
     return np.zeros((4, size * wide + LANES)), np.zeros((3, wide + LANES))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def width(size):
     """Of a row of a matrix."""
     return (size + LANES - 1) // LANES * LANES
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def weights(arcs, b, n, single, room):
     """Fill the weights of a row, of which the largest of each word is 1.
 
@@ -134,7 +134,7 @@ def weights(arcs, b, n, single, room):
     return shift, product
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _log_of_product(factors, count, place):
     """Of ``count`` normal positive numbers, whole vectors; writes one at ``place``."""
     power, left = splat(0.0), splat(1.0)
@@ -150,7 +150,7 @@ def _log_of_product(factors, count, place):
     return sum_of(power) * math.log(2.0) + math.log(found)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def eliminate(n, single, room):
     """The logarithm of the sum over trees; -inf where a word has lost all heads.
 
@@ -197,7 +197,7 @@ def eliminate(n, single, room):
     return _log_of_product(sums, wide, aligned(room[1][2]))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _mixed(factors, at, step, rows, first, last, place, wide):
     """The vector at ``place`` of rows from first to last, times ``factors[at + ...]``.
 
@@ -219,7 +219,7 @@ def _mixed(factors, at, step, rows, first, last, place, wide):
     return (a + b) + (c + d)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def adjoint(n, single, room):
     """Fill ``d log(sum) / d w``, from what ``eliminate`` left.
 
@@ -260,7 +260,7 @@ def adjoint(n, single, room):
             put(across, i * wide + k, get(down, own + i))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _write(n, far, size, b, room, chances):
     """Chances of a row: weights times derivatives, 0 where there is no arc."""
     wide, out = room[1].shape[1] - LANES, span(chances)

@@ -6,8 +6,8 @@ row is the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -19,7 +19,7 @@ from smoothsp._kernels.vectors.simd import (
 )
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def scores(low, high, indices, data, weights, P, V, zero, z):
     """``z(j) = sum_f x(f) weights(f, j)``."""
     j = 0
@@ -79,7 +79,7 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
         store(z, j, (a + b) + (c + d))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put(z, j, V, a, b, c, d):
     store(z, j, a)
     store(z, j + V, b)
@@ -87,7 +87,7 @@ def _put(z, j, V, a, b, c, d):
     store(z, j + 3 * V, d)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def add_multiples(low, high, indices, data, step, places, count, P, weights):
     """``weights(f, j) += x(f) step(j)`` for the vectors of j at ``places[:count]``."""
     if count == 1:
@@ -113,7 +113,7 @@ def add_multiples(low, high, indices, data, step, places, count, P, weights):
                 store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def own_class(P, zeros):
     """``[2 P]`` numbers: those from P - y on are 1 at class y and 0 elsewhere.
 
@@ -125,7 +125,7 @@ def own_class(P, zeros):
     return mark
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def put_own(row, y, x, mark, P, zeros):
     """``row[y] = x``, for a row that is read by vectors next."""
     V = len(zeros)

@@ -1,14 +1,14 @@
 """Exponentials of scores, the largest of which is taken out."""
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, larger, put, splat, store
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_parts import load_some, max_of
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def exponentials(scores, at, count, S, zeros, P, out):
     """Fill ``out[count / S, P]`` from the ``count`` scores that begin at ``at``.
 
@@ -32,7 +32,7 @@ def exponentials(scores, at, count, S, zeros, P, out):
     return np.float64(top)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def transposed(matrix, S, P, out):
     """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, not past S."""
     # few rows at a time, which stay in the cache

@@ -4,13 +4,12 @@ A row is read and written in whole vectors, L of which are transposed at a time.
 of lanes are ``[count, L]`` and followed by room for one such square.
 """
 
-from numba import njit
-
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import aligned, load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def gather(emissions, steps, lengths, rows, N, row, zeros, block):
     """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
 
@@ -39,7 +38,7 @@ def gather(emissions, steps, lengths, rows, N, row, zeros, block):
     turn(N * S, zeros, block)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def turn(count, zeros, block):
     """Transpose each square of a block in place: rows become lanes, lanes rows."""
     L = len(zeros)
@@ -48,7 +47,7 @@ def turn(count, zeros, block):
         transpose(squares, k * L)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
     """Fill rows of nodes from a transposed block, 0 where no position is real.
 
@@ -76,7 +75,7 @@ def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
                 nodes[b, steps[b, n], s] = row[n * S + s]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scatter_whole(count, rows, skip, zeros, block, array):
     """Fill ``array[B, count]``, given flat, from a transposed block.
 
@@ -89,7 +88,7 @@ def scatter_whole(count, rows, skip, zeros, block, array):
             _unload(squares, x, count, len(zeros), out, rows[x] * count)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _unload(squares, x, count, L, out, at):
     for k in range(0, count, L):
         store_some(out, at + k, count - k, load(squares, (k + x) * L))

@@ -4,9 +4,9 @@ Arrays are flat: a vector of S numbers per lane is ``[S, L]`` at an offset. Tile
 four keep what is summed in registers.
 """
 
-from numba import njit
 from numba.extending import register_jitable
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.long_sums import BLOCK, add_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 
@@ -21,7 +21,7 @@ def lanes_pay(rows, S, L):
     return S * groups <= 2 * rows and S < 3 * L
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def product(x, o, matrix, S, y, p, zero, L):
     """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, y at p; the same matrix."""
     j = 0
@@ -48,7 +48,7 @@ def product(x, o, matrix, S, y, p, zero, L):
         j += 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
     """``total(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
@@ -81,7 +81,7 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
             store(total, e * L, load(total, e * L) * splat_at(matrix, e))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _tile(first, last, i, j, x, y, zero, to):
     S, L = to[1], to[2]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
@@ -106,7 +106,7 @@ def _tile(first, last, i, j, x, y, zero, to):
     _put_row(d0, d1, d2, d3, e + 3 * S, to)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put_row(t0, t1, t2, t3, e, to):
     _put(t0, e, to)
     _put(t1, e + 1, to)
@@ -114,7 +114,7 @@ def _put_row(t0, t1, t2, t3, e, to):
     _put(t3, e + 3, to)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put(t, e, to):
     """A sum to where it belongs."""
     alone, _, L, matrix, total, lost = to

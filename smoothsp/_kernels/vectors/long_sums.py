@@ -5,15 +5,14 @@ that keeps what rounding takes away (Kahan's summation): the error does not grow
 their number. Nothing here may be compiled with additions reordered.
 """
 
-from numba import njit
-
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import load, store
 
 # Terms that are added up in registers.
 BLOCK = 128
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def add(total, lost, term):
     """Total and loss after one more term; the sum so far is ``total - lost``."""
     term = term - lost
@@ -21,7 +20,7 @@ def add(total, lost, term):
     return new, (new - total) - term
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def add_at(e, total, lost, term):
     """The same for the vectors at offset e."""
     new, loss = add(load(total, e), load(lost, e), term)

@@ -7,9 +7,11 @@ The caller keeps the memory alive, contiguous, of the dtype and of the size it s
 import ctypes
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import config
 from numba.extending import intrinsic
+
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @intrinsic
@@ -24,13 +26,13 @@ def _pointer(typing, address, dtype):
     return kind(types.intp, dtype), code
 
 
-@njit(inline="always")
+@subroutine(inline="always")
 def at(address, shape, dtype):
     """A contiguous array over the memory at ``address``."""
     return carray(_pointer(address, dtype), shape)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def copy(values, out):
     """Copy entry by entry: numba's ``out[:] = values`` also compiles its message."""
     for e in range(len(out)):

@@ -1,10 +1,11 @@
 """Loading cache lines before they are needed."""
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import Span
 
 
@@ -43,7 +44,7 @@ if config.DISABLE_JIT:
 AHEAD = 3
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def prefetch_row(k, last, order, waits, indptr, columns, values):
     """Prefetch the sparse row of a block solved later; its number, or -1."""
     if k + AHEAD >= last:

@@ -6,8 +6,7 @@ up each in order, then to each other, whatever the tile: the bits of a row do no
 on the rows that are computed beside it.
 """
 
-from numba import njit
-
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.long_sums import BLOCK, add_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 from smoothsp._kernels.vectors.simd_parts import store_some
@@ -16,7 +15,7 @@ from smoothsp._kernels.vectors.simd_parts import store_some
 ROWS = 4
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def products(x, o, R, rows, matrix, S, P, zero, V, y):
     """``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below ``rows``, at most 4.
 
@@ -31,12 +30,12 @@ def products(x, o, R, rows, matrix, S, P, zero, V, y):
         _one(x, o + q * R, matrix, S, P, zero, V, y, q * P)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _times(v, m0, m1, m2, m3, t0, t1, t2, t3):
     return fma(v, m0, t0), fma(v, m1, t1), fma(v, m2, t2), fma(v, m3, t3)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put(y, p, stride, t0, t1, t2, t3):
     store(y, p, t0)
     store(y, p + stride, t1)
@@ -44,7 +43,7 @@ def _put(y, p, stride, t0, t1, t2, t3):
     store(y, p + 3 * stride, t3)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
@@ -82,12 +81,12 @@ def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
         _put(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _pair(x, o, p, m, s, t):
     return fma(splat_at(x, o), m, s), fma(splat_at(x, p), m, t)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _put_half(half, y, p, V, t0, t1, t2, t3):
     if half:
         t0, t1 = load(y, p) + t0, load(y, p + V) + t1
@@ -95,14 +94,14 @@ def _put_half(half, y, p, V, t0, t1, t2, t3):
     _put(y, p, V, t0, t1, t2, t3)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _row(matrix, e, V):
     """Four vectors beside each other."""
     m0, m1 = load(matrix, e), load(matrix, e + V)
     return m0, m1, load(matrix, e + 2 * V), load(matrix, e + 3 * V)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _one(x, o, matrix, S, P, zero, V, y, p):
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
@@ -128,7 +127,7 @@ def _one(x, o, matrix, S, P, zero, V, y, p):
         store(y, p + j, a + b)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
     """``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
@@ -167,7 +166,7 @@ def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
                 store_some(out, p + i * S + j, S - j, t)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _tile(
     alone, first, last, o, i, j, x, y, S, P, zero, V, matrix, total, lost, out, p
 ):
@@ -191,7 +190,7 @@ def _tile(
     _column(to, j + 3 * V, a3, b3, c3, d3)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _column(to, j, a, b, c, d):
     """Four sums, below each other, to where they belong."""
     alone, i, S, P, matrix, total, lost, out, p = to

@@ -114,7 +114,8 @@ def chain_values(chain: Record, name: str = "emissions") -> bool:
     """
     potentials = chain.potentials
     if chain.plain:
-        if chain.shared and whole_calls.is_sound(*chain.addresses):
+        at = chain.addresses
+        if chain.shared and (whole_calls.is_ordinary(*at) or whole_calls.is_sound(*at)):
             return False
         fault = np.empty(5, np.int64)
         faults.find_fault(*chain.arrays, fault)

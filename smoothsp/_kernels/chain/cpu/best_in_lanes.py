@@ -5,8 +5,8 @@ order. Beside each largest sum the state before it is kept, as a number in its l
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.lane_rows import gather
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -24,7 +24,7 @@ from smoothsp._kernels.vectors.simd import (
 L = 8
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def viterbi_in_lanes(
     first,
     last,
@@ -63,7 +63,7 @@ def viterbi_in_lanes(
         )
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _best_labels(
     move, start, end, steps, lengths, rows, prefixes, block, labels, value
 ):  # fmt: skip
@@ -108,7 +108,7 @@ def _best_labels(
                 state[x] = int(get(weights, (n * S + j) * L + x))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
     S, N = emissions.shape[2], lengths[rows[0]]
     weights = aligned(block)
@@ -124,7 +124,7 @@ def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
                 put(weights, (n * S + y) * L + x, float(emissions[b, t, y]))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _step(alpha, o, p, move, S, weights, e):
     """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
 
@@ -163,7 +163,7 @@ def _step(alpha, o, p, move, S, weights, e):
         j += 1
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _finish(alpha, p, y, weights, e, k):
     store(alpha, p, y + load(weights, e))
     store(weights, e, k)

@@ -5,7 +5,6 @@ Prefix scores as in ``max_states``: those of the group's row q are at ``alpha[q 
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.best_pruned import (
     STATES_TO_PRUNE,
@@ -21,6 +20,7 @@ from smoothsp._kernels.chain.cpu.best_steps import (
     step_four,
     step_one,
 )
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import load, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some
 
@@ -32,13 +32,13 @@ BLOCK = 4
 PATIENCE = 8
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def padded_states(S):
     """S up to whole vectors."""
     return (S + V - 1) // V * V
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def tables(transitions, start, end, shared):
     """``start``, and shared transitions by rows and by columns, all padded.
 
@@ -64,7 +64,7 @@ def tables(transitions, start, end, shared):
     return head, moves, columns
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha):
     """Fill alpha with emissions, and what comes before the first of each row.
 
@@ -89,7 +89,7 @@ def load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha):
                 store(alpha, o + s, load(head, s) + load(alpha, o + s))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _add_cost(emissions, steps, b, N, gold, cost, alpha, o, P):
     added = splat(cost)
     for p in range(o, o + N * P, V):
@@ -99,7 +99,7 @@ def _add_cost(emissions, steps, b, N, gold, cost, alpha, o, P):
         alpha[o + n * P + gold[b, t]] = emissions[b, t, gold[b, t]]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
     """Turn emissions into prefix scores, for shared transitions."""
     P = padded_states(S)
@@ -136,7 +136,7 @@ def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
             q += together
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back):
     """The same for transitions of each step; fills back[n, s], laid out as alpha.
 
@@ -153,7 +153,7 @@ def score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back):
             step_edges(alpha, o, edges, e, S, P, back, o + P)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def best_labels(S, steps, lengths, rows, shared, alpha, columns, back, labels, value):
     """Fill labels[B, 0, T] of the rows with the best, -1 where masked, and value[B].
 

@@ -8,9 +8,9 @@ apart.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.best_steps import V, add
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     larger,
     load,
@@ -26,7 +26,7 @@ from smoothsp._kernels.vectors.simd_parts import max_of
 STATES_TO_PRUNE = 128
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def largest(moves, S, P):
     """Of each column, the largest number."""
     found = np.empty(P, np.float64)
@@ -38,7 +38,7 @@ def largest(moves, S, P):
     return found
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def step_pruned(
     alpha, o, R, rows, moves, into, out, S, P, bounds, chosen, counts, down
 ):  # fmt: skip
@@ -67,7 +67,7 @@ def step_pruned(
     return True
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
     """Put the best state of each lane at c in ``chosen``, and -inf into bounds."""
     best = load(alpha, o)
@@ -85,7 +85,7 @@ def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
         store(bounds, p + j, splat(-np.inf))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
     """Put states that may attain a maximum at c in ``chosen``; returns how many."""
     low, high = splat(-np.inf), splat(np.inf)
@@ -108,7 +108,7 @@ def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
     return np.int64(count)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts):
     """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
 

@@ -6,8 +6,8 @@ to whole vectors, with -inf in between. Before a step, its emissions stand there
 """
 
 import numpy as np
-from numba import njit
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     larger,
     load,
@@ -22,7 +22,7 @@ from smoothsp._kernels.vectors.simd_parts import load_some, max_of
 V = 8
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def cache_lines(size):
     """Room for numbers from the start of a cache line on: no vector lies in two."""
     room = np.empty(size + 7, np.float64)
@@ -30,7 +30,7 @@ def cache_lines(size):
     return room[skip : skip + size]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def countdown():
     """The numbers 0, -1, ..., -7, of which ``place_of_max`` makes a vector."""
     numbers = np.empty(V, np.float64)
@@ -39,13 +39,13 @@ def countdown():
     return numbers
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def add(alpha, p, y):
     """Add a vector to the one at p."""
     store(alpha, p, y + load(alpha, p))
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True, machine_code=True)
 def step_four(alpha, o, R, moves, S, P):
     """``alpha'(j) = max_i alpha(i) + moves(i, j) + e(j)`` for four rows.
 
@@ -104,7 +104,7 @@ def step_four(alpha, o, R, moves, S, P):
         add(alpha, o3 + p, y3)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True, machine_code=True)
 def step_one(alpha, o, moves, S, P):
     """As ``step_four``, for one row."""
     j = 0
@@ -144,7 +144,7 @@ def step_one(alpha, o, moves, S, P):
         j += V
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True, machine_code=True)
 def step_edges(alpha, o, edges, e, S, P, back, p):
     """As ``step_one``, for the transitions ``edges[e:]``, S by S, of one step only.
 
@@ -163,7 +163,7 @@ def step_edges(alpha, o, edges, e, S, P, back, p):
         store(back, p + j, k)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True, machine_code=True)
 def place_of_max(x, o, y, p, S, P, down):
     """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ..."""
     best = load(x, o) + load(y, p)

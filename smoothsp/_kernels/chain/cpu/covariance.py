@@ -13,9 +13,9 @@ rows of scratch are P numbers long: S, and zeros up to whole vectors.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -120,7 +120,7 @@ def covariance(
             tails[b, s] = nodes[b, steps[b, N - 1], s]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _load_weights(weights, o, S, P, zeros, out):
     """Fill out[S, P] with the S^2 weights from o on."""
     given = span(weights)
@@ -131,7 +131,7 @@ def _load_weights(weights, o, S, P, zeros, out):
             store(room, i * P + j, x)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _load_step(b, t, chain, v, P, zeros, matrices):
     """E and v of the step into position t; False if all of it is forbidden."""
     transitions = chain[1]
@@ -143,7 +143,7 @@ def _load_step(b, t, chain, v, P, zeros, matrices):
     return top > -np.inf
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _forward(b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses):
     """Fill a, w, past and the inverses of the sums of a; False if not safe."""
     emissions, _, start, steps = chain
@@ -204,7 +204,7 @@ def _forward(b, N, shared, chain, v, P, zeros, floor, matrices, rows, inverses):
     return True
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _backward(
     b,
     N,

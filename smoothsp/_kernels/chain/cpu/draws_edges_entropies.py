@@ -12,7 +12,6 @@ that, its row stays pending too, for the chain rule of ``samples``.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu import sums_in_lanes
 from smoothsp._kernels.chain.cpu.sums_over_states import (
@@ -24,6 +23,7 @@ from smoothsp._kernels.chain.cpu.sums_over_states import (
     weigh,
 )
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.lane_rows import gather
 from smoothsp._kernels.vectors.simd import aligned, get, load, span, splat_at
 from smoothsp._kernels.vectors.simd_parts import store_some
@@ -294,14 +294,14 @@ def entropy_of_marginals(
         value[b] = found
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _is_lost(found, size, tolerance):
     """Whether an entropy may be off by more than the tolerance."""
     error = ROUNDINGS * np.finfo(np.float64).eps * size
     return not error <= tolerance * found
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _subtract(b, steps, N, emissions, start, end, nodes, found, size):
     """The rest of ``found`` less the expected scores of states, and all sizes added."""
     for n in range(N):
@@ -314,7 +314,7 @@ def _subtract(b, steps, N, emissions, start, end, nodes, found, size):
     return found - total, size + more
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _subtract_moves(transitions, p, edges, b, found, size):
     """The same for the moves p of transitions[:, 0] and the edges[b, 0]."""
     for i in range(edges.shape[2]):
@@ -323,7 +323,7 @@ def _subtract_moves(transitions, p, edges, b, found, size):
     return found, size
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract", "reassoc"})
+@subroutine(fastmath={"contract", "reassoc"})
 def _expected(chances, scores):
     """Sum of chances times scores, and of its terms' sizes."""
     total = 0.0
@@ -337,7 +337,7 @@ def _expected(chances, scores):
     return total, size
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _room(T, S, zeros):
     """P; room for E, its transpose and the exponentials of end; and for four rows."""
     V = len(zeros)
@@ -359,7 +359,7 @@ def _room(T, S, zeros):
     return P, matrices, scratch
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _pass(
     rows, emissions, start, steps, lengths, P, zeros, matrices, scratch, nodes, peaks
 ):
@@ -379,13 +379,13 @@ def _pass(
     )  # fmt: skip
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _is_safe(b, q, T, S, lengths, zeros, ceiling, scratch):
     reach = scratch[4]
     return lengths[b] == 0 or 16 * reach[q * len(zeros)] <= ceiling * T * S
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _draw(
     rows, k, alphas, row, step, state, back, tail, P, steps, lengths, uniforms, reached,
     states, pending, labels,
@@ -429,7 +429,7 @@ def _draw(
             labels[b, k, t] = j
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _fill_edges(b, o, S, P, steps, lengths, zeros, matrices, scratch, edges):
     move = aligned(matrices[0])
     pulls, alphas = aligned(scratch[0]), aligned(scratch[1])

@@ -6,9 +6,9 @@ NaN. Only where that finds something is each value looked at.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.
@@ -38,9 +38,9 @@ def find_fault(
     lanes = np.empty(16, emissions.dtype)
     flat = emissions.reshape(-1)
     moves = transitions.reshape(-1)
-    ordinary = _all_ordinary(start, 0, S, lanes) and _all_ordinary(end, 0, S, lanes)
+    ordinary = all_ordinary(start, 0, S, lanes) and all_ordinary(end, 0, S, lanes)
     if shared:
-        ordinary &= _all_ordinary(moves, 0, S * S, lanes)
+        ordinary &= all_ordinary(moves, 0, S * S, lanes)
     large = False
     if not ordinary:
         _look_at_ends(start, end, fault)
@@ -51,7 +51,7 @@ def find_fault(
         large = _any_large(start, 0, S) or _any_large(end, 0, S)
         if shared:
             large |= _any_large(moves, 0, S * S)
-    elif shared and B and _all_ordinary(flat, 0, B * T * S, lanes):
+    elif shared and B and all_ordinary(flat, 0, B * T * S, lanes):
         return
     # with finite emissions and shared moves, the length tells whether an output exists
     fine_length = np.full(T + 1, ordinary)
@@ -66,17 +66,17 @@ def find_fault(
         begin, last = steps[b, 0], steps[b, N - 1]
         if last - begin == N - 1:
             o = (b * T + begin) * S
-            sound &= _all_ordinary(flat, o, N * S, lanes)
+            sound &= all_ordinary(flat, o, N * S, lanes)
             if not shared:
                 o = (b * (T - 1) + begin) * S * S
-                sound &= _all_ordinary(moves, o, (N - 1) * S * S, lanes)
+                sound &= all_ordinary(moves, o, (N - 1) * S * S, lanes)
         else:
             for n in range(N):
                 t = steps[b, n]
-                sound &= _all_ordinary(flat, (b * T + t) * S, S, lanes)
+                sound &= all_ordinary(flat, (b * T + t) * S, S, lanes)
                 if not shared and n > 0:
                     o = (b * (T - 1) + t - 1) * S * S
-                    sound &= _all_ordinary(moves, o, S * S, lanes)
+                    sound &= all_ordinary(moves, o, S * S, lanes)
         if sound and fine_length[N]:
             continue
         if shared and ordinary:
@@ -125,8 +125,8 @@ def find_bad_label(labels, steps, lengths, S):
     return -1
 
 
-@njit(error_model="numpy")
-def _all_ordinary(flat, first, size, lanes):
+@subroutine
+def all_ordinary(flat, first, size, lanes):
     """Whether ``flat[first : first + size]`` has finite squares; lanes is scratch."""
     dtype = flat.dtype.type
     L = 64 // flat.itemsize
@@ -155,7 +155,7 @@ def _all_ordinary(flat, first, size, lanes):
     return total == 0
 
 
-@njit(error_model="numpy")
+@subroutine
 def _any_large(flat, first, size):
     """Whether one of these numbers is large, but finite."""
     root = _root(flat)
@@ -165,13 +165,13 @@ def _any_large(flat, first, size):
     return found
 
 
-@njit(error_model="numpy")
+@subroutine
 def _root(flat):
     """2^64 for float32, 2^512 for float64."""
     return flat.dtype.type(2.0**64 if flat.itemsize == 4 else 2.0**512)
 
 
-@njit(error_model="numpy")
+@subroutine
 def _look_at_ends(start, end, fault):
     for s in range(len(start)):
         if not start[s] < np.inf:
@@ -184,7 +184,7 @@ def _look_at_ends(start, end, fault):
             return
 
 
-@njit(error_model="numpy")
+@subroutine
 def _look_at_moves(transitions, p, q, row, step, fault):
     S = transitions.shape[2]
     for i in range(S):
@@ -198,7 +198,7 @@ def _look_at_moves(transitions, p, q, row, step, fault):
                 return
 
 
-@njit(error_model="numpy")
+@subroutine
 def _look_at_row(b, emissions, transitions, steps, lengths, shared, fault):
     for n in range(lengths[b]):
         t = steps[b, n]
@@ -218,7 +218,7 @@ def _look_at_row(b, emissions, transitions, steps, lengths, shared, fault):
             return
 
 
-@njit(error_model="numpy")
+@subroutine
 def _open_moves(transitions, p, q, open_moves):
     """Set bit j of row i where j may follow i."""
     one = np.uint64(1)
@@ -229,7 +229,7 @@ def _open_moves(transitions, p, q, open_moves):
                 open_moves[i, j >> 6] |= one << np.uint64(j & 63)
 
 
-@njit(error_model="numpy")
+@subroutine
 def _look_for_output(
     b,
     emissions,

@@ -11,7 +11,6 @@ The method is known as recursive enumeration of the k shortest paths.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu.best_steps import (
     V,
@@ -19,6 +18,7 @@ from smoothsp._kernels.chain.cpu.best_steps import (
     countdown,
     place_of_max,
 )
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_below
 from smoothsp._kernels.vectors.simd_parts import max_of
 
@@ -31,7 +31,7 @@ UNKNOWN, NONE = -1, -2
 ENTRY, LABEL, OTHER = range(3)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def workspace(T, S, P, K):
     """Scratch of ``k_best`` for chains of up to T steps."""
     cells = min(T * S, K * T)
@@ -47,7 +47,7 @@ def workspace(T, S, P, K):
     return first, opened, value, links, offers, path, others
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
     """Fill labels[b, 1:, T] with the best outputs of row b but one, and valid[b, 1:].
 
@@ -129,7 +129,7 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
         first[opened[c]] = -1
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _column(b, n, j, P, transitions, steps, shared, columns):
     """Offset of the transitions into state j at step n, or of ``end`` at step N."""
     if shared:
@@ -142,7 +142,7 @@ def _column(b, n, j, P, transitions, steps, shared, columns):
     return 0
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _advance(
     b, N, used, rooms, alpha, o, P, emissions, transitions, steps, shared,
     columns, value, links, offers, path, others, down,
@@ -212,7 +212,7 @@ def _advance(
     return used, rooms
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _best_but(i, x, o, P, down):
     """The largest x and its lowest place, but for place i."""
     low = splat(-np.inf)

@@ -17,9 +17,9 @@ row that breaks this bound stays pending, for a wider dtype or for log space.
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import span
 
@@ -177,7 +177,7 @@ def forward_backward(
         pending[b] = False
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _exponentials(b, t, transitions, zeros, move):
     S, P = move.shape
     at = (b * transitions.shape[1] + t - 1) * S * S

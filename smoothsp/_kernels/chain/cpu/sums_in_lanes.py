@@ -11,9 +11,9 @@ group are flat, ``[T, S, L]``; L lanes. A lane is idle past the length of its ro
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.vectors.lanes import outer_sums, product
@@ -119,7 +119,7 @@ def forward_backward(
                 tails[b, s] = nodes[b, steps[b, own - 1], s]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def take_exponentials(transitions, end, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
@@ -129,7 +129,7 @@ def take_exponentials(transitions, end, zeros, move, back, tail):
     return top, last_top
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
     """Weights from potentials, in place; alphas; inverses of their sums, 0 if idle."""
     L = len(zeros)
@@ -178,7 +178,7 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
     store(found, 3 * L, mantissas)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def backward(
     N,
     S,
@@ -252,7 +252,7 @@ def backward(
     store(found, 5 * L, last_z)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
     outer_sums(
         aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),

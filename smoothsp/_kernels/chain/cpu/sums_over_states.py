@@ -31,9 +31,9 @@ Four rows go through time together and share what is read of E. Scratch of a row
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (
@@ -135,7 +135,7 @@ def forward_backward(
                 tails[b, s] = nodes[b, steps[b, N - 1], s]
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def take_exponentials(transitions, end, P, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
@@ -145,7 +145,7 @@ def take_exponentials(transitions, end, P, zeros, move, back, tail):
     return top, last_top
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
     """Fill w of row b, at offset o; the sum of what was taken out."""
     T, S = emissions.shape[1], emissions.shape[2]
@@ -172,7 +172,7 @@ def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
     """Alphas, and the inverses of their sums."""
     V = len(zeros)
@@ -202,7 +202,7 @@ def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
             inverses[q * T + n] = one / sum_of(total)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def backward(
     rows,
     steps,
@@ -273,7 +273,7 @@ def backward(
         put(reach, q * V, sum_of(load(reach, q * V)))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def log_product(numbers):
     """The sum of logs: one log of several factors, so few that they stay in range."""
     total = 0.0
@@ -289,7 +289,7 @@ def log_product(numbers):
     return total + math.log(product)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
     outer_sums(
         aligned(alphas), aligned(pulls), o, N, S, P, splat(zeros[0]), len(zeros),

@@ -5,9 +5,9 @@ share is added up in float64, in the order of the rows.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.memory import copy
 
 
@@ -48,7 +48,7 @@ def weigh(
         _weigh_ends(weights, tails, end)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _weigh_ends(weights, parts, out):
     if len(out) > 0:
         total = np.zeros(len(out), np.float64)
@@ -114,7 +114,7 @@ def weigh_residual(
         copy(total[S:], end)
 
 
-@njit(error_model="numpy")
+@subroutine
 def _scale_rows(rows, sign, weights, parts, out):
     size = len(out) // max(len(weights), 1)
     for b in range(rows[0], rows[1]):
@@ -125,7 +125,7 @@ def _scale_rows(rows, sign, weights, parts, out):
             scaled[e] = weight * row[e]
 
 
-@njit(error_model="numpy")
+@subroutine
 def _add_rows(low, size, sign, weights, parts, total):
     """Add ``sign weights`` times the ``parts[low : low + len(total)]`` of each row."""
     for b in range(len(weights)):

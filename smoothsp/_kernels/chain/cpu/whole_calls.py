@@ -10,16 +10,16 @@ for is compiled.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.chain.cpu import sums_in_lanes, sums_over_states
 from smoothsp._kernels.chain.cpu.best import viterbi
-from smoothsp._kernels.chain.cpu.faults import FINE, find_fault
+from smoothsp._kernels.chain.cpu.faults import FINE, all_ordinary, find_fault
 from smoothsp._kernels.chain.cpu.given_outputs import score
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
 from smoothsp._kernels.chain.cpu.weigh import weigh_residual
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.memory import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.whole_arrays import scale_rows
 DONE, UNSAFE = -1, -2
 
 
-@njit(error_model="numpy")
+@subroutine
 def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     if steps == 0:
         real = np.empty((B, T), np.int64)
@@ -49,7 +49,7 @@ def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     )
 
 
-@njit(error_model="numpy")
+@subroutine
 def _longest_first(lengths, T):
     """Rows by decreasing length, equal ones in order."""
     first = np.zeros(T + 2, np.int64)
@@ -65,7 +65,7 @@ def _longest_first(lengths, T):
     return order
 
 
-@njit(error_model="numpy")
+@subroutine
 def _scores(chain, paths, scores):
     """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
     B, T = paths.shape
@@ -77,7 +77,7 @@ def _scores(chain, paths, scores):
     return -1
 
 
-@njit(error_model="numpy")
+@subroutine
 def _row_weights(B, weight, weights, zeros):
     found = np.full(B, zeros.dtype.type(weight))
     if weights != 0:
@@ -105,6 +105,21 @@ def positions(B, T, mask, steps, lengths):
 
 
 @kernel
+def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+    """Whether all numbers, those at masked positions too, have finite squares.
+
+    It is all that most chains need, and is compiled in no time.
+    """
+    lanes = np.empty(16, zeros.dtype)
+    return (
+        all_ordinary(at(start, (S,), zeros), 0, S, lanes)
+        and all_ordinary(at(end, (S,), zeros), 0, S, lanes)
+        and all_ordinary(at(transitions, (S * S,), zeros), 0, S * S, lanes)
+        and all_ordinary(at(emissions, (B * T * S,), zeros), 0, B * T * S, lanes)
+    )
+
+
+@kernel
 def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     """Whether ``chain.cpu.faults`` finds no fault."""
     fault = np.empty(5, np.int64)
@@ -126,7 +141,7 @@ def decode(
     copy(scores, at(value, (B,), zeros))
 
 
-@njit(error_model="numpy")
+@subroutine
 def _sums(
     chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
 ):
@@ -239,7 +254,7 @@ def weigh(
     )  # fmt: skip
 
 
-@njit(error_model="numpy")
+@subroutine
 def _wanted(address, size, zeros):
     """What is at an address, flat; nothing if that is 0."""
     return at(address, (size if address != 0 else 0,), zeros)

@@ -1,12 +1,12 @@
 """The best output of each row, and which leaves it uses."""
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
@@ -38,7 +38,7 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
                 value[row] = -np.inf
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def maxima(x, circuit, low, high, one, L):
     """Every item from definition ``low`` to ``high``: the largest of its products.
 
@@ -70,7 +70,7 @@ def maxima(x, circuit, low, high, one, L):
         h += 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _tile_maxima(x, heads, h, runs, r, none, L):
     """The maxima of a tile, its left factors loaded once for all of it."""
     a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
@@ -94,14 +94,14 @@ def _tile_maxima(x, heads, h, runs, r, none, L):
     store(x, np.intp(heads[h + 3]) * L, t3)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def clear(out):
     """-1 everywhere."""
     for i in range(len(out)):
         out[i] = -1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def trace(x, lane, L, root, circuit, stack, parts):
     """The leaves, from 0, of the best product at the root, then -1."""
     clear(parts)
@@ -122,7 +122,7 @@ def trace(x, lane, L, root, circuit, stack, parts):
             count += 1
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def best_edge(x, lane, L, item, circuit):
     """The first product equal to the item's maximum: the same sums give equal bits."""
     runs, starts = circuit.runs, circuit.starts
@@ -138,7 +138,7 @@ def best_edge(x, lane, L, item, circuit):
     return np.intp(0), np.intp(0)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def read(scores, B, row, room, circuit, parts, labels):
     """Fill the labels[N] that parts say, and return the sum of their scores."""
     clear(labels)
@@ -153,7 +153,7 @@ def read(scores, B, row, room, circuit, parts, labels):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def score_of(scores, B, row, leaf, room):
     """The score of a leaf, from 0, in a table of potentials."""
     for t in range(len(scores)):

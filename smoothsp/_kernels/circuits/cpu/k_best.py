@@ -12,11 +12,11 @@ Paths" (1998), section 2.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.cpu.best import maxima, read
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 # What is noted of an item, in one line of the cache: the row that noted it, its best
 # product, and the second with its number among the products.
@@ -86,7 +86,7 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
                 values[row, k] = min(score, values[row, k - 1]) if k else score
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _follow(
     x, place, circuit, k, K, found, totals, chain, stack, notes, losses, waiting,
     offers, count, parts,
@@ -146,7 +146,7 @@ def _follow(
     return count
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _note(x, lane, L, row, item, circuit, notes, losses):
     """Note the best product of an item, and the second; the first of equal ones."""
     runs, starts = circuit.runs, circuit.starts
@@ -176,7 +176,7 @@ def _note(x, lane, L, row, item, circuit, notes, losses):
     losses[item, LOSS] = most - more
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _after(x, lane, L, item, circuit, here, number):
     """The product that follows one in order of value, then number; -1 if none does.
 
@@ -199,7 +199,7 @@ def _after(x, lane, L, item, circuit, here, number):
     return best_a, best_b, best_number, best
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _insert(offer, score, waiting, offers, count, most):
     """A candidate into the list, sorted, after its equals; at most so many are kept."""
     if count == most:

@@ -5,11 +5,11 @@ and ``TARGET``: scores ``[B, width]``, or ``[width]`` that all rows share.
 """
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.numbers import constant, enter
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TARGET, WIDTH
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.memory import at
 from smoothsp._kernels.vectors.simd import load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
@@ -21,7 +21,7 @@ def one_of(room):
     return splat(room.dtype.type(1))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def gather(table, B, rows, x, one, L):
     """Item 0 and the leaves of ``x``: 0, and scores of the rows; a row a lane."""
     out = span(x)
@@ -38,7 +38,7 @@ def gather(table, B, rows, x, one, L):
         first += width
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def gather_numbers(table, B, rows, m, e, one, L):
     """The same as numbers ``m 2^e``; the largest size of an exponent of a lane."""
     out, exponents = span(m), span(e)
@@ -62,7 +62,7 @@ def gather_numbers(table, B, rows, m, e, one, L):
     return reach
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _square(scores, rows, width, k, item, out, one, L):
     """Scores k to k + L of the rows to items from ``item`` on; 0 without a row."""
     zero = one - one
@@ -79,14 +79,14 @@ def _square(scores, rows, width, k, item, out, one, L):
     transpose(out, item * L)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _repeat(scores, item, out, one, L):
     """Each score in all lanes, to items from ``item`` on."""
     for q in range(len(scores)):
         store(out, (item + q) * L, constant(one, np.float64(scores[q])))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def scatter(x, table, B, rows, L):
     """The leaves of x to the targets of a table, where there is one; overwrites x."""
     source = span(x)
@@ -111,7 +111,7 @@ def scatter(x, table, B, rows, L):
                     store_some(out, place, width - k, v)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def clear(x, items, one, L):
     """Zero in all lanes of so many items."""
     out = span(x)
@@ -119,7 +119,7 @@ def clear(x, items, one, L):
         store(out, i, one - one)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def bounds(circuit, roots, rows):
     """The first definition that one of the rows needs, and that after the last."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)

@@ -8,10 +8,11 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import config
 from numba.extending import intrinsic, register_jitable
 
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     call,
     fma,
@@ -120,7 +121,7 @@ def large(L):
     return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def enter(m, e, first, last, reach, one, L):
     """Scores in items ``first`` to ``last`` of m become numbers in m and e.
 
@@ -147,7 +148,7 @@ def enter(m, e, first, last, reach, one, L):
     return reach
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def put_number(m, e, at, total, top, low):
     """Store ``total 2^top``: a normal number, or 0."""
     zero = total - total

@@ -1,11 +1,11 @@
 """Independent draws of outputs, each with its own stream of random numbers."""
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.best import clear
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -52,7 +52,7 @@ def uniform(state):
     return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _draw(m, e, lane, L, item, circuit, chance):
     """A product of an item, by its share of the item's sum."""
     runs, starts = circuit.runs, circuit.starts

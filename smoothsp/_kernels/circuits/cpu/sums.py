@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
@@ -25,6 +24,7 @@ from smoothsp._kernels.circuits.cpu.numbers import (
 )
 from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import (
     fma,
     larger,
@@ -73,7 +73,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
             scatter(mu, scores, B, lanes, L)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def inside(m, e, circuit, low, high, one, L):
     """Every item from definition ``low`` to ``high``: the sum of its products.
 
@@ -108,7 +108,7 @@ def inside(m, e, circuit, low, high, one, L):
             put_number(m, e, out, total, top, none)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _from_largest(m, e, out, runs, first, last, most, one, L):
     """The sum of the products over the largest exponent of one."""
     none = constant(one, lowest(L))
@@ -124,7 +124,7 @@ def _from_largest(m, e, out, runs, first, last, most, one, L):
     put_number(m, e, out, total, top, none)
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _total(m, e, runs, first, last, top, most, one, L):
     """The sum of the products over ``2^top``; too large if one is far above it."""
     start = constant(one, origin(L))
@@ -142,7 +142,7 @@ def _total(m, e, runs, first, last, top, most, one, L):
     return total
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _tile_inside(m, e, heads, h, runs, r, one, L):
     """``inside`` of a tile, its left factors loaded once for all of it."""
     zero = one - one
@@ -181,7 +181,7 @@ def _tile_inside(m, e, heads, h, runs, r, one, L):
         _from_largest(m, e, out, runs, r + i, r + i + 1, most - start, one, L)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def outside(m, e, mu, circuit, low, high, one, L):
     """Marginals of all items from those of the roots.
 
@@ -234,7 +234,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
                 b += step_b
 
 
-@njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True)
+@subroutine(forceinline=True)
 def _share(m, e, g, out, one, L):
     """An item's marginal g over its mantissa, and its exponent as ``power2`` takes it.
 
@@ -247,7 +247,7 @@ def _share(m, e, g, out, one, L):
     return g, constant(one, origin(L)) + top
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
     """``outside`` of a tile: what its left factors get is summed in a register."""
     zero = one - one

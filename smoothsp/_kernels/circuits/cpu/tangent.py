@@ -6,7 +6,6 @@ log-partition times d.
 """
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
@@ -23,6 +22,7 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
 )
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 
@@ -58,7 +58,7 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
         scatter(to, scores, B, lanes, L)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _means(m, e, d, circuit, low, high, one, L):
     """The mean direction of each item: over its products, by their shares of it."""
     m, e, d = span(m), span(e), span(d)
@@ -82,7 +82,7 @@ def _means(m, e, d, circuit, low, high, one, L):
         store(d, out, mean)
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _moves(m, e, d, mu, to, circuit, low, high, one, L):
     """Marginals, and how they move: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
 

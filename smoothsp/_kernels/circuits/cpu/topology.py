@@ -1,10 +1,10 @@
 """What makes a circuit: products as runs, what each item needs, a good order."""
 
 import numpy as np
-from numba import njit
 
 from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
@@ -75,7 +75,7 @@ def find_tiles(calls, starts, runs, tiles):
         h += TILE
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _side(starts, runs, h):
     """The column of the factors that definitions from h on have in common, or -1."""
     if starts[h + TILE] - starts[h] != TILE:
@@ -132,7 +132,7 @@ def schedule(starts, runs, tiles, place, roots, order):
     return done
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@subroutine
 def _push(h, starts, tiles, seen, run, stack, top):
     """The tile of a definition onto the stack, unless it was there before."""
     if h < 0:
