@@ -51,7 +51,7 @@ class Watch(event.Listener):  # type: ignore[misc]
 def _kernel(event: Any) -> str | None:
     """The name of the kernel that an event is about, if it is one of ours."""
     function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
-    if function is None or not function.__module__.startswith(KERNELS):
+    if function is None or not (function.__module__ or "").startswith(KERNELS):
         return None
     return str(function.__name__)
 

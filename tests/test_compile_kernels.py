@@ -43,6 +43,7 @@ def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     ours, theirs = of("smoothsp._kernels.chain.cpu.best"), of("scipy.best")
     watch.on_start(theirs)
+    watch.on_start(of(None))  # of code that was made by exec
     assert terminal.getvalue() == ""
     watch.on_start(ours)
     told = terminal.getvalue()

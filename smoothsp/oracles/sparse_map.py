@@ -39,7 +39,7 @@ class SparseMAP:
     strength
         gamma, > 0, in units of the score.
     max_outputs
-        How often ``decode`` may be asked, at least 1.
+        How often ``decode`` may be asked after the first time, at least 1.
 
     Attributes
     ----------
