@@ -355,3 +355,16 @@ def test_switches_are_true_or_false():
         Matching(E, partial="no")
     with pytest.raises(TypeError, match=r"^single_root: expected True or False"):
         SpanningTree(torch.zeros(2, 4, 4), single_root=None)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_lengths_are_copied_wherever_they_lie(dtype):
+    every_other = torch.tensor([3, 9, 0, 9], dtype=dtype)[::2]
+    backwards = torch.tensor([0, 3], dtype=dtype).flip(0)
+    for given in (every_other, backwards, every_other.expand(2)):
+        found = Chain(E, T, lengths=given).lengths
+        assert found.tolist() == [3, 0]
+        assert found.dtype == torch.int64 and found.is_contiguous()
+    one = torch.tensor(2, dtype=dtype).expand(2)
+    assert Chain(E, T, lengths=one).lengths.tolist() == [2, 2]
+    assert Chain(E[:0], T, lengths=one[:0]).lengths.tolist() == []

@@ -1,4 +1,4 @@
-"""One pass over an array at an address: times weights of rows, or in another dtype."""
+"""One pass over an array at an address: scaled, in another dtype, or within bounds."""
 
 import numpy as np
 
@@ -29,3 +29,19 @@ def narrow(size, numbers, rounded, like):
     target = at(rounded, (size,), like)
     for e in range(size):
         target[e] = source[e]
+
+
+@kernel
+def copy_within(size, given, stride, most, copied):
+    """Fill copied[size] with int64 ``given[stride * e]``.
+
+    Returns the first e whose number is not from 0 to ``most``, or -1.
+    """
+    source = at(given, (max(size - 1, 0) * stride + 1,), np.int64)
+    target = at(copied, (size,), np.int64)
+    for e in range(size):
+        number = source[e * stride]
+        if number < 0 or number > most:
+            return e
+        target[e] = number
+    return -1

@@ -18,16 +18,11 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from smoothsp.oracles._questions.transforms import Transformed
 
 PLAIN = (Tensor, torch.nn.Parameter)
-
-
-def _kind(tensor: Tensor) -> int:
-    return torch._C._dispatch_keys(tensor).raw_repr()  # no public way tells as much
-
-
+_keys = torch._C._dispatch_keys  # no public way tells as much
 with torch.inference_mode():
-    _INFERENCE = _kind(torch.empty(0, device="cpu"))
+    _INFERENCE = _keys(torch.empty(0, device="cpu")).raw_repr()
 # Dense tensors on the CPU that nothing wraps, without a negative bit.
-ORDINARY = (_kind(torch.empty(0, device="cpu")), _INFERENCE)
+ORDINARY = (_keys(torch.empty(0, device="cpu")).raw_repr(), _INFERENCE)
 
 
 def _as_they_are(inputs: list[Any], size: int) -> list[Any]:
@@ -179,4 +174,6 @@ def is_ordinary(tensor: object) -> bool:
 
     Not to be asked while ``torch.compile`` traces.
     """
-    return type(tensor) in PLAIN and _kind(tensor) in ORDINARY  # type: ignore[arg-type]
+    return (
+        type(tensor) in PLAIN and _keys(tensor).raw_repr() in ORDINARY  # type: ignore[arg-type]
+    )
