@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from smoothsp._kernels.threads.ranges import Placement, run_all, run_rows
 from smoothsp.oracles import Chain
 from smoothsp.oracles._chain import addresses
-from smoothsp.oracles._chain.addresses import rows_of_piece
+from smoothsp.oracles._chain.addresses import rows_of_answers, rows_of_piece
 
 # in lanes, over states; three pieces and a rest of one row each
 SHAPES = [(97, 5, 3), (25, 4, 40)]
@@ -95,6 +95,35 @@ def test_the_same_bits_on_any_number_of_threads(monkeypatch):
         torch.set_num_threads(threads)
         loss = Chain(*potentials, lengths=lengths).log_likelihood(y, weights)
         answers.append([loss, *torch.autograd.grad(loss, potentials)])
+    torch.set_num_threads(1)
+    for other in answers[1:]:
+        for a, b in zip(answers[0], other, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_each_of_several_threads_has_rows_of_its_own(monkeypatch):
+    threads = 1
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    cases = [(2, 100, 400), (8, 100, 200), (8, 100, 100), (16, 100, 200)]
+    assert [rows_of_answers(*case) for case in cases] == [8, 8, 8, 8]
+    threads = 2
+    assert [rows_of_answers(*case) for case in cases] == [1, 4, 8, 4]
+    assert [rows_of_answers(*case, itemsize=8) for case in cases] == [1, 4, 4, 4]
+    # in lanes as many as a sum over rows has
+    assert rows_of_answers(4096, 100, 9) == rows_of_piece(4096, 100, 9)
+
+
+@pytest.mark.parametrize("rows", [2, 7, 8])
+def test_the_same_bits_of_every_row_on_any_number_of_threads(rows, monkeypatch):
+    monkeypatch.setattr(addresses, "PIECE", 1)
+    potentials, _, lengths, _ = drawn((rows, 9, 40), torch.float32)
+    answers = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        chain = Chain(*potentials, lengths=lengths)
+        value = chain.log_partition()
+        gradients = torch.autograd.grad((value * value).sum(), potentials)
+        answers.append([value, *gradients, chain.marginals(), *chain.decode()])
     torch.set_num_threads(1)
     for other in answers[1:]:
         for a, b in zip(answers[0], other, strict=True):

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from smoothsp._kernels.threads.ranges import PIECES_PER_THREAD
 from smoothsp._kernels.vectors.lanes import lanes_pay
+from smoothsp._kernels.vectors.state_products import ROWS
 
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
@@ -24,10 +26,33 @@ def rows_of_piece(B: int, T: int, S: int) -> int:
 
     It depends on the shape alone: so do sums over rows, whatever the threads.
     """
-    work = B * T * S * (4 + S // 8)
+    work = _work(B, T, S)
     pieces = max(2 * (work // (2 * PIECE)), 1)  # for two threads as much each
     together = OVER_STATES if S > STATES_OVER_LANES else IN_LANES
     return -(-B // (pieces * together)) * together
+
+
+def rows_of_answers(B: int, T: int, S: int, itemsize: int = 4) -> int:
+    """How many rows a piece has where each has an answer of its own.
+
+    Several threads then may have smaller ones of large rows, whose bits are the same.
+    ``itemsize`` is that of what is computed with.
+    """
+    rows = rows_of_piece(B, T, S)
+    if S <= STATES_OVER_LANES:
+        return rows  # in lanes or over states, as many rows as a piece has say
+    work = _work(B, T, S) * itemsize // 4
+    threads = torch.get_num_threads() if work >= 2 * PIECE else 1
+    if threads < 2:
+        return rows
+    together = ROWS if B > 2 else 1  # two share no pass over the transitions
+    pieces = min(work // PIECE, PIECES_PER_THREAD * threads)
+    return min(rows, -(-B // (pieces * together)) * together)
+
+
+def _work(B: int, T: int, S: int) -> int:
+    """Vector operations in float32."""
+    return B * T * S * (4 + S // 8)
 
 
 def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:

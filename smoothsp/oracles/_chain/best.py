@@ -20,7 +20,7 @@ from smoothsp._kernels.chain.cpu.best_over_states import ROWS
 from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.addresses import piece, rows_of_piece
+from smoothsp.oracles._chain.addresses import piece, rows_of_answers
 from smoothsp.oracles._chain.given_outputs import counted, score_along
 from smoothsp.oracles._chain.record import Record, chain_question
 from smoothsp.oracles._chain.sums import groups_of, over_states
@@ -54,7 +54,7 @@ def best_of(chain: Record) -> tuple[Tensor, Tensor]:
         arrays = (*chain.arrays, order, found, 0.0, found, scores)
         run_rows(best.viterbi, B, _work(chain), *arrays, together=ROWS)
         return torch.from_numpy(scores).to(chain.dtype), labels
-    where, rows = chain.addresses, rows_of_piece(B, T, S)
+    where, rows = chain.addresses, rows_of_answers(B, T, S)
     if rows >= B:
         whole_calls.decode(*where, labels.data_ptr(), value.data_ptr())
         return value, labels

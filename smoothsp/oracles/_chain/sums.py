@@ -27,7 +27,7 @@ from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
+from smoothsp.oracles._chain.addresses import piece, rows_of_answers, way_of_sums
 from smoothsp.oracles._chain.on_device import as_edges
 from smoothsp.oracles._chain.record import Record, array, chain_question
 from smoothsp.oracles._chain.weights import places_of, weigh, weigh_in_place
@@ -60,17 +60,17 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_pending(chain, np.ones(B, np.bool_), True, out)
-    elif _fill(chain, wide, [x.data_ptr() for x in out]):
+    elif _fill(chain, wide, tuple(x.data_ptr() for x in out)):
         _fill_pending(chain, np.isnan(value.numpy()), False, out)
     return out
 
 
 def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partitions for shared transitions, nodes, and the others in one tensor."""
-    B, _, S = chain.sizes
-    value, nodes = chain.new(B), chain.new(*chain.sizes)
-    others = chain.new(B * S * (S + 2))
-    if _fill(chain, False, [value.data_ptr(), *places_of(nodes, others)]):
+    B, T, S = chain.sizes
+    new = chain.new
+    value, nodes, others = new(B), new(B, T, S), new(B * S * (S + 2))
+    if _fill(chain, False, (value.data_ptr(), *places_of(nodes, others, B, S))):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
@@ -78,14 +78,14 @@ def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
     return value, nodes, others
 
 
-def _fill(chain: Record, wide: bool, places: list[int]) -> int:
+def _fill(chain: Record, wide: bool, places: tuple[int, ...]) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     B, T, S = chain.sizes
-    where, rows = chain.addresses, rows_of_piece(B, T, S)
+    where, item = chain.addresses, chain.dtype.itemsize
+    rows = rows_of_answers(B, T, S, item)
     if rows >= B:
         far: int = whole_calls.sums(*where, *way_of_sums(where), wide, *places)
         return far
-    item = chain.dtype.itemsize
     sizes = (8 if wide else item, *(item * x for x in (T * S, S * S, S, S)))
     parts = {b: piece(where, b, rows) for b in range(0, B, rows)}
     pieces = [
@@ -408,7 +408,7 @@ class LogPartition:
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_plain(grad):
             nodes, others = known
-            return weigh_in_place(grad, nodes, others, ctx.needs_input_grad[2:])
+            return weigh_in_place(grad, nodes, others, ctx.needs_input_grad)
         potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.told)
         marginals = sums(*chain, False)[1:]

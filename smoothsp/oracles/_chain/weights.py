@@ -33,12 +33,13 @@ def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients
     return out
 
 
-def places_of(nodes: Tensor, others: Tensor) -> tuple[int, int, int, int]:
+def places_of(
+    nodes: Tensor, others: Tensor, B: int, S: int
+) -> tuple[int, int, int, int]:
     """Addresses of nodes ``[B, T, S]``, and of edges, heads and tails in one tensor."""
-    B, _, S = nodes.shape
-    edges = others.data_ptr()
-    heads = edges + B * S * S * others.itemsize
-    return nodes.data_ptr(), edges, heads, heads + B * S * others.itemsize
+    edges, item = others.data_ptr(), others.itemsize
+    heads = edges + B * S * S * item
+    return nodes.data_ptr(), edges, heads, heads + B * S * item
 
 
 def weigh_in_place(
@@ -46,27 +47,29 @@ def weigh_in_place(
 ) -> tuple[Tensor | None, ...]:
     """``weigh`` for shared transitions; the nodes become a gradient themselves.
 
-    None for a gradient that is not wanted.
+    None for a gradient that is not wanted, as the last of ``wanted`` say.
     """
     B, T, S = nodes.shape
     if weights.dtype != nodes.dtype:
         weights = weights.to(nodes.dtype)
     new = others.new_empty
-    out = (
-        nodes if wanted[0] else None,
-        new(S, S) if wanted[1] else None,
-        new(S) if wanted[2] else None,
-        new(S) if wanted[3] else None,
-    )
+    *_, first, second, third, fourth = wanted
+    moves = new(S, S) if second else None
+    start = new(S) if third else None
+    end = new(S) if fourth else None
+    places = places_of(nodes, others, B, S)
     run_rows(
         whole_calls.weigh,
         PIECES,
         B * T * S // 2,
         *(PIECES, B, T, S, VECTORS[nodes.dtype], weights.data_ptr(), weights.stride(0)),
-        *places_of(nodes, others),
-        *[0 if x is None else x.data_ptr() for x in out],
+        *places,
+        places[0] if first else 0,
+        0 if moves is None else moves.data_ptr(),
+        0 if start is None else start.data_ptr(),
+        0 if end is None else end.data_ptr(),
     )
-    return out
+    return nodes if first else None, moves, start, end
 
 
 def weigh_residual(
