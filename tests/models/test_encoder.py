@@ -101,6 +101,25 @@ def test_vectors_are_those_of_the_transformer(encoder, folder):
     torch.testing.assert_close(found, torch.stack(expected))
 
 
+@pytest.mark.parametrize("name", ["avx512_bf16", "amx_bf16", "avx512_f", None])
+def test_a_processor_that_multiplies_bfloat16_trains_in_it(encoder, name, monkeypatch):
+    if name is None:  # a PyTorch that does not tell
+        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    else:
+        told = {name: True}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
+    seen = []
+    inner = encoder.model.encoder.layer[0].intermediate.dense
+    inner.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    pieces = encoder.join(encoder.cut(SHORT[:2]))
+    vectors = [encoder.train(trained)(pieces) for trained in (True, False)]
+    short = name is not None and name.endswith("bf16")
+    assert seen == [torch.bfloat16 if short else torch.float32, torch.float32]
+    assert all(found.dtype == torch.float32 for found in vectors)
+    vectors[0].sum().backward()
+    assert all(weight.grad.dtype == torch.float32 for weight in inner.parameters())
+
+
 def test_a_tagger_with_an_encoder_is_a_folder(encoder, tmp_path):
     sentences = [*SHORT, *LONG]
     vocabulary = Vocabulary.of(sentences, [])
