@@ -53,6 +53,8 @@ def step(
         return
     status = 1
     try:
+        # files change within a second, which bytecode would not notice
+        sys.dont_write_bytecode = True
         config.BOUNDSCHECK = int(checked)
         sys.path.insert(0, str(package.parent))
         from smoothsp._kernels import probe_cpu

@@ -3,9 +3,11 @@
 import re
 import sys
 
+import numpy as np
 import pytest
 from numba import njit
 
+from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from tests.programs import ROOT, run
 
@@ -36,6 +38,39 @@ def test_a_change_in_an_imported_file_is_noticed(found, step, expected):
 
 def test_what_two_kernels_call_is_compiled_once(found):
     assert found[0]["another kernel"] == [-0.5, 0, 1]
+
+
+@kernel
+def doubled(x, out):
+    out[0] = 2 * x[0]
+
+
+@subroutine
+def shifted(x, by):
+    return x + by
+
+
+@kernel
+def doubled_and_shifted(x, by, out):
+    doubled(x, out)
+    out[0] = shifted(shifted(out[0], 1), by)
+
+
+def test_a_kernel_that_a_kernel_calls_is_made_for_python_when_python_calls_it():
+    x, out = np.array([3.0]), np.zeros(1)
+    doubled_and_shifted(x, 5, out)
+    assert out[0] == 12
+    assert not doubled.signatures
+    assert len(doubled.called.signatures) == 1
+    doubled(x, out)
+    assert out[0] == 6
+    assert len(doubled.signatures) == 1
+
+
+def test_a_constant_is_no_type_of_its_own():
+    out = np.zeros(1)
+    doubled_and_shifted(np.array([3.0]), 5, out)
+    assert len(shifted.signatures) == 1
 
 
 def test_kernels_with_and_without_bounds_checks_are_kept_apart(found):

@@ -14,10 +14,15 @@ from pickle import UnpicklingError
 from typing import Any
 
 from numba import njit
-from numba.core import config
+from numba.core import config, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.registry import CPUDispatcher
 
-from smoothsp._kernels.compilation.subroutine import SUBROUTINES, KeptSubroutines
+from smoothsp._kernels.compilation.subroutine import (
+    SUBROUTINES,
+    KeptSubroutines,
+    subroutine,
+)
 
 
 def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
@@ -29,16 +34,30 @@ def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
         return lambda function: kernel(function, **options)
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
+        compiled.__class__ = _Kernel
+        compiled.called = subroutine(function, **options)
         compiled._cache = KernelCache(function)
     return compiled
+
+
+class _Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel; others that call it hold code of ``called``, a subroutine."""
+
+    called: Any
+
+    @property
+    def _numba_type_(self) -> Any:
+        return types.Dispatcher(self.called)
 
 
 class SourcesCache(FunctionCache):
     """numba's cache of a function, valid for one state of all kernels' sources."""
 
+    suffix = ""
+
     def __init__(self, function: Callable[..., None]) -> None:
         super().__init__(function)
-        base = self._impl.filename_base
+        base = self._impl.filename_base + self.suffix
         self._cache_file = _SignedFiles(self._cache_path, base, SOURCES)
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
@@ -48,6 +67,7 @@ class SourcesCache(FunctionCache):
 
 class SubroutineCache(SourcesCache):
     _impl_class = KeptSubroutines
+    suffix = ".subroutine"  # a kernel may be one, too
 
 
 class KernelCache(SourcesCache):

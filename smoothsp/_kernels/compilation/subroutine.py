@@ -11,11 +11,12 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba import _dynfunc, njit
-from numba.core import config
+from numba.core import config, types
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, compile_result
 from numba.core.compiler_machinery import register_pass
+from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
 # Those that have no cache yet.
@@ -26,26 +27,47 @@ def subroutine(
     function: Callable[..., Any] | None = None,
     *,
     machine_code: bool = False,
+    loops: bool = True,
     **options: Any,
 ) -> Any:
     """Compile a function that kernels call, and Python does not.
 
     ``machine_code``: make it all the same. LLVM rewrites a function on the way, and
-    some loops are faster for it in a kernel, too. ``options`` are those of numba.njit.
+    some loops are faster for it in a kernel, too. ``loops=False``: it has none worth
+    optimising before the kernel is. ``options`` are those of numba.njit.
     """
     if function is None:
-        return partial(subroutine, machine_code=machine_code, **options)
+        return partial(subroutine, machine_code=machine_code, loops=loops, **options)
     options["error_model"] = "numpy"
     if machine_code:
-        return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
-    compiled = njit(pipeline_class=_Compiler, **options)(function)
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    else:
+        options["pipeline_class"] = _Compiler if loops else _CompilerOfGlue
+    compiled = njit(**options)(function)
     if not config.DISABLE_JIT:
-        SUBROUTINES.append(compiled)
+        compiled.__class__ = Subroutine
+        if not machine_code:
+            SUBROUTINES.append(compiled)
     return compiled
+
+
+class Subroutine(CPUDispatcher):  # type: ignore[misc]
+    """One that is compiled for the types of numbers, not anew for the number 0."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        args = [types.unliteral(one) for one in args]
+        kws = {name: types.unliteral(one) for name, one in kws.items()}
+        return super().get_call_template(args, kws)
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc]
     """Code of a subroutine and of what it calls, optimised but not loaded."""
+
+    loops = True
+
+    def _optimize_final_module(self) -> None:
+        if self.loops:
+            super()._optimize_final_module()
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -80,13 +102,14 @@ class _Lowering(NativeLowering):  # type: ignore[misc]
     """From typed statements to LLVM's, and no further."""
 
     _name = "lowering_of_subroutines"
+    library = _Library
 
     def run_pass(self, state: Any) -> bool:
         flags = state.flags.copy()
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         state.flags = flags
         context = state.targetctx
-        library = _Library(context.codegen(), state.func_id.func_qualname)
+        library = self.library(context.codegen(), state.func_id.func_qualname)
         state.library = library
         super().run_pass(state)
         library.finalize()
@@ -96,15 +119,31 @@ class _Lowering(NativeLowering):  # type: ignore[misc]
         return True
 
 
+class _LibraryOfGlue(_Library):
+    loops = False
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LoweringOfGlue(_Lowering):
+    _name = "lowering_of_glue"
+    library = _LibraryOfGlue
+
+
 class _Compiler(CompilerBase):  # type: ignore[misc]
+    lowering = _Lowering
+
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
-            (_Lowering if step is NativeLowering else step, why)
+            (self.lowering if step is NativeLowering else step, why)
             for step, why in passes.passes
         ]
         passes.finalize()
         return [passes]
+
+
+class _CompilerOfGlue(_Compiler):
+    lowering = _LoweringOfGlue
 
 
 class KeptSubroutines(CompileResultCacheImpl):  # type: ignore[misc]

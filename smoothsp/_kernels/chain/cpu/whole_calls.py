@@ -37,7 +37,11 @@ def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
                 real[b, t] = t
     else:
         real = at(steps, (B, T), np.int64)
-    sizes = np.full(B, T) if lengths == 0 else at(lengths, (B,), np.int64)
+    sizes = np.empty(B, np.int64)
+    for b in range(B):
+        sizes[b] = T
+    if lengths != 0:
+        sizes = at(lengths, (B,), np.int64)
     return (
         at(emissions, (B, T, S), zeros),
         at(transitions, (1, 1, S, S), zeros),
@@ -52,7 +56,9 @@ def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
 @subroutine
 def _longest_first(lengths, T):
     """Rows by decreasing length, equal ones in order."""
-    first = np.zeros(T + 2, np.int64)
+    first = np.empty(T + 2, np.int64)
+    for x in range(T + 2):
+        first[x] = 0
     for n in lengths:
         first[T - n + 1] += 1
     for x in range(T + 1):
@@ -79,7 +85,9 @@ def _scores(chain, paths, scores):
 
 @subroutine
 def _row_weights(B, weight, weights, zeros):
-    found = np.full(B, zeros.dtype.type(weight))
+    found = np.empty(B, zeros.dtype)
+    for b in range(B):
+        found[b] = weight
     if weights != 0:
         copy(at(weights, (B,), zeros), found)
     return found
@@ -141,7 +149,7 @@ def decode(
     copy(scores, at(value, (B,), zeros))
 
 
-@subroutine
+@subroutine(loops=False)
 def _sums(
     chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
 ):
@@ -193,7 +201,9 @@ def sums(
     """
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     log_z = np.empty(B)
-    pending = np.ones(B, np.bool_)
+    pending = np.empty(B, np.bool_)
+    for b in range(B):
+        pending[b] = True
     _sums(
         chain, zeros, log_z, at(nodes, (B, T, S), zeros),
         at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
@@ -301,12 +311,15 @@ def log_likelihood(
     edges = np.empty((B, 1, S, S), zeros.dtype)
     heads = np.empty((B, S), zeros.dtype)
     tails = np.empty((B, S), zeros.dtype)
-    pending = np.ones(B, np.bool_)
+    pending = np.empty(B, np.bool_)
+    for b in range(B):
+        pending[b] = True
     _sums(
         chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
     )
-    if pending.any():
-        return UNSAFE
+    for b in range(B):
+        if pending[b]:
+            return UNSAFE
     row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
