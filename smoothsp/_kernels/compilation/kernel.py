@@ -10,6 +10,7 @@ another process does not compile them again for another kernel.
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pickle import UnpicklingError
 from typing import Any
 
@@ -25,17 +26,20 @@ from smoothsp._kernels.compilation.subroutine import (
 )
 
 
-def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
+def kernel(
+    function: Callable[..., None] | None = None, *, loops: bool = True, **options: Any
+) -> Any:
     """Compile a kernel: without the GIL, divisions by zero as numpy, kept on disk.
 
-    ``options`` are further ones of ``numba.njit``.
+    ``loops``: as ``subroutine``, for kernels that call it. ``options`` are further ones
+    of ``numba.njit``.
     """
     if function is None:
-        return lambda function: kernel(function, **options)
+        return partial(kernel, loops=loops, **options)
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
         compiled.__class__ = _Kernel
-        compiled.called = subroutine(function, **options)
+        compiled.called = subroutine(function, loops=loops, **options)
         compiled._cache = KernelCache(function)
     return compiled
 

@@ -32,7 +32,7 @@ from smoothsp._kernels.vectors.simd import (
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 
 
-@kernel
+@kernel(loops=False)
 def forward_backward(
     first,
     last,
@@ -119,7 +119,7 @@ def forward_backward(
                 tails[b, s] = nodes[b, steps[b, own - 1], s]
 
 
-@subroutine
+@subroutine(loops=False)
 def take_exponentials(transitions, end, zeros, move, back, tail):
     """E, its transpose and the exponentials of end; what was taken out of them."""
     S = len(end)
@@ -252,7 +252,7 @@ def backward(
     store(found, 5 * L, last_z)
 
 
-@subroutine
+@subroutine(loops=False)
 def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
     outer_sums(
         aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),

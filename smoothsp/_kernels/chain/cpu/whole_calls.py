@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.whole_arrays import scale_rows
 DONE, UNSAFE = -1, -2
 
 
-@subroutine
+@subroutine(loops=False)
 def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     if steps == 0:
         real = np.empty((B, T), np.int64)
@@ -71,7 +71,7 @@ def _longest_first(lengths, T):
     return order
 
 
-@subroutine
+@subroutine(loops=False)
 def _scores(chain, paths, scores):
     """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
     B, T = paths.shape
@@ -83,7 +83,7 @@ def _scores(chain, paths, scores):
     return -1
 
 
-@subroutine
+@subroutine(loops=False)
 def _row_weights(B, weight, weights, zeros):
     found = np.empty(B, zeros.dtype)
     for b in range(B):
