@@ -162,7 +162,7 @@ class Encoder(nn.Module):
 def _multiplies_bfloat16() -> bool:
     """Whether this processor does; one that cannot is slower in bfloat16."""
     # older PyTorch does not tell
-    known = getattr(torch.cpu, "get_capabilities", dict)()
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
