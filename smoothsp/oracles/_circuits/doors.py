@@ -43,9 +43,9 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
         read = np.empty((len(roots), topology.leaves), np.bool_)
         faults.reading(topology.edges, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
-        found = torch.zeros((len(roots), topology.labels + 1), device="cpu")
         reads = torch.from_numpy(read)
-        return reads, found.index_add(1, positions + 1, reads.float())[:, 1:] > 0
+        counts = reads.new_zeros((len(roots), topology.labels + 1), dtype=torch.int32)
+        return reads, counts.index_add(1, positions + 1, reads.int())[:, 1:] > 0
 
 
 def check_values(
