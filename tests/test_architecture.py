@@ -1,11 +1,11 @@
 """Who may import whom, and which names are public."""
 
 import ast
+import functools
 import importlib
 import re
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -260,9 +260,14 @@ def shown(path):
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def imported_names(path):
     """Yield (module, name); the name is None for a plain ``import module``."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{shown(path)}:{node.lineno} relative import"
             yield from ((node.module, alias.name) for alias in node.names)
@@ -277,16 +282,20 @@ def imported_parts(path):
         yield ".".join(segments[: 2 if segments[0] == "smoothsp" else 1])
 
 
-@pytest.mark.parametrize(("part", "path"), PARTS, ids=lambda x: Path(x).name)
-def test_imports_follow_the_table(part, path):
-    assert part in MAY_IMPORT, f"smoothsp/{part} has no row in the import table"
-    allowed = MAY_IMPORT[part] | {f"smoothsp.{part}"} | sys.stdlib_module_names
-    extra = set(imported_parts(path)) - allowed
-    assert not extra, f"{shown(path)} imports {sorted(extra)}"
+def test_imports_follow_the_table():
+    for part, path in PARTS:
+        assert part in MAY_IMPORT, f"smoothsp/{part} has no row in the import table"
+        allowed = MAY_IMPORT[part] | {f"smoothsp.{part}"} | sys.stdlib_module_names
+        extra = set(imported_parts(path)) - allowed
+        assert not extra, f"{shown(path)} imports {sorted(extra)}"
 
 
-@pytest.mark.parametrize("path", USERS, ids=shown)
-def test_recipes_and_benchmarks_use_public_names_only(path):
+def test_recipes_and_benchmarks_use_public_names_only():
+    for path in USERS:
+        uses_public_names_only(path)
+
+
+def uses_public_names_only(path):
     for module, name in imported_names(path):
         if module.split(".")[0] != "smoothsp":
             continue
@@ -295,7 +304,7 @@ def test_recipes_and_benchmarks_use_public_names_only(path):
         if name is not None:
             public = importlib.import_module(module).__all__
             assert name in public, f"{module}.{name} is not public"
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
             root = node.value
             while isinstance(root, ast.Attribute):
@@ -330,9 +339,13 @@ ON_DEFAULT_DEVICE |= {"_kernels", "compilation", "viterbi"}
 ANSWERS = [path for part, path in PARTS if part not in ON_DEFAULT_DEVICE]
 
 
-@pytest.mark.parametrize("path", ANSWERS, ids=shown)
-def test_no_answer_depends_on_the_default_device(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def test_no_answer_depends_on_the_default_device():
+    for path in ANSWERS:
+        says_its_device(path)
+
+
+def says_its_device(path):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             root = node.func.value
             makes = isinstance(root, ast.Name) and root.id == "torch"
@@ -350,7 +363,7 @@ def test_files_that_the_walk_through_names_exist():
 
 def imported_files(path):
     """Files of the package that a file imports, for more than its type hints."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     hints = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -371,13 +384,16 @@ def imported_files(path):
                     break
 
 
-IMPORTS = {path: set(imported_files(path)) - {path} for _, path in PARTS}
+@pytest.fixture(scope="module")
+def imports():
+    """Of each file of the package those that it imports."""
+    return {path: set(imported_files(path)) - {path} for _, path in PARTS}
 
 
-def folders_reached():
+def folders_reached(imports):
     """Of each folder those that its files import, directly or not."""
     near = {}
-    for path, files in IMPORTS.items():
+    for path, files in imports.items():
         near.setdefault(path.parent, set()).update({x.parent for x in files})
     far = {folder: set(others) - {folder} for folder, others in near.items()}
     for _ in near:
@@ -386,23 +402,23 @@ def folders_reached():
     return far
 
 
-def test_no_folder_imports_one_above_it():
-    reached = folders_reached()
+def test_no_folder_imports_one_above_it(imports):
+    reached = folders_reached(imports)
     circles = {shown(folder) for folder in reached if folder in reached[folder]}
     assert not circles, "these folders import each other in a circle"
-    for path, files in IMPORTS.items():
+    for path, files in imports.items():
         # files of the package's own folder are parts, with rows in the table of imports
         held = {x for x in files if x.parent in path.parent.parents}
         above = {shown(x) for x in held if x.parent != PACKAGE}
         assert not above, f"{shown(path)} imports from a folder that holds its own"
 
 
-def test_short_files_live_where_they_are_used():
+def test_short_files_live_where_they_are_used(imports):
     for _, path in PARTS:
         lines = path.read_text().count("\n")
         if path.name == "__init__.py" or lines >= SHORTEST_SHARED_FILE:
             continue
-        users = [user for user, files in IMPORTS.items() if path in files]
+        users = [user for user, files in imports.items() if path in files]
         # a kernel cannot live outside of _kernels
         floors = {user.relative_to(PACKAGE).parts[0] for user in users}
         floors.add(path.relative_to(PACKAGE).parts[0])
@@ -447,7 +463,7 @@ def test_file_names_say_what_is_inside():
         assert not vague, shown(path)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_files_are_short(path):
-    lines = path.read_text().count("\n")
-    assert lines <= LONGEST_FILE, f"{shown(path)} has {lines} lines: split it"
+def test_files_are_short():
+    lines = {shown(path): path.read_text().count("\n") for path in SOURCES}
+    long = {name: n for name, n in lines.items() if n > LONGEST_FILE}
+    assert not long, "split them"

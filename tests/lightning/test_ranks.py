@@ -20,7 +20,7 @@ def ends(tmp_path_factory):
     return {path.stem: torch.load(path) for path in folder.glob("*.pt")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_iterates_of_two_processes_are_those_of_one(ends, name):
     alone = ends[f"{name}-1-0"]

@@ -2,17 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from smoothsp.optim import SVRG, CasimirSVRG
-
-pl = pytest.importorskip("pytorch_lightning")
-
-from pytorch_lightning.callbacks import GradientAccumulationScheduler  # noqa: E402
-from pytorch_lightning.plugins import MixedPrecision  # noqa: E402
-
-from smoothsp.lightning import Snapshots  # noqa: E402
 
 pytestmark = [
     # Lightning advises on workers, loggers and devices that are not there
@@ -23,51 +15,13 @@ pytestmark = [
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 
 
-class Regression(pl.LightningModule):
-    """Logs everywhere, counts its steps, and may shift its batches before moving."""
+@pytest.fixture(scope="module")
+def trained():
+    """A module and how it is fitted; imports Lightning, which takes seconds."""
+    pytest.importorskip("pytorch_lightning")
+    from tests.lightning import trained
 
-    def __init__(self, build=lambda p: SVRG(p, 0.1), shift=0.0):
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(3, 1)
-        self.build, self.shift, self.losses = build, shift, []
-
-    def loss(self, x):
-        loss = (self.linear(x)[:, 0] - x[:, 0]).square().mean()
-        self.log("inner", loss, on_step=False, on_epoch=True, batch_size=len(x))
-        return loss
-
-    def training_step(self, x):
-        loss = self.loss(x)
-        self.losses.append(loss.item())
-        self.log("loss", loss, on_step=False, on_epoch=True, batch_size=len(x))
-        return loss
-
-    def on_before_batch_transfer(self, batch, dataloader_idx):
-        return batch + self.shift
-
-    def configure_optimizers(self):
-        return self.build(self.parameters())
-
-
-class Clipped(Regression):
-    def configure_gradient_clipping(self, *args, **options):
-        self.clip_gradients(*args, **options)
-
-
-def fit(module, loader=None, epochs=1, callbacks=(), **options):
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        callbacks=[Snapshots(), *callbacks],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
-    trainer.fit(module, DataLoader(X, 4) if loader is None else loader)
-    return trainer
+    return trained
 
 
 def by_hand(module, batches, epochs=1, snapshot_batches=None):
@@ -101,9 +55,9 @@ def same(one, other):
     [lambda p: SVRG(p, 0.1), lambda p: CasimirSVRG.const(p, 4.0, num_batches=5)],
     ids=["svrg", "casimir"],
 )
-def test_a_run_is_that_by_hand_and_logs_the_iterates_once(build):
-    module, twin = Regression(build), Regression(build)
-    trainer = fit(module, epochs=2)
+def test_a_run_is_that_by_hand_and_logs_the_iterates_once(trained, build):
+    module, twin = trained.Regression(build), trained.Regression(build)
+    trainer = trained.fit(module, DataLoader(X, 4), epochs=2)
     optimizer, losses = by_hand(twin, X.split(4), epochs=2)
     assert same(module, twin)
     assert module.losses == losses
@@ -113,61 +67,61 @@ def test_a_run_is_that_by_hand_and_logs_the_iterates_once(build):
     assert logged == {"loss": mean, "inner": mean}
 
 
-def test_batches_of_the_full_gradient_are_those_that_steps_get():
-    module, twin = Regression(shift=1.0), Regression()
-    fit(module)
+def test_batches_of_the_full_gradient_are_those_that_steps_get(trained):
+    module, twin = trained.Regression(shift=1.0), trained.Regression()
+    trained.fit(module, DataLoader(X, 4))
     by_hand(twin, (X + 1).split(4))
     assert same(module, twin)
 
 
 @pytest.mark.parametrize("limit", [2, 0.4])
-def test_a_limit_on_a_fixed_order_is_one_on_the_full_gradient(limit):
-    module, twin = Regression(), Regression()
-    trainer = fit(module, limit_train_batches=limit, epochs=2)
+def test_a_limit_on_a_fixed_order_is_one_on_the_full_gradient(trained, limit):
+    module, twin = trained.Regression(), trained.Regression()
+    trainer = trained.fit(module, DataLoader(X, 4), limit_train_batches=limit, epochs=2)
     by_hand(twin, X[:8].split(4), epochs=2)
     assert same(module, twin)
     assert trainer.optimizers[0].oracle_calls["full"] == 16
 
 
-def test_a_limit_on_a_shuffled_loader_leaves_the_full_gradient_full():
-    module = Regression(lambda p: CasimirSVRG.const(p, 4.0, num_batches=5))
-    trainer = fit(module, DataLoader(X, 4, shuffle=True), limit_train_batches=2)
+def test_a_limit_on_a_shuffled_loader_leaves_the_full_gradient_full(trained):
+    module = trained.Regression(lambda p: CasimirSVRG.const(p, 4.0, num_batches=5))
+    trainer = trained.fit(module, DataLoader(X, 4, shuffle=True), limit_train_batches=2)
     calls = trainer.optimizers[0].oracle_calls
     assert calls == {"full": 20, "iterate": 8, "snapshot": 8}
 
 
-def test_a_limit_on_a_stream_limits_the_full_gradient():
+def test_a_limit_on_a_stream_limits_the_full_gradient(trained):
     class Stream(IterableDataset):
         def __iter__(self):
             while True:
                 yield from X
 
-    module, twin = Regression(), Regression()
-    fit(module, DataLoader(Stream(), 4), limit_train_batches=3)
+    module, twin = trained.Regression(), trained.Regression()
+    trained.fit(module, DataLoader(Stream(), 4), limit_train_batches=3)
     by_hand(twin, X[:12].split(4))
     assert same(module, twin)
 
 
-def test_fast_dev_run_tries_a_batch_whatever_the_settings():
-    module = Regression(lambda p: CasimirSVRG.const(p, 4.0, num_batches=5))
+def test_fast_dev_run_tries_a_batch_whatever_the_settings(trained):
+    module = trained.Regression(lambda p: CasimirSVRG.const(p, 4.0, num_batches=5))
     seen, loss = [], module.loss
     module.loss = lambda x: seen.append(len(x)) or loss(x)
-    fit(module, DataLoader(X, 4, shuffle=True), fast_dev_run=2)
+    trained.fit(module, DataLoader(X, 4, shuffle=True), fast_dev_run=2)
     assert len(seen) == 2 + 2 * 2  # full gradient; two evaluations of two steps
     assert module.losses[0] > module.losses[1] > 0
 
 
-def test_workers_that_persist_still_feed_the_first_epoch():
+def test_workers_that_persist_still_feed_the_first_epoch(trained):
     loader = DataLoader(X, 4, num_workers=1, persistent_workers=True)
-    module, twin = Regression(), Regression()
-    fit(module, loader, epochs=2)
+    module, twin = trained.Regression(), trained.Regression()
+    trained.fit(module, loader, epochs=2)
     by_hand(twin, X.split(4), epochs=2)
     assert len(module.losses) == 10 and same(module, twin)
 
 
-def test_full_gradients_are_of_the_precision_of_the_steps():
-    module, twin = Regression(), Regression()
-    trainer = fit(module, DataLoader(X, 20), precision="bf16-mixed")
+def test_full_gradients_are_of_the_precision_of_the_steps(trained):
+    module, twin = trained.Regression(), trained.Regression()
+    trainer = trained.fit(module, DataLoader(X, 20), precision="bf16-mixed")
     with torch.autocast("cpu", torch.bfloat16):
         loss = (twin.linear(X)[:, 0] - X[:, 0]).square().mean()
     loss.backward()  # differs from that of 32 bits by 1e-3
@@ -175,8 +129,8 @@ def test_full_gradients_are_of_the_precision_of_the_steps():
     assert torch.equal(found, twin.linear.weight.grad)
 
 
-def test_manual_optimization_keeps_its_own_closure():
-    class Manual(Regression):
+def test_manual_optimization_keeps_its_own_closure(trained):
+    class Manual(trained.Regression):
         def training_step(self, x):
             def closure():
                 loss = (self.linear(x)[:, 0] - x[:, 0]).square().mean()
@@ -185,16 +139,16 @@ def test_manual_optimization_keeps_its_own_closure():
 
             self.optimizers().step(closure, num_examples=len(x))
 
-    module, twin = Manual(), Regression()
+    module, twin = Manual(), trained.Regression()
     module.automatic_optimization = False
-    trainer = fit(module)
+    trainer = trained.fit(module, DataLoader(X, 4))
     optimizer, _ = by_hand(twin, X.split(4))
     assert same(module, twin)
     assert trainer.optimizers[0].oracle_calls == optimizer.oracle_calls
 
 
-def test_another_optimizer_is_left_alone():
-    class Other(Regression):
+def test_another_optimizer_is_left_alone(trained):
+    class Other(trained.Regression):
         def training_step(self, x):
             return self.linear(x).square().mean()
 
@@ -202,11 +156,26 @@ def test_another_optimizer_is_left_alone():
 
     module = Other(lambda p: torch.optim.SGD(p, 0.1))
     before = module.linear.weight.detach().clone()
-    fit(module, accumulate_grad_batches=2, gradient_clip_val=1.0)
+    trained.fit(
+        module, DataLoader(X, 4), accumulate_grad_batches=2, gradient_clip_val=1.0
+    )
     assert not torch.equal(module.linear.weight, before)
 
 
 # --- refused ---
+
+
+def accumulated_later():
+    from pytorch_lightning.callbacks import GradientAccumulationScheduler
+
+    return {"callbacks": [GradientAccumulationScheduler({0: 2})]}
+
+
+def scaled():
+    from pytorch_lightning.plugins import MixedPrecision
+
+    scaler = torch.amp.GradScaler("cpu")
+    return {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
 
 
 @pytest.mark.parametrize(
@@ -214,35 +183,31 @@ def test_another_optimizer_is_left_alone():
     [
         (
             "accumulate_grad_batches: SVRG expected 1, .* got 2; use larger batches",
-            Regression,
-            {"accumulate_grad_batches": 2},
+            "Regression",
+            lambda: {"accumulate_grad_batches": 2},
         ),
         (
             "accumulate_grad_batches: SVRG expected 1, .* got 2; use larger batches",
-            Regression,
-            {"callbacks": [GradientAccumulationScheduler({0: 2})]},
+            "Regression",
+            accumulated_later,
         ),
         (
             "gradient_clip_val: SVRG expected None .* got 0.5; lower lr instead",
-            Regression,
-            {"gradient_clip_val": 0.5},
+            "Regression",
+            lambda: {"gradient_clip_val": 0.5},
         ),
-        ("no configure_gradient_clipping", Clipped, {}),
+        ("no configure_gradient_clipping", "Clipped", dict),
         (
             "precision: SVRG expected one without a scaler, .* use bf16-mixed",
-            Regression,
-            {
-                "plugins": [
-                    MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
-                ]
-            },
+            "Regression",
+            scaled,
         ),
     ],
     ids=["accumulated", "accumulated later", "clipped", "clipped by hand", "scaled"],
 )
-def test_what_changes_single_gradients_is_refused(message, kind, options):
+def test_what_changes_single_gradients_is_refused(trained, message, kind, options):
     with pytest.raises(ValueError, match=message):
-        fit(kind(), **options)
+        trained.fit(getattr(trained, kind)(), DataLoader(X, 4), **options())
 
 
 @pytest.mark.parametrize(
@@ -253,25 +218,25 @@ def test_what_changes_single_gradients_is_refused(message, kind, options):
         ("expected a list or a DataLoader, got generator", lambda: (x for x in X)),
     ],
 )
-def test_loaders_that_are_refused(message, loader):
+def test_loaders_that_are_refused(trained, message, loader):
     with pytest.raises(TypeError, match=message):
-        fit(Regression(), loader())
+        trained.fit(trained.Regression(), loader())
 
 
-def test_a_module_without_the_loss_is_told_its_name():
-    class Other(Regression):
+def test_a_module_without_the_loss_is_told_its_name(trained):
+    class Other(trained.Regression):
         loss = None
 
     message = "loss: expected the name of a method of Other .* got 'loss'"
     with pytest.raises(TypeError, match=message):
-        fit(Other())
+        trained.fit(Other(), DataLoader(X, 4))
 
 
 @pytest.mark.filterwarnings("default:.*expected one loss at one place")
-def test_a_loss_that_is_not_that_of_the_step_is_noticed():
-    class Other(Regression):
+def test_a_loss_that_is_not_that_of_the_step_is_noticed(trained):
+    class Other(trained.Regression):
         def training_step(self, x):
             return 2 * self.loss(x)
 
     with pytest.warns(UserWarning, match=r"\(in Lightning, loss\) may compute another"):
-        fit(Other())
+        trained.fit(Other(), DataLoader(X, 4))
