@@ -52,43 +52,64 @@ for name, examples in (("short", 15), ("long", 100)):
 settings.load_profile("short")
 
 # Where a run begins, so that no long file is left for its end, and that one worker
-# compiles while another has work that needs no kernels. Files that only load what
-# others have compiled need not stand here.
+# compiles while another has work that needs no kernels. Programs that only load what
+# others have compiled stand last.
 FIRST = (
     "oracles/test_questions.py",
     "kernels/test_device_compilation.py",
+    "optim/test_ranks.py",
     "faults/test_faults.py",
     "linear/solvers/test_bcfw.py",
-    "linear/solvers/test_primal_runs.py",
     "kernels/test_triton_twins.py",
-    "test_annotations.py",
-    "optim/test_ranks.py",
-    "recipes/test_lightning_ner.py",
-    "recipes/localization/test_voc_candidates.py",
+    "linear/solvers/test_primal_runs.py",
     "laws/test_circuits.py",
     "recipes/parsing/test_ud_parser.py",
+    "kernels/test_circuit_twins.py",
     "recipes/parsing/test_constituency.py",
-    "oracles/test_cuda_ops.py",
-    "recipes/test_resuming.py",
-    "lightning/test_ranks.py",
-    "models/test_export.py",
-    "benchmarks/test_races.py",
-    "recipes/matching/test_matching_points.py",
+    "linear/problems/test_structure.py",
+    "laws/test_losses.py",
     "recipes/segmentation/test_horse_segmentation.py",
-    "recipes/localization/test_voc_resuming.py",
+    "laws/test_searches.py",
+    "recipes/matching/test_matching_points.py",
+    "laws/test_partial_labels.py",
+    "oracles/test_chain_precision.py",
+    "laws/test_losses_over_maxima.py",
+    "linear/solvers/test_runs.py",
+    "linear/estimators/test_extremes.py",
+    "linear/estimators/test_structured_svm.py",
+    "linear/accelerated/test_agm.py",
+    "linear/solvers/test_grid_search.py",
+    "optim/svrg/test_warm_starts.py",
+    "recipes/test_conll_linear.py",
+    "oracles/test_unsafe_calls.py",
+    "test_guarded_memory.py",
+    "models/test_export.py",
+    "kernels/test_threads.py",
+    "test_annotations.py",
     "test_readme.py",
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the long sweeps too")
+    parser.addoption(
+        "--long", action="store_true", help="run sweeps, races and kills too"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: member of a sweep, run with --long")
+    config.addinivalue_line(
+        "markers", "long: a sweep, a race or a kill, run with --long"
+    )
     if config.getoption("long"):
         settings.load_profile("long")
         sweeps.long = True
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    # What is not a test has no examples in docstrings: it is imported when needed.
+    if collection_path.suffix == ".py" and collection_path.name[:5] != "test_":
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(
@@ -98,7 +119,7 @@ def pytest_collection_modifyitems(
     place = {here / name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
     if not config.getoption("long"):
-        skip = pytest.mark.skip(reason="member of a sweep that --long runs")
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(skip)
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        left = set(items) - set(long)
+        items[:] = [item for item in items if item in left]

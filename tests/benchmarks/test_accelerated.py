@@ -3,9 +3,12 @@
 import csv
 import sys
 
+import pytest
+
 import accelerated
 
 
+@pytest.mark.long
 def test_it_runs_and_writes(tmp_path, monkeypatch):
     asked = ["", "--quick", "--passes", "6", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", asked)

@@ -137,6 +137,7 @@ def test_drawn_texts_are_rows_of_unit_length_with_every_class():
     assert abs(X - again).nnz == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtypes", thinned([["float64"], [*our_svms.DTYPES]], 2))
 def test_a_quick_run_measures_every_goal(dtypes, monkeypatch):
     monkeypatch.setattr(our_svms, "DTYPES", dtypes)

@@ -3,6 +3,8 @@
 import math
 from dataclasses import replace
 
+import pytest
+
 from tests.benchmarks.test_races import entry
 from training import chain_steps as c
 from training import class_steps as classes
@@ -22,6 +24,7 @@ def test_sentences_of_columns_and_of_lines(tmp_path):
     assert found.tokens == [[("A",), ("b",)], [("c",)]]
 
 
+@pytest.mark.long
 def test_drawn_problems_are_raced_to_each_gap(tmp_path, capsys):
     plan = replace(c.QUICK, drawn=20, words=8, cap=0.5)
     entries = list(c.measure(plan))

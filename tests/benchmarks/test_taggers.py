@@ -159,6 +159,7 @@ def test_goals_of_the_taggers_take_conll_only():
     assert [goal.word for goal in r.goals(poor)[:3]] == ["missed", "reached", "missed"]
 
 
+@pytest.mark.long
 def test_a_small_run_has_every_section():
     plan = tagger_races.Plan(
         drawn=60, passes=(1, 8), likelihood=(2,), peer=(2, 5), batch=(5,), rounds=1,
@@ -176,6 +177,7 @@ def test_a_small_run_has_every_section():
     assert table.count("\n") == len(entries) + 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not memory.RESET.exists(), reason="Linux only")
 def test_memory_counts_what_a_fit_takes():
     peaks = []

@@ -9,7 +9,6 @@ from tests.programs import run
 HOPPER = 90
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("generation", "sizes"),
     [

@@ -10,12 +10,11 @@ import pytest
 from tests.programs import run
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
         "from_threads",
-        "from_workers",
+        pytest.param("from_workers", marks=pytest.mark.long),
         "after_fork",
         pytest.param("searches_after_fork", marks=pytest.mark.long),
     ],

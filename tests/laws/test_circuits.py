@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
+from smoothsp.losses import L2, CRFLoss, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
-from tests.truth.losses import smooth_max
+from tests.truth.losses import SMOOTHINGS, every_smoothing, smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -263,7 +263,9 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours(kind, dtype):
             assert_close(alone[name], picked[name], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30, -math.inf], ids=str)
+@pytest.mark.parametrize(
+    "poison", thinned([math.nan, math.inf, 1e30, -math.inf], 4), ids=str
+)
 @every_kind
 def test_what_no_output_uses_is_never_read(kind, poison):
     case = draw(kind, 4, forbid=False)
@@ -363,12 +365,26 @@ def test_scaling_scales_and_restricting_restricts(kind):
     assert_close(found.log_partition(), expected.log_partition(), rtol=0, atol=0)
 
 
-SMOOTHINGS = [None, Entropy(0.3), Entropy(5.0)] + [
-    L2(mu, k) for mu in (0.3, 5.0) for k in (1, 2, 4, "exact")
-]
+@every_kind
+def test_the_default_dtype_changes_no_answer(kind):
+    case = draw(kind, 3).map(lambda x: x.float())
+
+    def ask():
+        built = case.structure()
+        y = built.decode()[1]
+        hinge = F.structural_hinge(built, y, smoothing=L2(1.0, 2))
+        return answers(built) | {"hinge": hinge, "nll": F.crf_nll(built, y)}
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = ask()
+    finally:
+        torch.set_default_dtype(before)
+    assert_close(found, ask(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("smoothing", thinned(SMOOTHINGS, 2), ids=str)
+@every_smoothing
 @every_kind
 def test_the_hinge_is_the_enumerated_formula(kind, smoothing):
     for seed in range(3):

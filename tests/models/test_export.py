@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from smoothsp import LinearChain
 from tests.programs import run
+from tests.sweeps import thinned
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SIZES = [(1, 1), (3, 6), (2, 0), (0, 3), (5, 9)]
@@ -89,7 +90,8 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["with-kernels", "alone"])
+# the file of standard operators, below, is made of the other
+@pytest.mark.parametrize("alone", thinned([False, True], 2))
 def test_an_exported_tagger_runs_in_another_process(tmp_path, alone):
     tagger, program = exported(alone)
     text = program.graph_module.print_readable(print_output=False)

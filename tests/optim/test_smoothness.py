@@ -19,6 +19,7 @@ from tests.optim.problems import (
     seeded,
     squares,
 )
+from tests.sweeps import thinned
 
 
 @pytest.mark.parametrize("curvature", [1e-3, 7.0, 1e4])
@@ -75,7 +76,9 @@ def tagging(smoothing):
     return model, closure, list(zip(x.split(4), tags.split(4), strict=True))
 
 
-@pytest.mark.parametrize("smoothing", [Entropy(1.0), L2(1.0, 3), L2(0.1, 2), None])
+@pytest.mark.parametrize(
+    "smoothing", thinned([L2(1.0, 3), Entropy(1.0), None, L2(0.1, 2)], 2)
+)
 def test_const_trains_with_it_with_kinks_too(smoothing):
     model, closure, batches = tagging(smoothing)
     L = estimate_smoothness(model.parameters(), closure, batches)

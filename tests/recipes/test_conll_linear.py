@@ -95,6 +95,7 @@ def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
         main(quick(config.out, "smoothing", hashing=101))
 
 
+@pytest.mark.long
 def test_a_run_killed_while_it_writes_is_made_again(small, tmp_path):
     whole = main(quick(tmp_path / "whole", "smoothing"))
     config = quick(tmp_path / "killed", "smoothing")

@@ -14,7 +14,7 @@ from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, killed, numbers
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_killed_twice_ends_with_the_same_numbers(trained, data, tmp_path):
     config, result = trained
     again = dataclasses.replace(config, out=tmp_path)

@@ -1,10 +1,8 @@
 """Templates against a reader that walks every token and joins strings."""
 
 import itertools
-import json
 import random
 import re
-import sys
 from collections import Counter
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear.features import Templates
-from tests.programs import run
 
 COLUMNS = ("word", "pos")
 TEMPLATES = [
@@ -182,15 +179,11 @@ def test_features_that_collide_add_up():
     np.testing.assert_array_equal(matrix.sum(axis=1), everything.sum(axis=1))
 
 
-def test_hashes_do_not_change_from_process_to_process():
-    program = (
-        "from smoothsp.linear.features import Templates\n"
-        "t = Templates(['lower(word)[-1..1] & word'], hashing=2**16 - 1)\n"
-        "print(t.transform([['Ex', 'ré', 'x']]).indices.tolist())"
-    )
-    done = run(sys.executable, "-c", program)
+def test_hashes_are_those_of_every_process():
+    # Python's own differ from run to run
+    found = Templates(["lower(word)[-1..1] & word"], hashing=2**16 - 1)
     # as first computed: a change here would break every saved model
-    assert json.loads(done.stdout) == HASHES
+    assert found.transform([["Ex", "ré", "x"]]).indices.tolist() == HASHES
 
 
 @pytest.mark.parametrize("options", [{"min_count": 2}, {"hashing": 99}])

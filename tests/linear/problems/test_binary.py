@@ -7,6 +7,7 @@ from scipy.optimize import approx_fprime, linprog, minimize_scalar
 
 from smoothsp.linear.problems import BatchProblem, BinaryProblem
 from smoothsp.linear.problems.binary import optimal_bias
+from tests.sweeps import thinned
 
 
 def hinges(scores, y, b, weights):
@@ -24,7 +25,7 @@ def drawn(seed, bias):
     return problem, X, y, weights, rng
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", thinned(range(200), 7))
 def test_the_best_bias_is_an_order_statistic(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 12))
@@ -41,7 +42,7 @@ def test_the_best_bias_is_an_order_statistic(seed):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", thinned(range(30), 4))
 def test_the_slope_is_a_subgradient(seed, bias):
     problem, X, y, weights, rng = drawn(seed, bias)
     w = rng.integers(-1, 2, X.shape[1]) * 1.0
@@ -61,7 +62,7 @@ def test_the_slope_is_a_subgradient(seed, bias):
 
 @pytest.mark.parametrize("smoothing", ["l2", "entropy"])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), 4))
 def test_the_smoothed_risk_lies_below_by_at_most_its_diameter(seed, bias, smoothing):
     problem, X, y, _weights, rng = drawn(seed, bias)
     w, mu = rng.normal(size=X.shape[1]), float(10.0 ** rng.uniform(-2, 1))

@@ -1,11 +1,13 @@
 """The grid search: every value solved, and what a warm start saves."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
 
 from smoothsp.linear.solvers import GRID, PathPoint, grid_search
+from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain
 
@@ -17,9 +19,19 @@ def problem():
     return random_chain(0, n=6, S=3, d=4, longest=3)
 
 
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-@pytest.mark.parametrize("warm", ["primal", "dual", "none"])
-@pytest.mark.parametrize("steps,cache", [("fw", False), ("pairwise", True)])
+# plain steps take most passes; each start, and each kind of problem, is met
+@pytest.mark.parametrize(
+    ("steps", "cache", "warm", "kind"),
+    thinned(
+        [
+            (*steps, warm, kind)
+            for steps in (("pairwise", True), ("fw", False))
+            for warm in ("primal", "dual", "none")
+            for kind in ("compiled", "callbacks")
+        ],
+        3,
+    ),
+)
 def test_each_value_has_its_certificate(problem, kind, warm, steps, cache):
     given = problem if kind == "compiled" else as_callbacks(problem)
     grid = grid_search(
@@ -93,8 +105,12 @@ def test_budgets_interrupts_and_callbacks_keep_what_is_done(problem):
     assert [p.gap for p in few.points] == [p.gap for p in whole[: len(few.points)]]
 
 
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-@pytest.mark.parametrize("warm", ["primal", "dual", "none"])
+@pytest.mark.parametrize(
+    ("warm", "kind"),
+    thinned(
+        itertools.product(["primal", "dual", "none"], ["compiled", "callbacks"]), 2
+    ),
+)
 def test_a_resumed_grid_is_an_uninterrupted_one(problem, kind, warm):
     given = problem if kind == "compiled" else as_callbacks(problem)
     lams = [*LAMS[::2], LAMS[2], LAMS[2] - 1e-9]

@@ -57,8 +57,18 @@ def excess(problem, path, lam):
     return problem.primal(path.evaluate(lam), lam) - truth(problem, lam)
 
 
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-@pytest.mark.parametrize("steps,cache", [("fw", False), ("pairwise", True)])
+@pytest.mark.parametrize(
+    ("kind", "steps", "cache"),
+    thinned(
+        [
+            ("compiled", "pairwise", True),
+            ("compiled", "fw", False),
+            ("callbacks", "pairwise", True),
+            ("callbacks", "fw", False),
+        ],
+        2,
+    ),
+)
 def test_weights_are_good_enough_for_every_lambda(problem, kind, steps, cache):
     given = problem if kind == "compiled" else as_callbacks(problem)
     found = RegularisationPath(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from smoothsp.linear.solvers import BCFW, RegularisationPath, grid_search
+from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain
 
@@ -58,8 +59,17 @@ def test_weights_with_signs_are_good_enough_for_every_lambda(
     assert not within(free.points[-1].w, bounds)
 
 
-@pytest.mark.parametrize("warm", ["primal", "dual", "none"])
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
+@pytest.mark.parametrize(
+    ("warm", "kind"),
+    thinned(
+        [
+            (warm, kind)
+            for kind in ("compiled", "callbacks")
+            for warm in ("primal", "dual", "none")
+        ],
+        2,
+    ),
+)
 def test_a_grid_has_any_bounds(problem, warm, kind):
     given = problem if kind == "compiled" else as_callbacks(problem)
     lams = [4.0, 1.0, 0.25]

@@ -1,5 +1,6 @@
 """Solvers of the primal against enumeration and the recurrences of the papers."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
 from smoothsp.linear.solvers.casimir import smoothness_of
 from smoothsp.optim.schedules import subgradient_rate
+from tests.sweeps import thinned
 from tests.truth.chain_losses import Truth, sgd, svrg_epoch
 from tests.truth.linear_chain import random_chain, random_rows
 
@@ -40,9 +42,10 @@ def random_weights(problem, seed=0, scale=1.0):
     return scale * np.random.default_rng(seed).normal(size=problem.num_weights)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    ("name", "loss", "scale"),
+    thinned(itertools.product(PROBLEMS, LOSSES, [0.0, 1.0, 300.0]), 2),
+)
 def test_losses_and_slopes_are_those_of_enumeration(name, loss, scale):
     problem = PROBLEMS[name]
     for mu, k in ((0.01, 2), (1.0, 3), (40.0, 7)):
@@ -89,9 +92,17 @@ def orders(seed, passes, n, sampling="uniform"):
         yield stream.integers(n, size=n) if uniform else stream.permutation(n)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("decay", ["step", "constant", "inverse-sqrt"])
-@pytest.mark.parametrize("averaging", ["weighted", "uniform", "none"])
+@pytest.mark.parametrize(
+    ("loss", "decay", "averaging"),
+    thinned(
+        itertools.product(
+            LOSSES,
+            ["step", "constant", "inverse-sqrt"],
+            ["weighted", "uniform", "none"],
+        ),
+        2,
+    ),
+)
 def test_lazy_steps_are_eager_steps(loss, decay, averaging):
     problem, lam, passes = PROBLEMS["costs"], 0.3, 4
     n = len(problem)

@@ -11,6 +11,7 @@ from smoothsp.losses import L2, StructuralHinge
 from smoothsp.optim import ProxLinear
 from smoothsp.oracles import Multiclass
 from tests.optim.problems import seeded
+from tests.sweeps import thinned
 
 
 def candidates():
@@ -75,7 +76,7 @@ def localiser(network=Head):
     return model, optimizer, closure, objective
 
 
-@pytest.mark.parametrize("network", [Head, Recurrent, Attentive])
+@pytest.mark.parametrize("network", thinned([Recurrent, Head, Attentive], 3))
 def test_trains_networks_under_a_smoothed_hinge(network):
     batches = candidates()
     model, optimizer, closure, objective = localiser(network)

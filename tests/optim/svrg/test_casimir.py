@@ -67,9 +67,18 @@ def catalyst(problem, size, kappas, warm_start, outer, epochs=1):
     return found
 
 
-@pytest.mark.parametrize(("decay", "growing"), [(0.1, False), (0, False), (0, True)])
-@pytest.mark.parametrize("warm_start", WARM_STARTS)
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize(
+    ("decay", "growing", "warm_start", "epochs"),
+    thinned(
+        [
+            (*decay, warm_start, epochs)
+            for decay in ((0.1, False), (0, False), (0, True))
+            for warm_start in WARM_STARTS
+            for epochs in (1, 2)
+        ],
+        3,
+    ),
+)
 def test_without_smoothing_it_is_catalyst(decay, growing, warm_start, epochs):
     problem = ridge(weight_decay=decay)
     model = Vector(torch.zeros(3, dtype=torch.float64))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from smoothsp.optim import SVRG, CasimirSVRG, _outer
 from smoothsp.optim.schedules import CasimirSchedule, next_alpha
 from tests.optim.problems import Vector, closure_of, max_of_affine, ridge
+from tests.sweeps import thinned
 
 KINDS = ("l2", "entropy")
 
@@ -45,10 +46,10 @@ def outer_iterates(problem, kind, outer, schedule, w_0, steps=25):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kappa", [0.1, 1.0])
-@pytest.mark.parametrize("decreasing", [False, True])
-@pytest.mark.parametrize("decay", [0.2, 0.0])
+@pytest.mark.parametrize(
+    ("kind", "kappa", "decreasing", "decay"),
+    thinned(itertools.product(KINDS, [0.1, 1.0], [False, True], [0.2, 0.0]), 3),
+)
 def test_bounds_of_corollaries_17_to_20(kind, kappa, decay, decreasing):
     problem = max_of_affine(weight_decay=decay)
     schedule = CasimirSchedule(decay, kappa, 0.6, decreasing)

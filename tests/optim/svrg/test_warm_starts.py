@@ -1,5 +1,6 @@
 """Where an outer iteration starts: what is accelerated, what is stable, restarts."""
 
+import itertools
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from smoothsp.optim import SVRG, CasimirSVRG
 from tests.optim.problems import Vector, logistic, ridge, seeded, squares
+from tests.sweeps import thinned
 
 ACCELERATED = ("restart", "extrapolation", "prox-center")
 
@@ -51,8 +53,9 @@ def test_restart_extrapolation_and_prox_center_are(epochs):
     assert epochs["restart"] <= epochs["extrapolation"] < epochs["prox-center"]
 
 
-@pytest.mark.parametrize("guess", [1, 4])
-@pytest.mark.parametrize("ratio", [1, 16, 256, 4096])
+@pytest.mark.parametrize(
+    ("ratio", "guess"), thinned(itertools.product([1, 16, 256, 4096], [1, 4]), 3)
+)
 def test_restart_keeps_up_with_no_acceleration(ratio, guess):
     """Also where nothing is gained: good conditioning, strong convexity of the data."""
     problem = logistic(n=6, d=3, weight_decay=0.25 / (ratio * 6))

@@ -1,5 +1,7 @@
 """Questions to circuits under ``torch.func`` and forward derivatives."""
 
+import itertools
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -8,6 +10,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge
 from smoothsp.oracles import ProjectiveDependencies, SpanTree
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
 
 # PyTorch's own, once, when forward derivatives are first taken
@@ -32,7 +35,10 @@ QUESTIONS = {
     "score": lambda s, y: s.score(y),
     "log_prob": lambda s, y: s.log_prob(y),
 }
-every_question = pytest.mark.parametrize("question", QUESTIONS)
+# a step that shares no factor with the number of questions meets all of each
+every_question_of_every_kind = pytest.mark.parametrize(
+    ("kind", "question"), thinned(itertools.product(KINDS, QUESTIONS), 3)
+)
 
 
 def asked(case, question):
@@ -53,8 +59,7 @@ def by_autograd(ask, potentials):
     return {n: torch.zeros_like(x) if g is None else g for (n, x), g in pairs}
 
 
-@every_question
-@every_kind
+@every_question_of_every_kind
 def test_gradients_are_those_of_autograd(kind, question):
     case = draw(kind, 0, forbid=True)
     ask = asked(case, question)
@@ -62,8 +67,7 @@ def test_gradients_are_those_of_autograd(kind, question):
     assert_close(grad(ask)(case.potentials), expected)
 
 
-@every_question
-@every_kind
+@every_question_of_every_kind
 def test_forward_derivatives_are_those_of_backward(kind, question):
     case = draw(kind, 3)
     case = case.map(lambda x: x.clamp(-4, 4))
@@ -120,7 +124,7 @@ def test_losses_per_sample(loss):
         assert_close(found[b], expected)
 
 
-@every_question
+@pytest.mark.parametrize("question", QUESTIONS)
 def test_shared_potentials_mapped_too(question):
     case = draw("semi_markov", 0)
     many = {

@@ -6,7 +6,6 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.testing import assert_close
 
 from smoothsp.losses import StructuralHinge
-from tests.sweeps import thinned
 from tests.truth.circuits.cases import SEARCHES, SUMMED, draw
 
 # PyTorch's own, once, when forward derivatives are first taken
@@ -104,7 +103,8 @@ def test_mapped_outputs_are_those_of_each_and_so_are_hinges(kind):
         assert_close(slope, torch.autograd.grad(hinge(free, y), free)[0])
 
 
-@pytest.mark.parametrize("kind", thinned(SUMMED, 2))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", SUMMED)
 def test_second_derivatives_in_any_order_of_modes_agree(kind):
     case = draw(kind, 0, forbid=False)
     arcs = case.potentials["arcs"]

@@ -124,7 +124,7 @@ def test_nothing_in_a_kept_file_is_run(tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_processes_find_what_one_finds(images, tmp_path, monkeypatch):
     monkeypatch.setattr(candidates, "PER_PROCESS", 2)
     found = [
@@ -144,7 +144,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_end_with_the_one_that_is_killed(tmp_path):
     program = tmp_path / "work.py"
     program.write_text(WORK)

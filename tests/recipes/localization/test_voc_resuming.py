@@ -79,7 +79,7 @@ def test_starting_over_says_that_a_run_is_replaced(whole, tmp_path, capsys):
     assert "starting over" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_killed_twice_ends_with_the_same_numbers(whole, tmp_path):
     config, _ = whole
     again = dataclasses.replace(config, out=tmp_path)

@@ -9,6 +9,7 @@ import torch
 import voc_localization
 from localization import report
 from localization.training import Diverged, Method, Run, Settings, rank
+from tests.sweeps import thinned
 from voc_localization import load
 
 METHODS = get_args(Method)
@@ -183,7 +184,7 @@ def test_weights_that_diverge_say_which_number_to_change(build):
         run.round()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", thinned(METHODS, 2))
 def test_a_resumed_run_equals_an_uninterrupted_one(method, data, build, tmp_path):
     scores = "nonlinear" if method == "prox-linear" else "linear"
     rounds = 1 if method == "prox-linear" else 2

@@ -172,16 +172,20 @@ def test_every_loss_learns(loss, folder, tmp_path):
     assert 0 < rows[-1]["loss"] < rows[0]["loss"]
 
 
+@pytest.mark.long
 def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(trained, tmp_path):
     cut = dataclasses.replace(trained[0], out=tmp_path)
     killed(matching_points.Run, "epoch", 1, lambda: main(cut))
     main(dataclasses.replace(cut, resume=True))
     assert numbers(cut.out) == numbers(trained[0].out)
+
+
+def test_resuming_with_other_settings_names_them(trained):
     # other points are other data, which is said first
     for name, value in (("points", 13), ("loss", "softmax"), ("seed", 2)):
         found = "data" if name == "points" else name
         with pytest.raises(ValueError, match=f"{found}: expected .* as in the run to"):
-            main(dataclasses.replace(cut, resume=True, **{name: value}))
+            main(dataclasses.replace(trained[0], resume=True, **{name: value}))
 
 
 def test_without_data_images_are_drawn(monkeypatch, tmp_path):
@@ -205,11 +209,10 @@ def test_without_data_images_are_drawn(monkeypatch, tmp_path):
         ({"predict": ("a", "b"), "resume": True}, "resume: expected --resume or"),
     ],
 )
-def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
-    if "data" in wrong:
-        wrong = {"data": tmp_path / wrong["data"]}
+def test_wrong_arguments_are_one_line(wrong, message, folder, tmp_path):
+    data = tmp_path / wrong["data"] if "data" in wrong else folder
     with pytest.raises((ValueError, OSError), match=message) as caught:
-        main(Config(**({"out": tmp_path / "none"} | wrong)))
+        main(Config(**({"out": tmp_path / "none"} | wrong | {"data": data})))
     assert "\n" not in str(caught.value)
 
 

@@ -66,6 +66,7 @@ def test_every_loss_learns(loss, few, tmp_path):
     assert 0 < rows[1]["loss"] < rows[0]["loss"]
 
 
+@pytest.mark.long
 def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(few, tmp_path):
     whole = Config(few, 1, out=tmp_path / "whole", epochs=2, hidden=20)
     main(whole)
@@ -73,8 +74,13 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(few, tmp_path):
     killed(constituency.Run, "epoch", 1, lambda: main(cut))
     main(dataclasses.replace(cut, resume=True))
     assert numbers(cut.out) == numbers(whole.out)
+
+
+def test_resuming_on_other_data_is_refused(few, tmp_path):
+    config = Config(few, 1, out=tmp_path, epochs=1, hidden=20)
+    main(config)
     with pytest.raises(ValueError, match=r"data: expected .* as in the run to resume"):
-        main(dataclasses.replace(cut, resume=True, held_out=2))
+        main(dataclasses.replace(config, resume=True, held_out=2))
 
 
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):

@@ -86,6 +86,7 @@ def test_new_images_are_segmented(horses, tmp_path, capsys):
     assert one["images"] == 1
 
 
+@pytest.mark.long
 def test_a_killed_path_that_is_resumed_ends_as_one_that_was_not(horses, tmp_path):
     cut = dataclasses.replace(horses[0], out=tmp_path / "cut")
     killed(horse_segmentation.checkpoint, "save", 2, lambda: main(cut))
@@ -94,27 +95,37 @@ def test_a_killed_path_that_is_resumed_ends_as_one_that_was_not(horses, tmp_path
     # what is whole is not done over
     main(dataclasses.replace(cut, resume=True))
     assert numbers(cut.out) == numbers(horses[0].out)
+
+
+def test_resuming_with_other_settings_names_them(horses):
     for other in ({"eps": 0.2}, {"seed": 2}, {"cost": "pixels"}, {"limit": 11}):
         name = next(iter(other)).replace("limit", "data")
         with pytest.raises(ValueError, match=f"{name}: expected .* resume"):
-            main(dataclasses.replace(cut, resume=True, **other))
+            main(dataclasses.replace(horses[0], resume=True, **other))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "cross-entropy"])
-def test_a_killed_network_that_is_resumed_ends_as_one_that_was_not(loss, nets):
+def test_a_network_learns_and_segments(loss, nets):
     whole = dataclasses.replace(nets, loss=loss)
     main(whole)
     rows = numbers(whole.out)["history"]
     assert 0 < rows[1]["loss"] < rows[0]["loss"]
-    cut = dataclasses.replace(whole, out=nets.out / "cut")
-    killed(training.Run, "epoch", 1, lambda: main(cut))
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(whole.out)
     model = model_folder.load(whole.model_folder)
     assert model.kind == "network" and model.about["settings"]["loss"] == loss
     path = nets.out / "one.png"
     Image.fromarray(horse_segmentation.drawn.make(3)["test"][0].image).save(path)
     assert main(dataclasses.replace(whole, predict=path))["images"] == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["hinge", "cross-entropy"])
+def test_a_killed_network_that_is_resumed_ends_as_one_that_was_not(loss, nets):
+    whole = dataclasses.replace(nets, loss=loss)
+    main(whole)
+    cut = dataclasses.replace(whole, out=nets.out / "cut")
+    killed(training.Run, "epoch", 1, lambda: main(cut))
+    main(dataclasses.replace(cut, resume=True))
+    assert numbers(cut.out) == numbers(whole.out)
 
 
 def test_ctrl_c_keeps_what_is_reached(tmp_path, monkeypatch, capsys):
@@ -145,6 +156,7 @@ def test_the_backbone_is_efficientnet_lite0(tmp_path):
         network.Segmenter("efficientnet-lite0", str(tmp_path / "none"))
 
 
+@pytest.mark.long
 def test_solvers_are_compared(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(study, "PERIODS", (1, study.NEVER))
     monkeypatch.setattr(study, "LOOKS", (2, 3))
