@@ -2,21 +2,26 @@
 
     min 1/2 |w|^2 + sum_i c_i max(0, 1 - s_i w'x_i),    s_i = 1 or -1
 
-with ``w = sum_i s_i a_i x_i`` and ``0 <= a_i <= c_i``. X is in CSR.
+with ``w = sum_i s_i a_i x_i`` and ``0 <= a_i <= c_i``. X is in CSR, and ``width`` 0; or
+it is dense, in ``data`` alone, each row ``width`` numbers. Weights end with a whole
+vector, 0 past the last feature.
 
 Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
 algorithm 1.
 """
 
+import numpy as np
+
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.shrinking import note_move
-from smoothsp._kernels.vectors.prefetching import prefetch_row
-from smoothsp._kernels.vectors.simd import get, put, span
+from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
+from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat, store
+from smoothsp._kernels.vectors.simd_parts import load_some, sum_of
 
 
 @subroutine(forceinline=True)
-def _product(low, high, columns, values, w, zero):
+def _sparse_product(low, high, columns, values, w, zero):
     """``w'x``, in four sums that do not depend on each other."""
     a = b = c = d = zero
     e = low
@@ -32,11 +37,43 @@ def _product(low, high, columns, values, w, zero):
     return (a + b) + (c + d)
 
 
+@subroutine(forceinline=True)
+def _dense_product(row, width, V, values, w, nothing):
+    """``w'x``, in two sums that do not depend on each other."""
+    p = q = nothing
+    e = 0
+    while e + 2 * V <= width:
+        p = fma(load(w, e), load(values, row + e), p)
+        q = fma(load(w, e + V), load(values, row + e + V), q)
+        e += 2 * V
+    while e < width:
+        p = fma(load(w, e), load_some(values, row + e, width - e, nothing), p)
+        e += V
+    return sum_of(p + q)
+
+
+@subroutine(forceinline=True)
+def _add_sparse(low, high, change, columns, values, w):
+    """Add ``change`` times x to w."""
+    for e in range(low, high):
+        j = get(columns, e)
+        put(w, j, get(w, j) + change * get(values, e))
+
+
+@subroutine(forceinline=True)
+def _add_dense(row, width, V, change, values, nothing, w):
+    """Add ``change``, a vector of one number, times x to w."""
+    for e in range(0, width, V):
+        x = load_some(values, row + e, width - e, nothing)
+        store(w, e, fma(change, x, load(w, e)))
+
+
 @kernel
 def descend(
     first,
     last,
     order,
+    width,
     indptr,
     indices,
     data,
@@ -45,40 +82,53 @@ def descend(
     bounds,
     still,
     patience,
+    zeros,
     weights,
     coefficients,
     waits,
     calm,
+    reach,
     met,
 ):
     """Solve for the coefficients ``order[first:last]``, one after the other.
 
     One that would move by at most ``still`` times what it may be, its bound or 1 / q,
-    is left alone; ``waits`` and ``calm`` as in ``shrinking``. The gaps that the samples
-    had are added to ``met[0]``, and to ``met[1]`` how many moved.
+    is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what moves
+    is -1. The gaps that the samples had are added to ``met[0]``, and to ``met[1]`` how
+    many moved.
     """
     w, columns, values = span(weights), span(indices), span(data)
-    zero = weights[0] * 0
+    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
     for k in range(first, last):
-        prefetch_row(k, last, order, waits, indptr, columns, values)
+        if width:
+            prefetch_dense_row(k, last, order, waits, width, V, values)
+        else:
+            prefetch_row(k, last, order, waits, indptr, columns, values)
         i = order[k]
         if waits[i] > 0:
             waits[i] -= 1
             continue
-        low, high = indptr[i], indptr[i + 1]
         s = signs[i]
         inverse = 1 / squares[i]
-        violation = 1 - s * _product(low, high, columns, values, w, zero)
+        if width:
+            product = _dense_product(i * width, width, V, values, w, nothing)
+        else:
+            low, high = indptr[i], indptr[i + 1]
+            product = _sparse_product(low, high, columns, values, w, zero)
+        violation = 1 - s * product
         old = coefficients[i]
         new = min(max(old + violation * inverse, zero), bounds[i])
         change = new - old
         unmoved = abs(change) <= still * min(bounds[i], inverse)
         if not unmoved:
             coefficients[i] = new
+            reach[i] = -1
             change *= s
-            for e in range(low, high):
-                j = get(columns, e)
-                put(w, j, get(w, j) + change * get(values, e))
+            if width:
+                step = splat(zeros.dtype.type(change))
+                _add_dense(i * width, width, V, step, values, nothing, w)
+            else:
+                _add_sparse(indptr[i], indptr[i + 1], change, columns, values, w)
         note_move(i, unmoved, patience, waits, calm)
         above, below = max(violation, zero), max(-violation, zero)
         met[0] += (bounds[i] - old) * above + old * below
@@ -89,37 +139,69 @@ def descend(
 def gaps(
     first,
     last,
+    rows,
+    width,
     indptr,
     indices,
     data,
+    squares,
     signs,
     bounds,
+    path,
+    rounding,
+    length,
+    zeros,
     weights,
     coefficients,
     loss,
-    linear,
+    at_stake,
     gap,
+    reach,
 ):
-    """Fill loss, linear part of the dual and duality gap of each sample."""
+    """Fill loss, what is at stake, duality gap and reach of ``rows[first:last]``.
+
+    ``path`` is how far the weights have come, and until it is longer than its reach a
+    sample that does not move has no gap: the margin changes by at most ``|x|`` times
+    what the weights do. Computed margins may be off by ``rounding`` times the length of
+    the weights, ``length``, for each feature.
+    """
     w, columns, values = span(weights), span(indices), span(data)
-    zero = weights[0] * 0
-    for i in range(first, last):
-        product = _product(indptr[i], indptr[i + 1], columns, values, w, zero)
+    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
+    entries = width
+    for k in range(first, last):
+        i = rows[k]
+        if width:
+            product = _dense_product(i * width, width, V, values, w, nothing)
+        else:
+            low, high = indptr[i], indptr[i + 1]
+            entries = high - low
+            product = _sparse_product(low, high, columns, values, w, zero)
         m = 1 - signs[i] * product
-        a, above, below = coefficients[i], max(m, zero), max(-m, zero)
-        loss[i], linear[i] = bounds[i] * above, a
-        gap[i] = (bounds[i] - a) * above + a * below
+        a, c = coefficients[i], bounds[i]
+        above = m if m > 0 else zero
+        loss[i] = c * above
+        at_stake[i] = c if (a > 0) | (above > 0) else zero
+        gap[i] = (c - a) * above + a * (above - m)
+        # nothing depends on a branch, which would be mispredicted
+        off = rounding * entries
+        distance = np.float64(abs(m)) / np.sqrt(squares[i])
+        ends = path + distance * (1 - off) - length * off
+        reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends
 
 
 @kernel
-def rebuild(first, last, indptr, indices, data, signs, coefficients, weights):
+def rebuild(
+    first, last, width, indptr, indices, data, signs, zeros, coefficients, weights
+):
     """Fill the weights with the sum of ``s_i a_i x_i`` over rows first to last."""
     weights[:] = 0
     w, columns, values = span(weights), span(indices), span(data)
+    nothing, V = load(zeros, 0), len(zeros)
     for i in range(first, last):
         a = signs[i] * coefficients[i]
         if a == 0:
             continue
-        for e in range(indptr[i], indptr[i + 1]):
-            j = get(columns, e)
-            put(w, j, get(w, j) + a * get(values, e))
+        if width:
+            _add_dense(i * width, width, V, splat(a), values, nothing, w)
+        else:
+            _add_sparse(indptr[i], indptr[i + 1], a, columns, values, w)

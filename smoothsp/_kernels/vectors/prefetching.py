@@ -56,3 +56,14 @@ def prefetch_row(k, last, order, waits, indptr, columns, values):
         prefetch(columns, e)
         prefetch(values, e)
     return i
+
+
+@subroutine(forceinline=True)
+def prefetch_dense_row(k, last, order, waits, width, V, values):
+    """Prefetch the row of ``width`` numbers of a block solved later."""
+    if k + AHEAD >= last:
+        return
+    i = order[k + AHEAD]
+    if waits[i] == 0:
+        for e in range(i * width, (i + 1) * width, V):
+            prefetch(values, e)

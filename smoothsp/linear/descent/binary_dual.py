@@ -6,12 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import binary_hinge
+from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts
 from smoothsp.linear.descent.dual_blocks import PATIENCE, STILL, within_range
-from smoothsp.linear.descent.multiclass_duals import measure, squared_norm
-from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.descent.multiclass_duals import squared_norm
+from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
+
+# A margin is off by at most so many roundings times the features that its sample has.
+_ROUNDINGS = 4
+# What covers the roundings of a length.
+_UP = 1 + 1e-9
 
 
 class BinaryProblem:
@@ -31,7 +37,7 @@ class BinaryProblem:
 
     def __init__(
         self,
-        rows: SparseRows,
+        rows: SparseRows | DenseRows,
         signs: NDArray[Any],
         bounds: NDArray[Any],
         squares: NDArray[np.float64],
@@ -42,52 +48,92 @@ class BinaryProblem:
         long = squares >= np.finfo(dtype).tiny
         self._rows, self._signs, self._bounds = rows, signs, bounds
         self._squares = squares.astype(dtype)
+        self._width = rows.features if isinstance(rows, DenseRows) else 0
         self.dtype = dtype
         self._still = dtype.type(STILL * np.finfo(dtype).eps)
+        self._rounding = _ROUNDINGS * float(np.finfo(dtype).eps)
         self._patience = PATIENCE if shrinking else 0
         self.blocks = np.flatnonzero(long & (bounds > 0))
-        self._stakes = within_range(bounds.astype(np.float64))
-        self.work = 4 * len(rows.data)
-        self.weights = arrays.zeros(rows.features, dtype)
+        within_range(bounds.astype(np.float64))
+        self.work = 4 * rows.data.size
+        self._zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        # kernels of dense rows read and write whole vectors
+        self._padded = arrays.zeros(arrays.padded(rows.features, dtype), dtype)
+        self.weights = self._padded[: rows.features]
         # no weights change the loss of a sample without length
         first = 0 if start is None else np.clip(start[:, 0], 0, bounds)
         self.coefficients = np.where(long, first, bounds).astype(dtype)
         self.waits = np.zeros(len(signs), dtype=np.uint8)
         self.calm = np.zeros(len(signs), dtype=np.uint8)
-        self.met = np.zeros(2)
+        self.met, self.looked = np.zeros(2), len(signs)
+        # of each sample: how far the weights may go before it can have a gap again
+        self._reach = np.full(len(signs), -1.0)
+        self._path, self._rebuilt = 0.0, False
+        self._measured_at = self.weights.copy()
+        self._loss, self._at_stake, self._gaps = np.zeros((3, len(signs)))
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
+        self._rebuilt = False
         binary_hinge.descend(
             first,
             last,
             order,
+            self._width,
             *self._rows.arrays,
             self._squares,
             self._signs,
             self._bounds,
             self._still,
             self._patience,
-            self.weights,
+            self._zeros,
+            self._padded,
             self.coefficients,
             self.waits,
             self.calm,
+            self._reach,
             self.met,
         )
 
     def certify(self) -> Parts:
-        """Primal, dual, and the part of the gap that each sample has."""
-        return measure(
-            self._stakes,
-            squared_norm(self.weights) / 2,
+        """Primal, dual, and the part of the gap that each sample has.
+
+        Samples that cannot have a gap are not looked at.
+        """
+        moved = np.subtract(self.weights, self._measured_at, dtype=np.float64)
+        self._path += _UP * float(np.sqrt(np.dot(moved, moved)))
+        self._measured_at[:] = self.weights
+        rows = np.flatnonzero(self._reach < self._path)
+        self.looked = len(rows)
+        square = squared_norm(self.weights)
+        run_rows(
             binary_hinge.gaps,
-            self.work // 2,
+            len(rows),
+            self.work * len(rows) // (2 * len(self._reach)),
+            rows,
+            self._width,
             *self._rows.arrays,
+            self._squares,
             self._signs,
             self._bounds,
-            self.weights,
+            self._path,
+            self._rounding,
+            np.sqrt(square),
+            self._zeros,
+            self._padded,
             self.coefficients,
+            self._loss,
+            self._at_stake,
+            self._gaps,
+            self._reach,
         )
+        dual = float(self.coefficients.sum(dtype=np.float64)) - square / 2
+        if self._rebuilt:
+            primal = square / 2 + float(self._loss.sum())
+        else:
+            # losses that were not looked at are linear in the weights
+            primal = dual + float(self._gaps.sum())
+        return Parts(primal, dual, self._gaps, float(self._at_stake.sum()))
 
     @property
     def variables(self) -> State:
@@ -105,12 +151,16 @@ class BinaryProblem:
         return arrays.checksum(*self._rows.arrays, self._signs, self._bounds)
 
     def rebuild(self) -> None:
-        """Weights anew from the coefficients."""
+        """Weights anew from the coefficients; the next gap looks at all samples."""
+        self._rebuilt = True
+        self._reach[:] = -1
         binary_hinge.rebuild(
             0,
             len(self._signs),
+            self._width,
             *self._rows.arrays,
             self._signs,
+            self._zeros,
             self.coefficients,
-            self.weights,
+            self._padded,
         )

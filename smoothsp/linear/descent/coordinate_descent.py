@@ -21,13 +21,15 @@ _STEPS_PER_CALL = 200_000_000
 # Sweeps after which weights are computed anew from the coefficients.
 _REBUILD = 64
 # With "auto", a certificate is due when the gap is expected within so many times the
-# goal, or after so many epochs.
+# goal, or after so many times the blocks that one looks at,
 _PROMISING, _AT_LEAST = 1.25, 16
 # or when the gap among blocks that were chosen has become so much smaller, and
 # as many were solved as a certificate looks at
 _SOLVED = 0.3
 # Blocks that are solved in one call of a kernel.
 _AT_ONCE = 4096
+# A certificate that looks at few blocks takes as long as one that looks at this share.
+_FEW = 1 / 64
 # A sweep meets larger gaps than it leaves: at least this share is left.
 _LEFT = 0.3
 # Certificates without a higher dual or a smaller gap, this near to what rounding hides:
@@ -79,6 +81,8 @@ class Problem(Protocol):
     calm: NDArray[np.uint8]
     # the gaps that blocks had when a sweep came to them, summed; how many moved
     met: NDArray[np.float64]
+    # blocks that the last certificate had to look at
+    looked: int
 
     @property
     def blocks(self) -> NDArray[np.intp]:
@@ -260,10 +264,10 @@ class _Run:
 
     def sweeps_at_once(self) -> int:
         """Sweeps until there may be something else to do."""
-        problem, plan, epoch = self.problem, self.plan, self.epoch
+        plan, epoch = self.plan, self.epoch
         size = max(1, len(self.order))
         # of few blocks among many, up to half of what a certificate looks at
-        most = max(_AT_LEAST, len(problem.blocks) // (2 * size))
+        most = max(_AT_LEAST, self.looks() // (2 * size))
         most = max(1, min(_AT_ONCE // size, most))
         if plan.certify_every != "auto":
             most = min(most, plan.certify_every - epoch % plan.certify_every)
@@ -310,10 +314,15 @@ class _Run:
             return epoch == 1 or epoch % plan.certify_every == 0
         if not self.history:
             return True
-        met, n = float(self.problem.met[0]), len(self.problem.blocks)
+        met, n = float(self.problem.met[0]), self.looks()
         solved = self.visits >= n and met <= _SOLVED * self.history[-1].gap
         late = self.visits >= _AT_LEAST * n
         return solved or late or self.left * met <= _PROMISING * self.wanted
+
+    def looks(self) -> int:
+        """Blocks that could be solved while a certificate is computed."""
+        n = len(self.problem.blocks)
+        return min(n, max(self.problem.looked, int(_FEW * n)))
 
     def measure(self) -> _Measured:
         """A certificate of the present weights."""

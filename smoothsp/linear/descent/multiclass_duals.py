@@ -50,7 +50,7 @@ class LinearDual:
         self._solve, self._gaps, self._stops = solve, gaps, stops
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met = np.zeros(2)
+        self.met, self.looked = np.zeros(2), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
         self.weights = linear_arrays.zeros(
             rows.features * blocks.width, blocks.bounds.dtype
@@ -148,7 +148,7 @@ class GramProblem:
         self._stakes = stakes
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met = np.zeros(2)
+        self.met, self.looked = np.zeros(2), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
         self._scores = linear_arrays.zeros(
             len(gram) * blocks.width, blocks.bounds.dtype

@@ -35,6 +35,39 @@ class SparseRows:
         return self.indptr, self.indices, self.data
 
 
+@dataclass(frozen=True)
+class DenseRows:
+    """Sample i has the features ``data[i]``."""
+
+    data: NDArray[Any]
+
+    @property
+    def features(self) -> int:
+        """How many."""
+        return int(self.data.shape[1])
+
+    @property
+    def squares(self) -> NDArray[np.float64]:
+        """Squared norm of each sample."""
+        return np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Those of compressed rows, two of them without numbers."""
+        return np.zeros(0, np.int64), np.zeros(0, np.int32), self.data.ravel()
+
+
+def rows_of(X: Any, constant: float) -> SparseRows | DenseRows:
+    """Rows as ``sparse_rows``, dense if half of the numbers are not 0."""
+    stored = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
+    if 2 * stored < X.shape[0] * X.shape[1]:
+        return sparse_rows(X, constant)
+    X = X.toarray() if sparse.issparse(X) else X
+    if constant:
+        X = np.insert(X, X.shape[1], constant, axis=1)
+    return DenseRows(np.ascontiguousarray(X))
+
+
 def sparse_rows(X: Any, constant: float) -> SparseRows:
     """Rows of X, dense or ``checked``; a ``constant`` is one more feature, if not 0."""
     X = sparse.csr_array(X)

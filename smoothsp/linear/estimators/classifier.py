@@ -109,7 +109,8 @@ def read_both(
         )
     try:
         check_classification_targets(y)
-        np.unique(y)
+        if y.dtype.kind not in "biuf":
+            np.unique(y)
     except TypeError as error:
         raise TypeError(
             f"y: expected labels that can be sorted, of one kind, got {error}"

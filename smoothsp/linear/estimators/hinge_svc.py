@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.coordinate_descent import descend
-from smoothsp.linear.descent.sparse_rows import sparse_rows
+from smoothsp.linear.descent.sparse_rows import rows_of
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -171,7 +171,7 @@ class HingeSVC(BinaryClassifier):
         if self.solver != "dual":
             self._fit_whole(samples, constant, resume)
             return
-        rows = sparse_rows(samples.X, constant)
+        rows = rows_of(samples.X, constant)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
         problem = BinaryProblem(
