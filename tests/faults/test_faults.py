@@ -10,6 +10,7 @@ PROGRAMS = (
     "chain",  # kernels of chains
     "circuits",  # topologies and the engine
     "circuits_on_device",  # kernels for GPUs
+    "hinge",  # the binary dual
     "linear",  # loops of linear chains, and the path
     "accelerated",  # projections and accelerated methods
     "planes",  # solvers of the whole set, and their problems

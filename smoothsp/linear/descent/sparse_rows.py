@@ -1,4 +1,4 @@
-"""Samples as compiled code reads them: compressed sparse rows."""
+"""Samples as compiled code reads them: compressed sparse rows, or dense ones."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +49,8 @@ class DenseRows:
     @property
     def squares(self) -> NDArray[np.float64]:
         """Squared norm of each sample."""
-        return np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
+        found = np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
+        return np.asarray(found)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.certificates import STOPPING
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.descent.sparse_rows import SparseRows
+from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.inputs.arrays import padded
@@ -136,7 +136,7 @@ def constant_feature(estimator: Any) -> float:
     return scaling if checks.flag("fit_intercept", estimator.fit_intercept) else 0.0
 
 
-def squares_of(rows: SparseRows, constant: float) -> NDArray[np.float64]:
+def squares_of(rows: SparseRows | DenseRows, constant: float) -> NDArray[np.float64]:
     """Squared norms of the samples, ``constant`` among their features."""
     squares = rows.squares
     squares_in_range(squares, rows.data.dtype, constant)

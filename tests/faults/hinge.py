@@ -1,0 +1,71 @@
+"""Deliberate faults in the binary dual, and its laws.
+
+Run as ``python -m tests.faults.hinge FOLDER 1``; see ``tests/faults/runner.py``.
+"""
+
+import sys
+
+import cvxpy  # noqa: F401  imported once, before the forks
+import numba  # noqa: F401
+import numpy as np
+import torch  # noqa: F401
+
+from tests.faults.runner import report
+
+KERNEL, DUAL = "_kernels/multiclass/binary_hinge", "linear/descent/binary_dual"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (KERNEL, "", ""),
+    "part of a vector forgotten": (
+        KERNEL,
+        "while e < width:",
+        "while e + V <= width:",
+    ),
+    "second vector forgotten": (KERNEL, "return sum_of(p + q)", "return sum_of(p)"),
+    "row of another sample": (
+        KERNEL,
+        "product = _dense_product(i * width, width",
+        "product = _dense_product(k * width, width",
+    ),
+    "one of four sums forgotten": (
+        KERNEL,
+        "return (a + b) + (c + d)",
+        "return (a + b) + c",
+    ),
+    "step without the sign": (KERNEL, "change *= s", "change *= 1"),
+    "reach of what moved": (KERNEL, "            reach[i] = -1\n", ""),
+    "reach by the square": (KERNEL, "np.sqrt(squares[i])", "squares[i] / 4"),
+    "reach in spite of a gap": (
+        KERNEL,
+        "reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends",
+        "reach[i] = ends",
+    ),
+    "weights that stand still": (
+        DUAL,
+        "self._path += _UP * float(np.sqrt(np.dot(moved, moved)))",
+        "self._path += 0.0 * float(np.sqrt(np.dot(moved, moved)))",
+    ),
+    "losses of another certificate": (DUAL, "if self._rebuilt:", "if True:"),
+    "gaps that stay after rounding was undone": (
+        DUAL,
+        "        self._reach[:] = -1\n",
+        "",
+    ),
+}
+
+
+def check_laws() -> None:
+    """Compare certificates, steps and weights with plain numpy."""
+    from tests.linear.estimators import test_binary_rows as laws
+
+    for form in laws.FORMS:
+        laws.test_what_a_certificate_leaves_out_has_no_gap(form, np.float64)
+        laws.test_a_certificate_is_to_the_bit_one_that_looks_at_all(form)
+        laws.test_weights_computed_anew_are_looked_at_by_all(form)
+    for d in (1, 8, 19, 33):
+        laws.test_dense_and_sparse_rows_take_the_same_steps(d)
+
+
+if __name__ == "__main__":
+    report(FAULTS, check_laws, sys.argv[1:])
