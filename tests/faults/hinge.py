@@ -35,7 +35,7 @@ FAULTS = {
     ),
     "step without the sign": (KERNEL, "change *= s", "change *= 1"),
     "reach of what moved": (KERNEL, "            reach[i] = -1\n", ""),
-    "reach by the square": (KERNEL, "np.sqrt(squares[i])", "squares[i] / 4"),
+    "reach too long": (KERNEL, "np.sqrt(squares[i])", "(np.sqrt(squares[i]) / 9)"),
     "reach in spite of a gap": (
         KERNEL,
         "reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends",
@@ -46,7 +46,8 @@ FAULTS = {
         "self._path += _UP * float(np.sqrt(np.dot(moved, moved)))",
         "self._path += 0.0 * float(np.sqrt(np.dot(moved, moved)))",
     ),
-    "losses of another certificate": (DUAL, "if self._rebuilt:", "if True:"),
+    "no losses": (KERNEL, "loss[i] = c * above", "loss[i] = 0"),
+    "losses that were not computed": (DUAL, "if whole:", "if True:"),
     "gaps that stay after rounding was undone": (
         DUAL,
         "        self._reach[:] = -1\n",

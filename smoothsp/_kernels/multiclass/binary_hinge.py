@@ -158,7 +158,9 @@ def gaps(
     gap,
     reach,
 ):
-    """Fill loss, what is at stake, duality gap and reach of ``rows[first:last]``.
+    """Fill what is at stake, duality gap and reach of ``rows[first:last]``.
+
+    And ``loss``, if it has any room.
 
     ``path`` is how far the weights have come, and until it is longer than its reach a
     sample that does not move has no gap: the margin changes by at most ``|x|`` times
@@ -167,7 +169,7 @@ def gaps(
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
-    entries = width
+    entries, whole = width, len(loss) > 0
     for k in range(first, last):
         i = rows[k]
         if width:
@@ -179,7 +181,8 @@ def gaps(
         m = 1 - signs[i] * product
         a, c = coefficients[i], bounds[i]
         above = m if m > 0 else zero
-        loss[i] = c * above
+        if whole:
+            loss[i] = c * above
         at_stake[i] = c if (a > 0) | (above > 0) else zero
         gap[i] = (c - a) * above + a * (above - m)
         # nothing depends on a branch, which would be mispredicted

@@ -70,11 +70,10 @@ class BinaryProblem:
         self._reach = np.full(len(signs), -1.0)
         self._path, self._rebuilt = 0.0, False
         self._measured_at = self.weights.copy()
-        self._loss, self._at_stake, self._gaps = np.zeros((3, len(signs)))
+        self._at_stake, self._gaps = np.zeros((2, len(signs)))
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
-        self._rebuilt = False
         binary_hinge.descend(
             first,
             last,
@@ -106,6 +105,8 @@ class BinaryProblem:
         rows = np.flatnonzero(self._reach < self._path)
         self.looked = len(rows)
         square = squared_norm(self.weights)
+        whole, self._rebuilt = self._rebuilt, False
+        loss = np.empty(len(rows) if whole else 0)
         run_rows(
             binary_hinge.gaps,
             len(rows),
@@ -122,14 +123,14 @@ class BinaryProblem:
             self._zeros,
             self._padded,
             self.coefficients,
-            self._loss,
+            loss,
             self._at_stake,
             self._gaps,
             self._reach,
         )
         dual = float(self.coefficients.sum(dtype=np.float64)) - square / 2
-        if self._rebuilt:
-            primal = square / 2 + float(self._loss.sum())
+        if whole:
+            primal = square / 2 + float(loss.sum())
         else:
             # losses that were not looked at are linear in the weights
             primal = dual + float(self._gaps.sum())

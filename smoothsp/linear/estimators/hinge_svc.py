@@ -71,8 +71,8 @@ class HingeSVC(BinaryClassifier):
     max_epochs
         Passes over the samples, at most.
     certify_every
-        Epochs from one duality gap to the next, which costs about half an epoch over
-        all samples. ``"auto"``: after the first, and then when the gaps that an epoch
+        Epochs from one duality gap to the next, which costs at most about half an
+        epoch over all samples. ``"auto"``: after the first, and then when the gaps that an epoch
         met on its way are near the goal or much smaller than the last.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``.
@@ -110,7 +110,7 @@ class HingeSVC(BinaryClassifier):
 
     Notes
     -----
-    An epoch costs O(nnz).
+    An epoch costs O(nnz). Where half of the numbers in X are not 0, it is kept dense.
 
     Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
     algorithm 1.
