@@ -72,8 +72,8 @@ class HingeSVC(BinaryClassifier):
         Passes over the samples, at most.
     certify_every
         Epochs from one duality gap to the next, which costs at most about half an
-        epoch over all samples. ``"auto"``: after the first, and then when the gaps that an epoch
-        met on its way are near the goal or much smaller than the last.
+        epoch over all samples. ``"auto"``: after the first, and then when the gaps that
+        an epoch met on its way are near the goal or much smaller than the last.
     store_dual
         Whether to set ``dual_coef_`` and ``support_``.
     warm_start
