@@ -60,7 +60,7 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_pending(chain, np.ones(B, np.bool_), True, out)
-    elif _fill(chain, wide, tuple(x.data_ptr() for x in out)):
+    elif _fill(chain, wide, [x.data_ptr() for x in out]):
         _fill_pending(chain, np.isnan(value.numpy()), False, out)
     return out
 
@@ -70,7 +70,7 @@ def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
     B, T, S = chain.sizes
     new = chain.new
     value, nodes, others = new(B), new(B, T, S), new(B * S * (S + 2))
-    if _fill(chain, False, (value.data_ptr(), *places_of(nodes, others, B, S))):
+    if _fill(chain, False, [value.data_ptr(), *places_of(nodes, others, B, S)]):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
@@ -78,7 +78,7 @@ def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
     return value, nodes, others
 
 
-def _fill(chain: Record, wide: bool, places: tuple[int, ...]) -> int:
+def _fill(chain: Record, wide: bool, places: list[int]) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     B, T, S = chain.sizes
     where, item = chain.addresses, chain.dtype.itemsize
