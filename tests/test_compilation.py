@@ -1,12 +1,15 @@
 """A compiled kernel is loaded only while all sources of kernels are as they were."""
 
+import errno
 import re
 import sys
 
 import numpy as np
 import pytest
 from numba import njit
+from numba.core import caching, config
 
+from smoothsp._kernels.compilation import kernel as compilation
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from tests.programs import ROOT, run
@@ -119,3 +122,51 @@ def test_every_kernel_is_kept_this_way():
     for path in (ROOT / "smoothsp").rglob("*.py"):
         plain = re.search(r"njit\([^)]*cache=", path.read_text())
         assert not plain, f"{path}: a kernel is decorated with @kernel"
+
+
+def double(x, out):
+    out[0] = 2 * x[0]
+
+
+def hold(compiled):
+    out = np.zeros(1)
+    compiled(np.ones(1), out)
+    assert out[0] == 2
+
+
+@pytest.fixture
+def compiling(monkeypatch, tmp_path):
+    monkeypatch.setattr(config, "DISABLE_JIT", 0)
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation, "SUBROUTINES", [])
+
+
+def test_kernels_work_where_no_folder_can_be_written_to(compiling, monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.warns(UserWarning, match="Set NUMBA_CACHE_DIR to a folder that can"):
+        compiled = compilation.kernel(double)
+    hold(compiled)
+
+
+def test_kernels_work_where_the_disk_is_full(compiling, monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "_dump", full)
+    compiled = compilation.kernel(double)
+    with pytest.warns(UserWarning, match=r"cannot be kept \(No space left on device"):
+        hold(compiled)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_kept_kernel_that_was_cut_off_is_compiled_again(compiling, tmp_path):
+    hold(compilation.kernel(double))
+    (kept,) = tmp_path.rglob("*.nbc")
+    for content in (b"", kept.read_bytes()[:100]):
+        kept.write_bytes(content)
+        compiled = compilation.kernel(double)
+        hold(compiled)
+        assert sum(compiled.stats.cache_misses.values()) == 1
+    compiled = compilation.kernel(double)
+    hold(compiled)
+    assert sum(compiled.stats.cache_hits.values()) == 1

@@ -5,10 +5,12 @@ file of the function has not changed. A kernel also holds code of the files it i
 so here it is loaded only if no Python file of ``smoothsp/_kernels`` has changed.
 Where a kernel has to be compiled, the functions that it calls are kept and loaded, too:
 another process does not compile them again for another kernel.
+Where nothing can be kept, each process compiles what it needs.
 """
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pickle import UnpicklingError
@@ -40,7 +42,7 @@ def kernel(
     if not config.DISABLE_JIT:
         compiled.__class__ = _Kernel
         compiled.called = subroutine(function, loops=loops, **options)
-        compiled._cache = KernelCache(function)
+        _keep(compiled, KernelCache)
     return compiled
 
 
@@ -68,6 +70,12 @@ class SourcesCache(FunctionCache):
         checked = bool(config.BOUNDSCHECK)
         return (*super()._index_key(signature, codegen), checked)
 
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn_that_nothing_is_kept(error.strerror or str(error))
+
 
 class SubroutineCache(SourcesCache):
     _impl_class = KeptSubroutines
@@ -88,7 +96,28 @@ def _keep_subroutines() -> None:
     """Give all of them a cache, once."""
     while SUBROUTINES:
         one = SUBROUTINES.pop()
-        one._cache = SubroutineCache(one.py_func)
+        _keep(one, SubroutineCache)
+
+
+def _keep(compiled: Any, kind: type[SourcesCache]) -> None:
+    """Give a function a cache, if there is a folder for it."""
+    try:
+        compiled._cache = kind(compiled.py_func)
+    except RuntimeError:
+        _warn_that_nothing_is_kept("no folder can be written to")
+
+
+def _warn_that_nothing_is_kept(why: str) -> None:
+    # of the same words, so Python shows it once
+    warnings.warn(
+        f"smoothsp: compiled kernels cannot be kept ({why}), so each process compiles "
+        "what it needs. Set NUMBA_CACHE_DIR to a folder that can be written to",
+        stacklevel=2,
+    )
+
+
+# What reading a damaged file raises, or one that names what there is no more.
+_UNREADABLE = (AttributeError, EOFError, ImportError, UnpicklingError)
 
 
 class _SignedFiles(IndexDataCacheFile):
@@ -103,14 +132,17 @@ class _SignedFiles(IndexDataCacheFile):
         # whose file has moved, cannot be read: no reason to fail, but to compile anew
         try:
             return super()._load_index()
-        except (AttributeError, EOFError, ImportError, UnpicklingError):
+        except _UNREADABLE:
             return {}
 
     def save(self, key: Any, data: Any) -> None:
         super().save(key, (self._source_stamp, key, data))
 
     def load(self, key: Any) -> Any:
-        found = super().load(key)
+        try:
+            found = super().load(key)
+        except _UNREADABLE:
+            return None
         if found is not None and found[:2] == (self._source_stamp, key):
             return found[2]
         return None
