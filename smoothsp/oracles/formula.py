@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from smoothsp.oracles._circuits import CircuitStructure, Topology
@@ -11,7 +12,7 @@ from smoothsp.oracles._logic.checks import check_decomposable, check_determinist
 from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
 from smoothsp.oracles._logic.clauses import compile_clauses
 from smoothsp.oracles._logic.compiled import read_nnf, read_sdd
-from smoothsp.oracles._logic.sentence import Sentence
+from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
 from smoothsp.oracles._questions import checks
 
 
@@ -94,22 +95,18 @@ class Formula:
         Compiled here, by search, in plain Python: hundreds of variables where they
         interact little. For harder ones let d4 or c2d write a file for ``from_nnf``.
         """
-        given = [tuple(clause) for clause in clauses]
-        literals = [x for clause in given for x in clause]
-        for x in literals:
-            if isinstance(x, bool) or not isinstance(x, int):
-                raise TypeError(
-                    f"clauses: expected literals that are ints, got {type(x).__name__}"
-                )
-        most = max((abs(x) for x in literals), default=0)
+        given = [_clause(clause) for clause in _iterated(clauses)]
+        most = max((abs(x) for clause in given for x in clause), default=0)
         if variables is None:
-            variables = most
-        if 0 in literals or most > variables:
-            wrong = 0 if 0 in literals else next(x for x in literals if abs(x) == most)
-            raise ValueError(
-                f"clauses: expected literals from 1 to {variables} or their negatives, "
-                f"got {wrong}"
-            )
+            variables = _count("clauses", most)
+        else:
+            variables = _count("variables", variables)
+        for x in (x for clause in given for x in clause):
+            if not 0 < abs(x) <= variables:
+                raise ValueError(
+                    f"clauses: expected literals from 1 to {variables} or their "
+                    f"negatives, got {x}"
+                )
         checks.positive_int("most_nodes", most_nodes)
         return cls(compile_clauses(given, most_nodes), variables)
 
@@ -146,7 +143,7 @@ class Formula:
         sentence, found = read_nnf(path)
         if variables is None:
             variables = found
-        elif variables < found:
+        elif _count("variables", variables) < found:
             raise ValueError(
                 f"variables: expected at least {found}, which the file has, got "
                 f"{variables}"
@@ -162,6 +159,40 @@ class Formula:
 
     def __repr__(self) -> str:
         return f"Formula(variables={self.variables}, count={self.count})"
+
+
+def _iterated(clauses: Any) -> Iterable[Any]:
+    if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
+        raise TypeError(
+            f"clauses: expected lists of literals, got {type(clauses).__name__}"
+        )
+    return clauses
+
+
+def _clause(clause: Any) -> tuple[int, ...]:
+    if isinstance(clause, str | bytes) or not isinstance(clause, Iterable):
+        raise TypeError(
+            "clauses: expected each to be a list of literals, got "
+            f"{type(clause).__name__}"
+        )
+    literals = tuple(clause)
+    for x in literals:
+        if isinstance(x, bool) or not isinstance(x, int | np.integer):
+            raise TypeError(
+                f"clauses: expected literals that are ints, got {type(x).__name__}"
+            )
+    return tuple(int(x) for x in literals)
+
+
+def _count(name: str, value: Any) -> int:
+    """``value`` as a number of variables."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
+    if not 0 <= value <= MOST_VARIABLES:
+        raise ValueError(
+            f"{name}: expected from 0 to {MOST_VARIABLES} variables, got {value}"
+        )
+    return value
 
 
 class Models(CircuitStructure):

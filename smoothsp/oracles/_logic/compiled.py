@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from smoothsp.oracles._logic.sentence import Sentence
+from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
 
 Lines = list[tuple[int, list[str]]]
 
@@ -40,7 +40,9 @@ def read_nnf(path: str | Path) -> tuple[Sentence, int]:
 
 def _read_c2d(lines: Lines, sentence: Sentence, path: str | Path) -> int:
     with _blamed(path, lines[0][0]):
-        variables = int(lines[0][1][3])
+        count, _, variables = (int(word) for word in lines[0][1][1:])
+        if not 0 <= variables <= MOST_VARIABLES:
+            raise ValueError
     nodes: dict[int, int] = {}
     for number, (kind, *words) in lines[1:]:
         with _blamed(path, number):
@@ -50,13 +52,17 @@ def _read_c2d(lines: Lines, sentence: Sentence, path: str | Path) -> int:
                 found = _literal(sentence, literal)
             else:
                 join = {"A": sentence.conjoin, "O": sentence.disjoin}[kind]
-                count, *children = numbers if kind == "A" else numbers[1:]
-                if count != len(children):
+                size, *children = numbers if kind == "A" else numbers[1:]
+                if size != len(children):
                     raise ValueError
                 found = join([nodes[x] for x in children])
             nodes[len(nodes)] = found
-    with _blamed(path, lines[0][0]):
-        sentence.root = nodes[len(nodes) - 1]
+    if not 0 < count == len(nodes):
+        raise ValueError(
+            f"path: expected the {count} nodes that its first line says, got {path} "
+            f"with {len(nodes)}; was it copied whole?"
+        )
+    sentence.root = nodes[count - 1]
     return variables
 
 
@@ -98,7 +104,7 @@ def _read_d4(lines: Lines, sentence: Sentence, path: str | Path) -> int:
 
 
 def _literal(sentence: Sentence, literal: int) -> int:
-    if not literal:
+    if not 0 < abs(literal) <= MOST_VARIABLES:
         raise ValueError
     return sentence.literal(literal)
 

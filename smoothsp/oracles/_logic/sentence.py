@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 AND, OR = "and", "or"
+# Scopes have a bit for each.
+MOST_VARIABLES = 1_000_000
 Node = tuple[str, tuple[int, ...]]
 
 

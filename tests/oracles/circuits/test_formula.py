@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -324,7 +325,7 @@ def written(tmp_path, text):
 
 NNF = {
     # not decomposable: x1 and x1 in two parts
-    "decomposable": "nnf 5 4 2\nL 1\nL 2\nO 2 2 0 1\nA 2 0 2",
+    "decomposable": "nnf 4 4 2\nL 1\nL 2\nO 2 2 0 1\nA 2 0 2",
     # not deterministic: both may hold
     "deterministic": "nnf 3 2 2\nL 1\nL 2\nO 0 2 0 1",
     "model": "nnf 1 0 2\nO 0 0",
@@ -332,6 +333,9 @@ NNF = {
     "line 3": "nnf 2 1 1\nL 1\nA 1 7",
     "line 1": "nnf",
     "line 4": "o 1 0\nt 2 0\n1 2 3 0\n1 5 -3 0",
+    "the 3 nodes that its first line says": "nnf 3 2 2\nL 1\nL 2",
+    "line 1 cannot": "nnf 1 0 1000000000000\nL 1",
+    "line 2 cannot": "nnf 1 0 1\nL 100000000000000000000",
     "a cycle": "o 1 0\no 2 0\no 3 0\n1 2 1 0\n2 3 0\n3 2 0",
     "empty": "c nothing\n",
 }
@@ -362,7 +366,7 @@ def test_determinism_is_found_without_a_literal_that_decides(tmp_path):
     pairs = [[equal(1, 2), equal(3, 4, flip=1)], [equal(1, 3), equal(2, 4)]]
     lines += [f"A 2 {a} {b}" for a, b in pairs]
     lines.append(f"O 0 2 {len(lines) - 2} {len(lines) - 1}")
-    text = "\n".join(["nnf 0 0 4", *lines])
+    text = "\n".join([f"nnf {len(lines)} 0 4", *lines])
     assert Formula.from_nnf(written(tmp_path, text)).count == 8
     # and where it finds a common model
     text = (
@@ -399,11 +403,24 @@ def test_parts_that_do_not_mention_a_variable_leave_it_free(tmp_path):
         ([[]], {"variables": 2}, ValueError, "formula: expected one that has a model"),
         ([[1, 2], [3, 4]], {"most_nodes": 3}, ValueError, "at most 3 nodes"),
         ([[1]], {"most_nodes": 0}, ValueError, "most_nodes: expected at least 1"),
+        ([], {"variables": -1}, ValueError, "variables: expected from 0 to .* got -1"),
+        ([], {"variables": True}, TypeError, "variables: expected an int, got bool"),
+        ([[1]], {"variables": 2.0}, TypeError, "variables: expected an int, got float"),
+        ([[0]], {}, ValueError, "clauses: expected literals from 1 .* got 0"),
+        ([[10**12]], {}, ValueError, "clauses: expected from 0 to 1000000 variables"),
+        ([1], {}, TypeError, "clauses: expected each to be a list .* got int"),
+        (["12"], {}, TypeError, "clauses: expected each to be a list .* got str"),
+        (None, {}, TypeError, "clauses: expected lists of literals, got NoneType"),
     ],
 )
 def test_wrong_clauses_are_named(clauses, options, kind, message):
     with pytest.raises(kind, match=message):
         Formula.from_clauses(clauses, **options)
+
+
+def test_literals_may_be_numpy_integers():
+    clauses = np.array([[1, 2], [-1, -2]])
+    assert Formula.from_clauses(clauses, 3).count == 4
 
 
 def test_wrong_arguments_are_named(tmp_path):
@@ -418,6 +435,8 @@ def test_wrong_arguments_are_named(tmp_path):
     path = written(tmp_path, "nnf 1 0 3\nL 2")
     with pytest.raises(ValueError, match="variables: expected at least 3"):
         Formula.from_nnf(path, variables=2)
+    with pytest.raises(TypeError, match="variables: expected an int, got str"):
+        Formula.from_nnf(path, variables="3")
     assert Formula.from_nnf(path).count == 4
     with pytest.raises(ValueError, match="y: expected a model of the formula"):
         formula(drawn(1, 2, 2)).score(torch.tensor([[0, 0]]))
