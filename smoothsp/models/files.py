@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONFIG", "NEW", "as_json", "json_bytes", "read", "write"]
+__all__ = ["CONFIG", "NEW", "about_of", "as_json", "json_bytes", "read", "write"]
 
 CONFIG, NEW = "config.json", ".new"
 
@@ -62,9 +62,19 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return config, {name: _content(folder, name, sums[name]) for name in sums}
 
 
+def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What ``config`` keeps for its user, if anything."""
+    found = config.get("about")
+    if found is None or isinstance(found, dict):
+        return found
+    raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
+
+
 def json_bytes(value: dict[str, Any]) -> bytes:
     """JSON as it stands in a file."""
-    return f"{json.dumps(value, indent=1, ensure_ascii=False)}\n".encode()
+    text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
+    # of half a surrogate pair, as in names of files that are no text
+    return text.encode(errors="backslashreplace")
 
 
 def as_json(path: Path, content: bytes) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def from_folder(
             config["proposals"],
             config["max_boxes"],
             config["side"],
-            config.get("about"),
+            files.about_of(path, config),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -230,7 +230,7 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
     if isinstance(image, str | os.PathLike):
         try:
             with Image.open(image) as opened:
-                return np.asarray(opened.convert("RGB"))
+                return _in_colour(opened)
         except FileNotFoundError:
             raise
         except (
@@ -245,7 +245,12 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
                 f" not decode ({error})"
             ) from error
     if isinstance(image, Image.Image):
-        return np.asarray(image.convert("RGB"))
+        try:
+            return _in_colour(image)
+        except ValueError as error:
+            raise ValueError(
+                f"images: expected an image, got {error} at {number}"
+            ) from error
     if not isinstance(image, np.ndarray):
         raise TypeError(
             "images: expected files, Pillow images or arrays, got"
@@ -259,3 +264,10 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
     if not image.size:
         raise ValueError(f"images: expected pixels, got {image.shape} at {number}")
     return image
+
+
+def _in_colour(image: Image.Image) -> NDArray[np.uint8]:
+    # of these Pillow would make white what is above 255
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"pixels of mode {image.mode}, not of 8 bits a channel")
+    return np.asarray(image.convert("RGB"))

@@ -41,7 +41,19 @@ class Tagged:
     """The next best, best first, if more than one were asked for."""
 
     def columns(self) -> str:
-        """A word, a tab and its tag on each line; in the end an empty line."""
+        """A word, a tab and its tag on each line; in the end an empty line.
+
+        Raises
+        ------
+        ValueError
+            For a word with a tab or a line end.
+        """
+        for word in self.words:
+            if set("\t\n\r") & set(word):
+                raise ValueError(
+                    "columns: expected words without tabs and line ends, got "
+                    f"{word!r}; json() takes any"
+                )
         pairs = zip(self.words, self.tags, strict=True)
         return "".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n"
 

@@ -40,7 +40,7 @@ def from_folder(
     network, labels = _network(path, config, vocabulary, content.get(TOKENIZER))
     said_by = f"{files.CONFIG} and {VOCABULARY}"
     set_weights(place / WEIGHTS, network, content[WEIGHTS], said_by)
-    return Tagger(network, vocabulary, labels, config.get("about"))
+    return Tagger(network, vocabulary, labels, files.about_of(path, config))
 
 
 class Tagger:
@@ -140,6 +140,7 @@ class Tagger:
         for name, value in (("nbest", nbest), ("batch_size", batch_size)):
             checks.positive_int(name, value)
         words = _as_words(sentences)
+        _require_unicode(words)
         nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)
         found = [nothing] * len(words)
         filled = [number for number, sentence in enumerate(words) if sentence]
@@ -309,6 +310,17 @@ def _as_words(sentences: object) -> list[list[str]]:
     return [list(sentence) for sentence in listed]
 
 
+def _require_unicode(sentences: list[list[str]]) -> None:
+    for number, words in enumerate(sentences):
+        try:
+            "".join(words).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "sentences: expected text, got half of a surrogate pair, "
+                f"{error.object[error.start]!r}, at sentence {number}"
+            ) from error
+
+
 def _cut(texts: list[str]) -> list[list[str]]:
     if find_spec("nltk") is None:
         raise ModuleNotFoundError(
@@ -354,6 +366,10 @@ def _network(
     try:
         bio(labels, "BIOES")
         sizes = Sizes(**config["sizes"])
+        for name, kind in (("word", int), ("hidden", int), ("dropout", int | float)):
+            value = getattr(sizes, name)
+            if not isinstance(value, kind) or value < (kind is int):
+                raise ValueError(f"{name}: {value!r}")
         encoder = None
         if config.get("encoder") is not None:
             if tokenizer is None:

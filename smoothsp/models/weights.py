@@ -47,6 +47,10 @@ def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) ->
                 f"{path}: expected {tuple(own[name].shape)} for {name} as in "
                 f"{said_by}, got {tuple(value.shape)}"
             )
+        if value.is_floating_point() != own[name].is_floating_point():
+            raise ValueError(
+                f"{path}: expected {own[name].dtype} for {name}, got {value.dtype}"
+            )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             count = int((~value.isfinite()).sum())
             raise ValueError(

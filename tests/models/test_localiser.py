@@ -276,6 +276,15 @@ def test_what_is_no_image_is_named(localiser, images, options, error, message):
         localiser.locate(images, **options)
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
+def test_pixels_of_more_than_8_bits_are_refused(localiser, dtype, tmp_path):
+    deep = Image.fromarray(np.full((40, 40), 300, dtype))
+    deep.save(tmp_path / "deep.tiff")
+    for image in (deep, tmp_path / "deep.tiff"):
+        with pytest.raises(ValueError, match="not of 8 bits a channel"):
+            localiser.locate([image])
+
+
 def test_settings_that_are_wrong_are_named(localiser):
     network = localiser.network
     with pytest.raises(ValueError, match=r"proposals: expected one of .*got 'none'"):
@@ -293,6 +302,7 @@ def test_folders_that_were_edited_are_refused(localiser, tmp_path):
         ({"backbone": "vgg"}, r"localiser, .*expected one of alexnet"),
         ({"scores": "deep"}, r"localiser, .*KeyError: 'deep'"),
         ({"side": None}, r"localiser, .*side: expected at least 32"),
+        ({"about": 3}, "expected about to be a JSON object, got 3"),
         ({"backbone": "alexnet"}, r"expected \d+ tensors, got"),
         ({"format": "other"}, r"Tagger or smoothsp.models.Localiser in version 1"),
     ):

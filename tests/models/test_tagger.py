@@ -154,6 +154,8 @@ def test_what_shows_a_tagging(tagger):
         ([["Ada"], "met Bob"], TypeError, "all texts, got str at sentence 1"),
         ([["Ada", 3]], TypeError, "expected words, got int at sentence 0, word 1"),
         ([["Ada", ""]], ValueError, "got an empty one at sentence 0, word 1"),
+        ([["a"], ["b", "x\ud83d"]], ValueError, "surrogate pair, .*, at sentence 1"),
+        ("a \ud83d b", ValueError, "half of a surrogate pair, .*, at sentence 0"),
         (None, TypeError, "lists of words or texts, got NoneType"),
         ({"text": "Ada"}, TypeError, "lists of words or texts, got dict"),
     ],
@@ -161,6 +163,14 @@ def test_what_shows_a_tagging(tagger):
 def test_sentences_that_are_none_are_named(tagger, given, error, message):
     with pytest.raises(error, match=f"sentences: .*{message}"):
         tagger.tag(given)
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\tb", "a\r"])
+def test_columns_hold_no_word_that_would_break_them(word, tagger):
+    (found,) = tagger.tag([["Ada", word]])
+    with pytest.raises(ValueError, match="columns: expected words without tabs"):
+        found.columns()
+    assert json.loads(found.json())["words"] == ["Ada", word]
 
 
 @pytest.mark.parametrize("name", ["nbest", "batch_size"])
@@ -209,6 +219,10 @@ def shrink(weights):
     weights["emissions.output.bias"] = weights["emissions.output.bias"][1:].clone()
 
 
+def round_off(weights):
+    weights["emissions.output.bias"] = weights["emissions.output.bias"].long()
+
+
 def edit_vocabulary(folder, **changes):
     config, content = files.read(folder)
     found = json.loads(content["vocabulary.json"]) | changes
@@ -246,6 +260,16 @@ DAMAGE = {
     "labels": (lambda f: edit_config(f, labels=["O", "Q-X"]), "ValueError: labels: "),
     "no labels": (lambda f: edit_config(f, labels=[]), "expected labels, got"),
     "sizes": (lambda f: edit_config(f, sizes={"wide": 3}), "cannot be built .TypeErr"),
+    "no width": (lambda f: edit_config(f, sizes={"word": 0}), "ValueError: word: 0"),
+    "no number": (
+        lambda f: edit_config(f, sizes={"dropout": "x"}),
+        "ValueError: dropout: 'x'",
+    ),
+    "about": (lambda f: edit_config(f, about=[1]), r"about to be a JSON object, got .1"),
+    "integers": (
+        lambda f: edit_weights(f, round_off),
+        "expected torch.float32 for emissions.output.bias, got torch.int64",
+    ),
     "other sizes": (
         lambda f: edit_config(f, sizes={"word": 5, "hidden": 5}),
         r"expected \(\d+, 5\) for emissions.word.weight as .* got \(\d+, 4\)",
