@@ -121,13 +121,16 @@ def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def use(path: Path, restore: Callable[[], Any]) -> Any:
-    """What ``restore`` makes of what was read from ``path``; says so if it fails."""
+    """What ``restore`` makes of what was read from ``path``; says so if it fails.
+
+    Of a checkpoint, or of the folder of a model.
+    """
     try:
         return restore()
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path}: expected a checkpoint of this recipe, got one that was edited or"
-            f" is of another version ({_said(error)})"
+            f"{path}: expected what this recipe saved, got what was edited or is of"
+            f" another version ({_said(error)})"
         ) from error
 
 
