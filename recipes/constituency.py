@@ -33,7 +33,7 @@ from ner.training import seed_all
 from parsing import brackets, model_folder, phrases
 from parsing.brackets import Tree
 from parsing.spans import SpanScores, parse, target
-from parsing.training import Run, run_epochs
+from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
 from runs import checkpoint, terminal
 from runs import folder as run_folder
@@ -110,7 +110,7 @@ def train(config: Config) -> dict[str, float]:
         print(f"starting over: {path} will be replaced (--resume continues it)")
 
     seed_all(config.seed, 0)
-    trees = [tree for tree in every if len(tree.words) <= LONGEST]
+    trees = of_at_most(LONGEST, every)
     vocabulary = Vocabulary.of([tree.words for tree in trees], [])
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
     sizes = Sizes(hidden=config.hidden)

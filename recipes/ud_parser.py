@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from ner.training import seed_all
 from parsing import conllu, grammar, model_folder, report, trees
 from parsing.biaffine import STRUCTURES, Biaffine, parse
-from parsing.training import Run, run_epochs
+from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
 from runs import checkpoint, terminal
 from runs import folder as run_folder
@@ -120,7 +120,7 @@ def train(config: Config) -> dict[str, float]:
         print(f"starting over: {path} will be replaced (--resume continues it)")
 
     seed_all(config.seed, 0)
-    sentences = [s for s in bank.train if len(s.words) <= LONGEST]
+    sentences = of_at_most(LONGEST, bank.train)
     vocabulary = Vocabulary.of([s.words for s in sentences], [])
     labels = sorted({label for s in sentences for label in s.labels})
     sizes = Sizes(hidden=config.hidden)
@@ -135,7 +135,7 @@ def train(config: Config) -> dict[str, float]:
     )
 
     def parsed(model: nn.Module, structure: str) -> list[conllu.Sentence]:
-        return parse(model, vocabulary, labels, structure, bank.dev)
+        return parse(model, vocabulary, labels, STRUCTURES[structure], bank.dev)
 
     def save() -> None:
         about = {"settings": settings, "history": run.history}
@@ -204,7 +204,9 @@ def predict(config: Config) -> dict[str, float]:
     """Print the sentences of a file with their trees, as CoNLL-U."""
     model, vocabulary, labels, about = model_folder.load(config.model, Biaffine)
     sentences = conllu.read_words(config.predict)
-    structure = about["settings"]["structure"]
+    structure = checkpoint.use(
+        config.model, lambda: STRUCTURES[about["settings"]["structure"]]
+    )
     print(conllu.text(parse(model, vocabulary, labels, structure, sentences)), end="")
     return {"sentences": float(len(sentences))}
 

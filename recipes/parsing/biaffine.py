@@ -1,6 +1,7 @@
 """The network of the dependency parser: scores of arcs and of their labels."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class Biaffine(nn.Module):
         self.label = nn.Parameter(torch.zeros(L, sizes.label + 1, sizes.label + 1))
         nn.init.zeros_(self.arc.weight)
         nn.init.zeros_(self.arc.bias)
-        at_root = torch.tensor([label.split(":")[0] == "root" for label in labels])
+        at_root = torch.tensor([label.split(":")[0] == conllu.ROOT for label in labels])
         self.register_buffer("at_root", at_root, persistent=False)
 
     @property
@@ -74,7 +75,7 @@ def parse(
     model: Biaffine,
     vocabulary: Vocabulary,
     labels: Sequence[str],
-    structure: str,
+    structure: Callable[..., Any],
     sentences: Sequence[Sentence],
 ) -> list[Sentence]:
     """The best tree of each sentence."""
@@ -86,7 +87,7 @@ def parse(
             batch = corpus.batch(numbers)
             arcs, vectors = model(batch)
             lengths = batch.mask.sum(1).to(arcs.device)
-            trees = STRUCTURES[structure](arcs, lengths=lengths, single_root=True)
+            trees = structure(arcs, lengths=lengths, single_root=True)
             heads = trees.decode()[1]
             names = iter(model.labels(vectors, heads).argmax(1).tolist())
             for number, row in zip(numbers.tolist(), heads.tolist(), strict=True):

@@ -14,8 +14,10 @@ from pathlib import Path
 
 COLUMNS = 10
 WORD, HEAD, LABEL, ENHANCED = 1, 6, 7, 8
-RANGE = re.compile(r"([1-9]\d*)-([1-9]\d*)")
-EMPTY = re.compile(r"(\d+)\.[1-9]\d*")
+RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
+EMPTY = re.compile(r"([0-9]{1,9})\.[1-9][0-9]*")
+NUMBER = re.compile(r"[0-9]{1,9}")
+ROOT = "root"
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ def _sentence(block: list[str], name: str, first: int, trees: bool) -> Sentence:
             )
         if not fields[WORD]:
             raise ValueError(f"{place}: expected a word, got an empty column")
-        if trees and not (fields[HEAD].isascii() and fields[HEAD].isdigit()):
+        if trees and not NUMBER.fullmatch(fields[HEAD]):
             raise ValueError(
                 f"{place}: expected the number of a head in column {HEAD + 1}, got"
-                f" {fields[HEAD]!r}"
+                f" {fields[HEAD][:60]!r}"
             )
         words.append(fields[WORD])
         heads.append(int(fields[HEAD]) if trees else -1)
@@ -198,6 +200,7 @@ def _sentence(block: list[str], name: str, first: int, trees: bool) -> Sentence:
         )
     if trees:
         _check_tree(heads, where)
+        _check_labels(heads, labels, where)
     return Sentence(words, heads, labels, block)
 
 
@@ -221,6 +224,17 @@ def _check_tree(heads: list[int], where: list[str]) -> None:
         raise ValueError(
             f"{where[roots[1] - 1]}: expected one word with head 0, got {len(roots)}"
         )
+
+
+def _check_labels(heads: list[int], labels: list[str], where: list[str]) -> None:
+    """A parser gives the label of the root to one word, the other labels to others."""
+    for head, label, place in zip(heads, labels, where, strict=True):
+        if not label or (label.split(":")[0] == ROOT) != (head == 0):
+            expected = repr(ROOT) if head == 0 else f"a label other than {ROOT!r}"
+            raise ValueError(
+                f"{place}: expected {expected} in column {LABEL + 1} of a word with"
+                f" head {head}, got {label!r}"
+            )
 
 
 def _lines(content: bytes, name: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Training of a network: one epoch after another, each kept for ``--resume``."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ class Run:
             if step % AVERAGE_EVERY == 0 or step == steps:
                 self.average.update_parameters(self.model)
             total += loss.item() * len(numbers)
+            if not math.isfinite(total):
+                raise ValueError(
+                    f"loss: expected numbers, got {loss.item()} in epoch"
+                    f" {len(self.history) + 1}: the training diverged"
+                )
         return total / sum(map(len, batches))
 
     def keep_if_best(self, row: dict[str, Any], by: str) -> bool:
@@ -82,6 +88,17 @@ class Run:
             self.best = {name: value.clone() for name, value in weights.items()}
         self.history.append(row)
         return best
+
+
+def of_at_most(longest: int, sentences: Sequence[Any]) -> list[Any]:
+    """Sentences with ``words`` that are not too long to be trained on."""
+    found = [sentence for sentence in sentences if len(sentence.words) <= longest]
+    if not found:
+        raise ValueError(
+            f"data: expected sentences of at most {longest} words to train on, got"
+            f" {len(sentences)} that are longer"
+        )
+    return found
 
 
 def run_epochs(

@@ -79,6 +79,13 @@ def test_text_without_columns_is_a_sentence_a_line(tmp_path):
         (row(1, word=""), r"x, line 1: expected a word, got an empty column"),
         (row(1, "_"), r"x, line 1: expected the number of a head in column 7, got '_'"),
         (row(1, "²"), r"x, line 1: expected the number of a head in column 7, got '²'"),
+        (
+            row(1, "1" * 5000),
+            r"x, line 1: expected the number of a head in .* '1{60}'$",
+        ),
+        (row(1, label="_"), r"x, line 1: expected 'root' in column 8 of a word with h"),
+        (row(1) + row(2, 1), r"x, line 2: expected a label other than 'root' in col"),
+        (row(1) + row(2, 1, ""), r"x, line 2: expected a label other .* got ''"),
         (row(1) + row(2, 3), r"x, line 2: expected a head from 0 to 2, got 3"),
         (row(1) + row(2, 2), r"x, line 2: expected heads that lead to the root, got a"),
         (row(1, 2) + row(2, 1), r"x, line 1: expected heads that lead to the root"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,6 +122,24 @@ def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
             alone, _ = model(corpus.batch(torch.tensor([number])))
             size = len(sentence.words) + 1
             torch.testing.assert_close(together[number, :size, :size], alone[0])
+
+
+def test_sentences_that_are_all_too_long_to_train_on_are_named(bank, monkeypatch):
+    monkeypatch.setattr(ud_parser, "LONGEST", 1)
+    with pytest.raises(
+        ValueError, match=r"data: expected sentences of at most 1 words"
+    ):
+        main(Config(bank, out=Path(bank) / "out"))
+
+
+def test_a_loss_that_is_no_number_ends_the_run(bank, tmp_path, monkeypatch):
+    class Wrong(torch.nn.Module):
+        def forward(self, structure, gold):
+            return structure.score(gold).sum() * torch.inf
+
+    monkeypatch.setattr(ud_parser, "criterion_of", lambda _: Wrong())
+    with pytest.raises(ValueError, match=r"loss: expected numbers, got .* in epoch 1"):
+        main(Config(bank, out=tmp_path, epochs=1, hidden=5))
 
 
 @pytest.mark.parametrize(
