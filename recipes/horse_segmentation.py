@@ -113,7 +113,8 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         model = model_folder.load(config.model_folder)
-        return prediction.write(config.predict, model, config.out / "predicted")
+        decode = checkpoint.use(config.model_folder, lambda: prediction.decoder(model))
+        return prediction.write(config.predict, model, decode, config.out / "predicted")
     with run_folder.held(config.out):
         return train(config)
 

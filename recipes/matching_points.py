@@ -20,6 +20,7 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.p
 What came out: ``README.md``.
 """
 
+import operator
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -240,16 +241,14 @@ def predict(config: Config, first: Path, second: Path) -> dict[str, float]:
     model, about = model_folder.load(
         config.model, PairScores, lambda about: PairScores(about["described"])
     )
-    settings = about["settings"]
+    told = operator.itemgetter("features", "points")
+    kind, most = checkpoint.use(config.model, lambda: told(about["settings"]))
     images = (views.read(first), views.read(second))
     zooms = [
         image.shape[1] / read_image(path).shape[1]
         for image, path in zip(images, (first, second), strict=True)
     ]
-    both = (
-        points.detect(image, settings["features"], settings["points"])
-        for image in images
-    )
+    both = (points.detect(image, kind, most) for image in images)
     pair = points.pair_of(*both)
     columns = matched(model, [pair])[0]
     names = (str(first), str(second))

@@ -23,6 +23,7 @@ about fills, and writes ``pose.json`` and ``pose.png``.
 What came out: ``README.md``.
 """
 
+import operator
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,7 +240,8 @@ def predict(config: Config, path: Path) -> dict[str, float]:
             encoder_of(about["settings"]["encoder"]), empty, empty + 1
         ),
     )
-    image, side = read_image(path), about["side"]
+    side = checkpoint.use(config.model, lambda: operator.index(about["side"]))
+    image = read_image(path)
     size = np.array(image.shape[1::-1], float)
     extent = float(size.max())
     none = np.zeros((14, 2))

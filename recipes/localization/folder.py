@@ -10,7 +10,7 @@ import math
 import os
 import urllib.error
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
@@ -27,6 +27,8 @@ from runs import checkpoint
 Box = tuple[float, float, float, float]
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 SUFFIXES = (".jpg", ".jpeg", ".png")
+# of Pillow: numbers whose range no file tells
+DEEP = ("I", "F")
 MASKS, PICTURES = "figure_ground", ("gray", "rgb")
 # above this a pixel of a mask is figure
 FIGURE = 127
@@ -133,18 +135,21 @@ def _read_masks(folder: Path, found: Folder, bad: Callable[[BadFile], None]) -> 
         )
     found.lists = {"train": [], "val": [], "test": []}
     found.split = "of every five masks three are to train on, one validates, one tests"
-    paths = sorted(p for p in (folder / MASKS).iterdir() if p.suffix in SUFFIXES)
-    for number, mask in enumerate(tqdm(paths, "masks", leave=False, disable=None)):
-        part = ("train", "train", "train", "val", "test")[number % 5]
+    paths = images_in(folder / MASKS)
+    number = 0
+    for mask in tqdm(paths, "masks", leave=False, disable=None):
         try:
             example = _around(images / mask.name, mask)
         except BadFile as error:
             bad(error)
             continue
+        part = ("train", "train", "train", "val", "test")[number % 5]
         found.lists[part].append(example)
-    if not all(found.lists.values()):
+        number += 1
+    if number < 5:
         raise ValueError(
-            f"{folder / MASKS}: expected at least 5 masks, got {len(paths)}"
+            f"{folder / MASKS}: expected at least 5 masks that can be used, got"
+            f" {number}"
         )
     return found
 
@@ -170,7 +175,7 @@ def _read_list(
 ) -> list[Example]:
     bad = _refusal(found, skip_bad)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{path}: expected a list of images, one name a line, got {error}"
@@ -197,7 +202,8 @@ def _read_list(
 
 def _files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
     annotation = folder / "Annotations" / f"{name}.xml"
-    images = [folder / "JPEGImages" / f"{name}{suffix}" for suffix in SUFFIXES]
+    endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
+    images = [folder / "JPEGImages" / f"{name}{ending}" for ending in endings]
     image = next((path for path in images if path.is_file()), None)
     if image is None or not annotation.is_file():
         missing = annotation if image else images[0]
@@ -263,12 +269,31 @@ def _inside(box: Box, name: str, image: Path) -> Example:
     return Example(name, image, (left, top, right, bottom), (width, height))
 
 
-def read_image(path: Path) -> np.ndarray:
-    """Pixels ``(height, width, 3)``, red first, as the file has them."""
+def images_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
+    """Files of images in a folder, by name; none that are hidden."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and not path.name.startswith(".")
+    )
+
+
+def read_image(path: Path, mode: str = "RGB") -> np.ndarray:
+    """Pixels ``(height, width, 3)``, red first, as the file has them.
+
+    With the mode ``L`` grey ones ``(height, width)``.
+    """
     try:
         with Image.open(path) as image:
-            # not turned by what the camera noted: the boxes are not either
-            return np.asarray(image.convert("RGB"))
+            if image.mode.startswith(DEEP):
+                raise ValueError(
+                    f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
+                    " a channel"
+                )
+            # not turned by what the camera noted: boxes and masks are not either
+            return np.asarray(image.convert(mode))
+    except FileNotFoundError as error:
+        raise BadFile(f"{path}: expected an image, found no such file") from error
     except (
         UnidentifiedImageError,
         Image.DecompressionBombError,
@@ -276,8 +301,9 @@ def read_image(path: Path) -> np.ndarray:
         SyntaxError,
         ValueError,
     ) as error:
+        said = " ".join(str(error).split())
         raise BadFile(
-            f"{path}: expected an image, got a file that does not decode ({error})"
+            f"{path}: expected an image, got a file that does not decode ({said})"
         ) from error
 
 

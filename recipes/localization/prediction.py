@@ -6,9 +6,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from localization import figures
-from localization.folder import SUFFIXES, read_image
+from localization.folder import SUFFIXES, images_in, read_image
 from runs import checkpoint
 from smoothsp.models import load
+from smoothsp.models.localiser import Localiser
 
 
 def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
@@ -21,7 +22,7 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"predict: expected a folder of images, got {folder}")
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+    paths = images_in(folder)
     if not paths:
         raise ValueError(
             f"predict: expected images ({', '.join(SUFFIXES)}), found none in {folder}"
@@ -32,6 +33,11 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
             " --out of the run that did"
         )
     localiser = load(model)
+    if not isinstance(localiser, Localiser):
+        raise ValueError(
+            f"out: expected the folder of a localiser, got a {type(localiser).__name__}"
+            f" in {model}"
+        )
     found, out = {}, model.parent
     for path in tqdm(paths, "locating", leave=False, disable=None):
         image = read_image(path)
@@ -41,6 +47,8 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
         figures.boxes(drawn, image, answer.boxes, answer.scores)
     content = {"class": localiser.kind, "images": found}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    checkpoint.write(out / "predictions.json", lambda sink: sink.write(text.encode()))
+    # half of a surrogate pair, in a name that is no text, becomes its escape
+    encoded = text.encode(errors="backslashreplace")
+    checkpoint.write(out / "predictions.json", lambda sink: sink.write(encoded))
     print(f"{len(paths)} images; see {out}: predictions.json, predictions/")
     return {"images": float(len(paths))}

@@ -36,7 +36,9 @@ def images_of(folder: Path, most: int) -> list[Path]:
     found = sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file()
+        if path.suffix.lower() in SUFFIXES
+        and path.is_file()
+        and not path.name.startswith(".")
     )
     if len(found) < 5:
         raise ValueError(

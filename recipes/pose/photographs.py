@@ -13,7 +13,7 @@ import numpy as np
 import scipy.io
 from tqdm import tqdm
 
-from localization.folder import read_image
+from localization.folder import SUFFIXES, images_in, read_image
 from pose.joints import Figures
 
 SIDE, MARGIN = 128, 0.25
@@ -23,18 +23,19 @@ GREY = (127, 127, 127)
 def read(folder: Path, most: int | None) -> Figures:
     """The first so many people of a folder; all if None."""
     joints = _joints(folder / "joints.mat")
-    paths = sorted((folder / "images").glob("*.jpg"))
+    images = folder / "images"
+    paths = images_in(images) if images.is_dir() else []
     if len(paths) != len(joints):
         raise ValueError(
             f"data: expected an image for each of the {len(joints)} people of"
             f" {folder / 'joints.mat'}, found {len(paths)} files"
-            f" {folder / 'images' / '*.jpg'}"
+            f" ({', '.join(SUFFIXES)}) in {images}"
         )
     count = len(paths) if most is None else min(most, len(paths))
     if count < 20:
         raise ValueError(f"data: expected at least 20 people, got {count}")
     cut = [
-        cut_out(read_image(path), own)
+        _person(path, own)
         for path, own in zip(
             tqdm(paths[:count], "images", leave=False, disable=None),
             joints[:count],
@@ -73,10 +74,28 @@ def _joints(path: Path) -> np.ndarray:
             f"{path}: expected at least two known joints of each person, got fewer of"
             f" number {int(alone.argmax()) + 1}"
         )
+    unknown = ~(people[..., 2] > 0) & np.isfinite(people[..., 2])
+    # joints that nobody marked may be anywhere, which some files call NaN
+    people[unknown] = np.nan_to_num(people[unknown], posinf=0, neginf=0)
     if not np.isfinite(people).all():
         number = int((~np.isfinite(people)).any((1, 2)).argmax()) + 1
         raise ValueError(f"{path}: expected numbers, got NaN for number {number}")
     return people
+
+
+def _person(path: Path, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    image = read_image(path)
+    size = np.array(image.shape[1::-1])
+    known = joints[joints[:, 2] > 0, :2]
+    # beyond the borders where somebody is cut off, but not far
+    far = ((known < -size) | (known > 2 * size)).any(1)
+    if far.any():
+        x, y = known[far][0]
+        raise ValueError(
+            f"{path}: expected joints in this image of {size[0]} x {size[1]} pixels,"
+            f" got one at ({x:g}, {y:g})"
+        )
+    return cut_out(image, joints)
 
 
 def cut_out(image: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
+
+from localization.folder import images_in, read_image
 
 IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
@@ -34,7 +35,7 @@ class Example:
 def load(folder: Path, limit: int | None, side: int) -> dict[str, list[Example]]:
     """The images of a folder in three parts, their longest side scaled to ``side``."""
     images, masks = _folders(folder)
-    pairs = [(path, _mask_of(path, masks)) for path in images_in(images)]
+    pairs = [(path, _mask_of(path, masks)) for path in images_in(images, SUFFIXES)]
     if len(pairs) < FEWEST:
         raise ValueError(
             f"{images}: expected at least {FEWEST} images, got {len(pairs)}"
@@ -53,16 +54,6 @@ def split(examples: list[Example]) -> dict[str, list[Example]]:
         "dev": examples[train : train + held],
         "test": examples[train + held :],
     }
-
-
-def images_in(folder: Path) -> list[Path]:
-    """Files of images in a folder, by name."""
-    return sorted(x for x in folder.iterdir() if x.suffix.lower() in SUFFIXES)
-
-
-def read_image(path: Path) -> np.ndarray:
-    """Pixels ``(H, W, 3)``, red first."""
-    return _pixels(path, "RGB")
 
 
 def scaled(image: np.ndarray, side: int) -> np.ndarray:
@@ -99,7 +90,7 @@ def _mask_of(image: Path, masks: Path) -> Path:
 
 
 def _read(path: Path, mask_path: Path, side: int) -> Example:
-    image, mask = read_image(path), _pixels(mask_path, "L")
+    image, mask = read_image(path), read_image(mask_path, "L")
     if abs(_shape(image) / _shape(mask) - 1) > SHAPES:
         raise ValueError(
             f"{mask_path}: expected the shape of {path}, {image.shape[1]} x"
@@ -120,23 +111,3 @@ def _read(path: Path, mask_path: Path, side: int) -> Example:
 
 def _shape(image: np.ndarray) -> float:
     return image.shape[1] / image.shape[0]
-
-
-def _pixels(path: Path, mode: str) -> np.ndarray:
-    try:
-        with Image.open(path) as image:
-            # not turned by what the camera noted: masks are not either
-            return np.asarray(image.convert(mode))
-    except FileNotFoundError:
-        raise
-    except (
-        UnidentifiedImageError,
-        Image.DecompressionBombError,
-        OSError,
-        SyntaxError,
-        ValueError,
-    ) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: expected an image, got a file that does not decode ({said})"
-        ) from error

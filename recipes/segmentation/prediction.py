@@ -1,5 +1,7 @@
 """Masks of new images: pictures with contours, masks, and a file of numbers."""
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -8,9 +10,10 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
+from localization.folder import images_in, read_image
 from runs import checkpoint
 from segmentation import linear, training
-from segmentation.folder import images_in, read_image, scaled
+from segmentation.folder import SUFFIXES, scaled
 from segmentation.model_folder import Model
 from segmentation.network import BACKBONES, Segmenter
 from segmentation.report import metrics
@@ -19,10 +22,12 @@ from segmentation.superpixels import Graph, graph_of
 CONTOUR = (232, 89, 12)
 
 
-def write(source: Path, model: Model, out: Path) -> dict[str, float]:
+Decoder = Callable[[np.ndarray, Graph], np.ndarray]
+
+
+def write(source: Path, model: Model, decode: Decoder, out: Path) -> dict[str, float]:
     """Segment an image or a folder of them; how many, and the mean share of figure."""
     paths = _images(source)
-    decode = _decoder(model)
     rows, shares = [], []
     for path in tqdm(paths, "segmenting", leave=False, disable=None):
         whole = read_image(path)
@@ -33,7 +38,7 @@ def write(source: Path, model: Model, out: Path) -> dict[str, float]:
         mask = cv2.resize(
             graph.paint(labels).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST
         )
-        names = {"mask": f"{path.stem}-mask.png", "picture": f"{path.stem}.png"}
+        names = _names(path)
         _png(out / names["mask"], 255 * mask)
         _png(out / names["picture"], _with_contour(whole, mask))
         shares.append(float(mask.mean()))
@@ -45,15 +50,16 @@ def write(source: Path, model: Model, out: Path) -> dict[str, float]:
 
 def _images(source: Path) -> list[Path]:
     if source.is_dir():
-        found = images_in(source)
+        found = images_in(source, SUFFIXES)
         if not found:
             raise ValueError(f"predict: expected images in {source}, found none")
-        stems = [path.stem for path in found]
-        twice = [stem for stem in stems if stems.count(stem) > 1]
-        if twice:
+        written = Counter(name for path in found for name in _names(path).values())
+        name, count = written.most_common(1)[0]
+        if count > 1:
             raise ValueError(
                 f"predict: expected images of different names in {source}, got"
-                f" {twice[0]} twice"
+                f" {count} whose results are called {name}. Rename one, or leave out"
+                " what an earlier run wrote"
             )
         return found
     if not source.is_file():
@@ -63,12 +69,18 @@ def _images(source: Path) -> list[Path]:
     return [source]
 
 
-def _decoder(model: Model):
+def _names(image: Path) -> dict[str, str]:
+    """What is written of an image."""
+    return {"mask": f"{image.stem}-mask.png", "picture": f"{image.stem}.png"}
+
+
+def decoder(model: Model) -> Decoder:
     """What finds the labels of superpixels of an image."""
     if model.kind == "linear":
         w = model.weights["w"].numpy()
         return lambda _, graph: linear.labels_of(w, [graph])[0]
     settings = model.about["settings"]
+    loss = settings["loss"]
     if settings["backbone"] not in BACKBONES:
         raise ValueError(
             f"out: expected a known backbone, got {settings['backbone']!r}"
@@ -78,9 +90,7 @@ def _decoder(model: Model):
     network.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def decode(image: np.ndarray, graph: Graph) -> np.ndarray:
-        return training.labels_of(
-            network, settings["loss"], [image], [graph], model.side
-        )[0]
+        return training.labels_of(network, loss, [image], [graph], model.side)[0]
 
     return decode
 

@@ -265,7 +265,10 @@ DAMAGE = {
         lambda f: edit_config(f, sizes={"dropout": "x"}),
         "ValueError: dropout: 'x'",
     ),
-    "about": (lambda f: edit_config(f, about=[1]), r"about to be a JSON object, got .1"),
+    "about": (
+        lambda f: edit_config(f, about=[1]),
+        r"about to be a JSON object, got .1",
+    ),
     "integers": (
         lambda f: edit_weights(f, round_off),
         "expected torch.float32 for emissions.output.bias, got torch.int64",

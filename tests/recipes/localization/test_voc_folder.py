@@ -202,6 +202,36 @@ def test_pixels_are_as_the_file_has_them(tmp_path):
     assert np.array_equal(localization_folder.read_image(tmp_path / "a.png"), pixels)
     Image.fromarray(pixels[:, :, 0]).save(tmp_path / "grey.png")
     assert localization_folder.read_image(tmp_path / "grey.png").shape == (4, 6, 3)
+    grey = localization_folder.read_image(tmp_path / "grey.png", "L")
+    assert np.array_equal(grey, pixels[:, :, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
+def test_pixels_of_more_than_8_bits_are_refused(dtype, tmp_path):
+    Image.fromarray(np.full((4, 6), 300, dtype)).save(tmp_path / "deep.tiff")
+    for mode in ("RGB", "L"):
+        with pytest.raises(
+            ValueError, match=r"deep.tiff: .*: save it with 8 bits a ch"
+        ):
+            localization_folder.read_image(tmp_path / "deep.tiff", mode)
+    with pytest.raises(ValueError, match="expected an image, found no such file"):
+        localization_folder.read_image(tmp_path / "none.png")
+
+
+def test_endings_may_be_capitals_and_hidden_files_are_none(tmp_path):
+    for name in ("b.JPG", "a.png", "._a.png", "c.txt"):
+        (tmp_path / name).touch()
+    found = localization_folder.images_in(tmp_path)
+    assert [path.name for path in found] == ["a.png", "b.JPG"]
+
+
+def test_lists_may_begin_with_a_mark_and_images_end_in_capitals(folder):
+    path = folder / "ImageSets" / "Main" / "train.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    image = folder / "JPEGImages" / "train.jpg"
+    image.rename(image.with_suffix(".JPG"))
+    (found,) = read(folder, "cup").lists["train"]
+    assert found.image.name == "train.JPG"
 
 
 # --- download ---
@@ -291,6 +321,12 @@ def test_boxes_are_drawn_around_masks(tmp_path):
         assert (example.name, example.size) == (name, (40, 30))
         assert example.box == (4, 5 + number, 20, 21)
     assert "three are to train on" in found.summary("horse")
+    # what is left out takes nobody's place
+    masked(tmp_path, "horse5", 0, 0, 0, 0)
+    masked(tmp_path, "horse0", 0, 0, 0, 0)
+    masked(tmp_path, "horse6", 4, 5, 20, 21)
+    found = read(tmp_path, "horse", skip_bad=True)
+    assert [e.name for e in found.lists["test"]] == ["horse6"]
 
 
 def test_masks_that_are_wrong_are_named(tmp_path):

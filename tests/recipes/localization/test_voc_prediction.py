@@ -6,7 +6,7 @@ import json
 import pytest
 from PIL import Image
 
-from localization import toy
+from localization import prediction, toy
 from smoothsp.models import load
 from voc_localization import main
 
@@ -61,3 +61,19 @@ def test_what_cannot_be_predicted_is_named(trained, images, tmp_path):
     elsewhere = dataclasses.replace(config, predict=images, out=tmp_path / "other")
     with pytest.raises(FileNotFoundError, match="expected a model, found no"):
         main(elsewhere)
+
+
+def test_the_model_of_another_recipe_is_named(trained, images, monkeypatch):
+    monkeypatch.setattr(prediction, "load", lambda _: object())
+    with pytest.raises(
+        ValueError, match="out: expected the folder of a localiser, got"
+    ):
+        main(dataclasses.replace(trained[0], predict=images))
+
+
+def test_names_that_are_no_text_are_written_as_json_can_hold_them(trained, tmp_path):
+    name = b"caf\xe9.png".decode(errors="surrogateescape")
+    Image.new("RGB", (60, 50)).save(tmp_path / name)
+    main(dataclasses.replace(trained[0], predict=tmp_path))
+    content = json.loads((trained[0].out / "predictions.json").read_text())
+    assert list(content["images"]) == [name]

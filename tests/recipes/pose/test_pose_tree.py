@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import cv2
 import numpy as np
@@ -253,3 +254,19 @@ def test_wrong_files_of_joints_are_named(tmp_path):
         scipy.io.savemat(path, wrong)
         with pytest.raises(ValueError, match=message):
             photographs.read(tmp_path, None)
+
+
+def test_unknown_joints_may_be_nan_and_known_ones_are_near_the_image(folder, tmp_path):
+    rows = scipy.io.loadmat(folder / "joints.mat")["joints"]
+    shutil.copytree(folder / "images", tmp_path / "images")
+    image = tmp_path / "images" / "im00000.jpg"
+    image.rename(image.with_suffix(".JPG"))
+    rows[3, :2, ::4] = np.nan
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": rows})
+    read = photographs.read(tmp_path, None)
+    assert np.array_equal(read.images, photographs.read(folder, None).images)
+    assert np.isfinite(read.joints).all()
+    rows[5, 0, 7] = 1e6
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": rows})
+    with pytest.raises(ValueError, match=r"im00007.jpg: .*180 x 100 .* \(1e\+06, "):
+        photographs.read(tmp_path, None)

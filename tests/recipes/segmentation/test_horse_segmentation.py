@@ -11,6 +11,7 @@ from PIL import Image
 import horse_segmentation
 from horse_segmentation import Config, main
 from segmentation import linear, model_folder, network, study, training
+from smoothsp.models import files
 from tests.recipes.runs import killed
 
 SMALL = {"limit": 12, "superpixels": 40, "eps": 0.3, "tol": 0.1}
@@ -210,6 +211,21 @@ def test_images_to_segment_have_to_be_there(horses, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"bad\.png: expected an image, got a file"):
         main(dataclasses.replace(config, predict=tmp_path))
+
+
+def test_results_of_two_images_are_never_one_file(horses, tmp_path):
+    for name in ("a.png", "a-mask.jpg"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"got 2 whose results are called a-mask\.png"):
+        main(dataclasses.replace(horses[0], predict=tmp_path))
+
+
+def test_a_model_whose_description_was_edited_is_refused(horses, tmp_path):
+    config, content = files.read(horses[0].model_folder)
+    edited = {"kind": "network"} | {"about": {"settings": {"backbone": "small"}}}
+    files.write(tmp_path / "model", config | edited, content)
+    with pytest.raises(ValueError, match="expected what this recipe saved, got what"):
+        main(dataclasses.replace(horses[0], predict=tmp_path, out=tmp_path))
 
 
 def test_a_damaged_model_is_refused(horses, tmp_path):
