@@ -129,8 +129,8 @@ def use(path: Path, restore: Callable[[], Any]) -> Any:
         return restore()
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path}: expected what this recipe saved, got what was edited or is of"
-            f" another version ({_said(error)})"
+            f"{path}: expected a checkpoint or model of this recipe, got one that was"
+            f" edited or is of another version ({_said(error)})"
         ) from error
 
 

@@ -224,7 +224,7 @@ def test_a_model_whose_description_was_edited_is_refused(horses, tmp_path):
     config, content = files.read(horses[0].model_folder)
     edited = {"kind": "network"} | {"about": {"settings": {"backbone": "small"}}}
     files.write(tmp_path / "model", config | edited, content)
-    with pytest.raises(ValueError, match="expected what this recipe saved, got what"):
+    with pytest.raises(ValueError, match="expected a checkpoint or model of this"):
         main(dataclasses.replace(horses[0], predict=tmp_path, out=tmp_path))
 
 
