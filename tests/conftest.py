@@ -4,6 +4,7 @@ Also how long a run is: its order, and the sweeps that only ``--long`` runs.
 """
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -123,3 +124,10 @@ def pytest_collection_modifyitems(
         config.hook.pytest_deselected(items=long)
         left = set(items) - set(long)
         items[:] = [item for item in items if item in left]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # What there is now stays: it need not be searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
