@@ -11,13 +11,15 @@ from smoothsp.oracles import Chain, Multiclass
 from smoothsp.projections import project_simplex, project_weston_watkins
 from tests.oracles.unsafe_calls import CALLS
 from tests.programs import run
+from tests.sweeps import thinned
 
 
-@pytest.fixture(scope="module")
-def outcomes():
+# the code of both is the same source
+@pytest.fixture(scope="module", params=thinned(["float64", "float32"], 2))
+def outcomes(request):
     """What became of each call, and the end of the errors."""
     env = {"MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.oracles.unsafe_calls"]
+    command = [sys.executable, "-m", "tests.oracles.unsafe_calls", request.param]
     done = run(*command, env=env, check=False)
     return dict(x.split("\t") for x in done.stdout.splitlines()), done.stderr[-5000:]
 

@@ -1,8 +1,9 @@
 """Calls that lead out of a tensor's memory if nothing stops them.
 
-Run as ``python -m tests.oracles.unsafe_calls``. Each is made in a process of its own,
-which a read or a write out of bounds may end; a line a call is printed, its name and
-what became of it. ``MALLOC_PERTURB_`` makes memory that was let go look like it.
+Run as ``python -m tests.oracles.unsafe_calls float64``. Each is made in a process of
+its own, which a read or a write out of bounds may end; a line a call is printed, its
+name and what became of it. ``MALLOC_PERTURB_`` makes memory that was let go look like
+it.
 """
 
 import os
@@ -20,6 +21,7 @@ from smoothsp.oracles import Chain, Multiclass
 B, T, S = 5, 6, 3
 CALLS: dict[str, Callable[[], None]] = {}
 META = torch.device("meta")
+DTYPE = getattr(torch, sys.argv[1]) if __name__ == "__main__" else torch.float32
 
 
 def call(function: Callable[[], None]) -> Callable[[], None]:
@@ -38,12 +40,12 @@ def refused(ask: Callable[[], object], error: type[Exception], words: str) -> No
     raise AssertionError(f"accepted, expected: {words}")
 
 
-def drawn(dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Tensor]:
+def drawn() -> tuple[list[Tensor], Tensor]:
     """Potentials and labels, on the CPU whatever the default device."""
     draw = torch.Generator("cpu").manual_seed(0)
     shapes = ((B, T, S), (S, S), (S,), (S,))
     potentials = [
-        torch.randn(shape, generator=draw, dtype=dtype, device="cpu")
+        torch.randn(shape, generator=draw, dtype=DTYPE, device="cpu")
         for shape in shapes
     ]
     return potentials, torch.randint(S, (B, T), generator=draw, device="cpu")
@@ -103,7 +105,7 @@ def default_device_of_the_rest() -> None:
     assert metrics.corloc([0.9, 0.5, 0.6, 0.0]) == 0.5
     head = LinearChain(S)
     assert head.transitions.device == META  # as any module's parameters
-    torch.nn.Module.to_empty(head, device="cpu").reset_parameters()
+    torch.nn.Module.to_empty(head, device="cpu").to(DTYPE).reset_parameters()
     assert head.loss(drawn()[0][0], drawn()[1]).isfinite()
     assert head.decode(drawn()[0][0], top_k=2).tags.device == y.device
 

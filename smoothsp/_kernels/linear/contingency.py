@@ -26,6 +26,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 BLOCK = 32
 # steps from one normalisation of the blocks to the next
@@ -162,9 +163,9 @@ def log_weights(theta, out, falls):
     """Fill the log weights of flipping v, and ``falls[v] = E(v - 1) / E(v)``."""
     m = len(theta)
     blocks = m // BLOCK + 1
-    rows = np.zeros((2, blocks * BLOCK))
-    exponents = np.zeros((2, blocks), np.int64)
-    base, ratios = np.zeros(m + 2), np.zeros(m + 2)
+    rows = arrays.zeros((2, blocks * BLOCK))
+    exponents = arrays.zeros((2, blocks), np.int64)
+    base, ratios = arrays.zeros(m + 2), arrays.zeros(m + 2)
     every = _every(m)
     rows[0, 0] = 1.0
     now = first = 0
@@ -257,7 +258,7 @@ def flips(theta, falls, chances, out):
     ``chances[v]`` is that of v flips; ``falls`` is as ``log_weights`` left it.
     """
     m = len(theta)
-    odds, known, passed = np.empty(m), np.empty(m), np.empty(m, np.int64)
+    odds, known, passed = arrays.empty(m), arrays.empty(m), arrays.empty(m, np.int64)
     out[:] = 0
     _from_none(theta, falls, chances, odds, known, passed, out)
     _from_all(theta, falls, chances, odds, known, passed, out)

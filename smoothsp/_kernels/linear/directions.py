@@ -23,6 +23,7 @@ from smoothsp._kernels.linear.parts import (
     sum_of_squares,
 )
 from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
@@ -68,12 +69,12 @@ def no_direction(s):
     """Room for one."""
     size = s.longest * s.P
     pairs = s.S * s.P if s.moves >= 0 else 0
-    room = np.zeros(size + pairs + 8)
+    room = arrays.zeros(size + pairs + 8)
     past = -(room.ctypes.data // 8) % 8
     return Direction(
         room[past : past + size],
         room[past + size : past + size + pairs],
-        np.zeros(s.longest, np.int64),
+        arrays.zeros(s.longest, np.int64),
     )
 
 

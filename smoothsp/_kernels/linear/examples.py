@@ -13,6 +13,8 @@ from smoothsp._kernels.linear.best_of_one import (
 )
 from smoothsp._kernels.linear.parts import rest, room_of_rest, score_words
 from smoothsp._kernels.linear.sparse_scores import labelling_score
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 class Sentences(NamedTuple):
@@ -59,13 +61,13 @@ class Scratch(NamedTuple):
 def scratch(s):
     """Room for the longest sentence; a cache line begins where a row does."""
     size = s.longest * s.P
-    room = np.zeros(3 * size + 8)
+    room = arrays.zeros(3 * size + 8)
     past = -(room.ctypes.data // 8) % 8
     return Scratch(
         room[past : past + size],
         room[past + size : past + 2 * size],
         room[past + 2 * size : past + 3 * size],
-        np.zeros(s.longest, np.int32),
+        arrays.zeros(s.longest, np.int32),
         room_of_rest(s),
     )
 
@@ -133,4 +135,4 @@ def decode(first, last, s, weights, labels, scores):
         T = s.offsets[i + 1] - o
         without_costs(k.E, T, s.S, tail, s.start, s.end, s.P, k.U)
         scores[i] = best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
-        labels[o : o + T] = k.y[:T]
+        copy(k.y[:T], labels[o : o + T])

@@ -32,6 +32,7 @@ from smoothsp._kernels.linear.stored_outputs import (
     marginals_from_slots,
     mix_with_gold,
 )
+from smoothsp._kernels.vectors.arrays import copy
 
 __all__ = [
     "Costs",
@@ -166,7 +167,7 @@ def fill_tree(numbers, tree):
     """
     leaves = len(tree) // 2
     tree[:] = 0.0
-    tree[leaves : leaves + len(numbers)] = numbers
+    copy(numbers, tree[leaves : leaves + len(numbers)])
     for q in range(leaves - 1, 0, -1):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 

@@ -15,6 +15,7 @@ from smoothsp._kernels.linear.slopes import (
     slope,
     slope_scratch,
 )
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -56,5 +57,5 @@ def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
                 add_word(s, first + t, 1.0, D, t * P, G)
         add_to_tail(s, T, 1.0, D, c.edges, G, tail_G)
         if keep:
-            nodes[first * P : last * P] = D[: T * P]
-            edges[i] = c.edges
+            copy(D[: T * P], nodes[first * P : last * P])
+            copy(c.edges, edges[i])

@@ -16,6 +16,7 @@ from smoothsp._kernels.linear.sparse_scores import (
     add_position,
     score_positions,
 )
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 
@@ -68,7 +69,7 @@ def room_of_rest(s):
     """Room for the rows of A, start and end, where they have to be collected."""
     rows = s.S if s.moves >= 0 else 0
     rows += 2 if s.start >= 0 else 0
-    return np.zeros(rows * s.P if sharing(s) else 0)
+    return arrays.zeros(rows * s.P if sharing(s) else 0)
 
 
 @subroutine

@@ -24,6 +24,7 @@ from smoothsp._kernels.linear.parts import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.smoothed_max import Ranking, few_best, project, ranking
 from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.sums_of_one import sums
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import larger, load, splat, store
 from smoothsp._kernels.vectors.simd_parts import max_of, sum_of
 
@@ -45,14 +46,14 @@ class Slope(NamedTuple):
 def slope_scratch(s, K):
     """Room for the longest sentence; a cache line begins where a row does."""
     size, square = s.longest * s.P, s.S * s.P
-    room = np.zeros(4 * size + 3 * square + 8)
+    room = arrays.zeros(4 * size + 3 * square + 8)
     past = -(room.ctypes.data // 8) % 8
     room = room[past:]
     k = Scratch(
         room[:size],
         room[size : 2 * size],
         room[2 * size : 3 * size],
-        np.zeros(s.longest, np.int32),
+        arrays.zeros(s.longest, np.int32),
         room_of_rest(s),
     )
     D, room = room[3 * size : 4 * size], room[4 * size :]

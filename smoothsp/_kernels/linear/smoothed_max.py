@@ -17,6 +17,7 @@ import numpy as np
 from smoothsp._kernels.chain.cpu.k_best import k_best
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import best_labels
+from smoothsp._kernels.vectors import arrays
 
 
 class Ranking(NamedTuple):
@@ -35,18 +36,18 @@ class Ranking(NamedTuple):
 @subroutine
 def ranking(longest, S, P, K):
     """Room for sentences of up to ``longest`` positions."""
-    steps = np.empty((1, longest), np.int64)
+    steps = arrays.empty((1, longest), np.int64)
     for t in range(longest):
         steps[0, t] = t
     return Ranking(
-        np.zeros((1, longest, S)),
-        np.zeros((1, 1, S, S)),
+        arrays.zeros((1, longest, S)),
+        arrays.zeros((1, 1, S, S)),
         steps,
-        np.zeros((S + 1) * P),
-        np.zeros((1, K, longest), np.int32),
-        np.zeros((1, K), np.bool_),
-        np.zeros(K),
-        np.zeros(K),
+        arrays.zeros((S + 1) * P),
+        arrays.zeros((1, K, longest), np.int32),
+        arrays.zeros((1, K), np.bool_),
+        arrays.zeros(K),
+        arrays.zeros(K),
     )
 
 

@@ -13,6 +13,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.examples import cost_of, share
 from smoothsp._kernels.linear.sparse_scores import labelling_score
+from smoothsp._kernels.vectors.arrays import copy
 
 # Steps leave pairs of labellings whose h are equal but for rounding, which is not to
 # choose between them: the first slot wins.
@@ -48,7 +49,7 @@ def has_room(s, i, q, most):
     if words + room * T > len(q.labels) or slots + room > len(q.alpha):
         return False
     a, b = q.word[i], q.slot[i]
-    q.labels[words : words + size * T] = q.labels[a : a + size * T]
+    copy(q.labels[a : a + size * T], q.labels[words : words + size * T])
     for k in range(size):
         q.alpha[slots + k] = q.alpha[b + k]
         q.loss[slots + k] = q.loss[b + k]

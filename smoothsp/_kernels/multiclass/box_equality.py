@@ -19,6 +19,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 # Rows of fewer entries are not sampled.
 LARGE = 4096
@@ -38,7 +39,7 @@ def box_equality(first, last, v, lower, upper, weights, scale, strides, total, o
     entry i of row r of the k-th is at ``r strides[k, 0] + i strides[k, 1]``.
     """
     n = v.shape[1]
-    room = np.empty((6, n))
+    room = arrays.empty((6, n))
     for r in range(first, last):
         given = (v[r], lower, upper, weights, scale, strides, r)
         t, _ = root(given, n, total[r], room)
@@ -105,7 +106,7 @@ def _line(given, i):
 @subroutine
 def root(given, n, total, room):
     """The root t of f, and how many entries of all rounds were looked at."""
-    count = np.zeros(1, np.int64)
+    count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf
     if n >= LARGE:
         left, right = _sampled_brackets(given, n, total, room, count)

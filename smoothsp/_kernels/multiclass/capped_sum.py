@@ -21,6 +21,7 @@ lemma A.9 and algorithm 2, with one comparison a step.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import larger, load, smaller, splat, where_below
 from smoothsp._kernels.vectors.simd_parts import sum_of
 
@@ -94,8 +95,8 @@ def root_by_sorting(v, c, base, P, zeros):
     total = 0.0
     for j in range(P):
         total += c[j]
-    values = np.empty(P, np.float64)
-    bounds = np.empty(P, np.float64)
+    values = arrays.empty(P, np.float64)
+    bounds = arrays.empty(P, np.float64)
     size = 0
     even = True
     for j in range(P):

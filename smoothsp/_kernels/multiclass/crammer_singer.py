@@ -18,6 +18,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.simplex_sum import PATIENCE, threshold
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
     add_multiples,
     own_class,
@@ -79,11 +80,11 @@ def descend(
     columns, values, cost = span(indices), span(data), span(costs)
     shared = len(costs) == P
     z, v, step = (
-        np.empty(P, zeros.dtype),
-        np.empty(P, zeros.dtype),
-        np.empty(P, zeros.dtype),
+        arrays.empty(P, zeros.dtype),
+        arrays.empty(P, zeros.dtype),
+        arrays.empty(P, zeros.dtype),
     )
-    places = np.empty(P // V, np.int64)
+    places = arrays.empty(P // V, np.int64)
     mark = own_class(P, zeros)
     for k in range(first, last):
         j = prefetch_row(k, last, order, waits, indptr, columns, values)
@@ -211,7 +212,7 @@ def gaps(
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
     shared = len(costs) == P
-    z = np.empty(P, zeros.dtype)
+    z = arrays.empty(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
         scores(low, high, columns, values, w, P, V, zero, span(z))

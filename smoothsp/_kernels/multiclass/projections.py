@@ -7,6 +7,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass import capped_sum, simplex_sum
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -14,10 +16,10 @@ def simplex(first, last, v, total, zeros, out):
     """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row."""
     m = v.shape[1]
     P = -(-m // len(zeros)) * len(zeros)
-    row = np.empty(P, zeros.dtype)
+    row = arrays.empty(P, zeros.dtype)
     row[m:] = -np.inf
     for i in range(first, last):
-        row[:m] = v[i]
+        copy(v[i], row[:m])
         top = row[0]
         for j in range(1, m):
             top = max(top, row[j])
@@ -37,10 +39,10 @@ def weston_watkins(first, last, v, upper, zeros, out):
     """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``."""
     m = v.shape[1]
     P = -(-m // len(zeros)) * len(zeros)
-    row, cap = np.zeros(P, zeros.dtype), np.zeros(P, zeros.dtype)
+    row, cap = arrays.zeros(P, zeros.dtype), arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
-        row[:m] = v[i]
-        cap[:m] = upper[i]
+        copy(v[i], row[:m])
+        copy(upper[i], cap[:m])
         top, limit = -np.inf, 0.0
         for j in range(m):
             limit += cap[j]

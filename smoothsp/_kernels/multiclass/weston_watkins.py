@@ -18,6 +18,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
     add_multiples,
     own_class,
@@ -62,11 +63,11 @@ def descend(
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
     shared = len(costs) == P
-    z, v = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    step, cap = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), np.zeros(P, zeros.dtype)
+    z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
+    step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
+    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
     room[:K] = 1
-    places = np.empty(P // V, np.int64)
+    places = arrays.empty(P // V, np.int64)
     for k in range(first, last):
         j = prefetch_row(k, last, order, waits, indptr, columns, values)
         if j >= 0:
@@ -113,7 +114,7 @@ def gaps(
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
     shared = len(costs) == P
-    z, cap = np.empty(P, zeros.dtype), np.zeros(P, zeros.dtype)
+    z, cap = arrays.empty(P, zeros.dtype), arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
         scores(low, high, columns, values, w, P, len(zeros), zero, span(z))

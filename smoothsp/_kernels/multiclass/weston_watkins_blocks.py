@@ -13,6 +13,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.capped_sum import PATIENCE, clip, root
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import put_own
 from smoothsp._kernels.vectors.simd import (
     fma,
@@ -127,7 +128,7 @@ def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
     V = len(zeros)
     number = zeros.dtype.type
     zero = splat(zeros[0])
-    lanes = np.empty(2 * V, zeros.dtype)
+    lanes = arrays.empty(2 * V, zeros.dtype)
     for j in range(0, P, V):
         store(b, j, zero - load(a, o + j))
     fall = zeros[0]

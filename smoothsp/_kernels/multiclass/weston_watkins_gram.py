@@ -10,6 +10,8 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.multiclass.weston_watkins_blocks import solve_block
 from smoothsp._kernels.multiclass.weston_watkins_gaps import sample_gap
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 from smoothsp._kernels.vectors.class_rows import own_class
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
@@ -41,18 +43,18 @@ def descend(
     n = len(labels)
     scores, a, cost = span(kept), span(coefficients), span(costs)
     shared = len(costs) == P
-    z, v = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    step, cap = np.empty(P, zeros.dtype), np.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), np.zeros(P, zeros.dtype)
+    z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
+    step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
+    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
     room[:K] = 1
-    places = np.empty(P // V, np.int64)
+    places = arrays.empty(P // V, np.int64)
     for k in range(first, last):
         i = order[k]
         if waits[i] > 0:
             waits[i] -= 1
             continue
         y = labels[i]
-        z[:] = kept[i * P : (i + 1) * P]
+        copy(kept[i * P : (i + 1) * P], z)
         count, gap = solve_block(
             y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
             greed, zeros, mark, room, v, step, places, a, i * P,
@@ -90,7 +92,7 @@ def gaps(
     """Fill loss, linear part of the dual and duality gap of each sample."""
     a, cost = span(coefficients), span(costs)
     shared = len(costs) == P
-    cap = np.zeros(P, zeros.dtype)
+    cap = arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
         z = kept[i * P : (i + 1) * P]
         y = labels[i]

@@ -12,6 +12,8 @@ Rows have C slots each for outputs.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 # Below this share of its own length, what is left of a column is rounding.
 _DEPENDENT = 1e-12
@@ -25,8 +27,8 @@ def add(first, last, products, scores, new, weights, active):
     slot whose output has lost its weight is free again.
     """
     C = scores.shape[1]
-    held, p = np.empty(C, np.int64), np.empty(C)
-    L, x, ones = np.empty((C, C)), np.empty(C), np.empty(C)
+    held, p = arrays.empty(C, np.int64), arrays.empty(C)
+    L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
     for i in range(first, last):
         c = new[i]
         if c < 0:
@@ -70,8 +72,8 @@ def add(first, last, products, scores, new, weights, active):
 def move(first, last, products, active, scores, out):
     """Fill out[B, C]: ``dp/ds`` of the weights that a row has, times scores[B, C]."""
     C = active.shape[1]
-    held = np.empty(C, np.int64)
-    L, x, ones = np.empty((C, C)), np.empty(C), np.empty(C)
+    held = arrays.empty(C, np.int64)
+    L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
     for i in range(first, last):
         k = _collect(active[i], scores[i], held, x)
         _factor(products[i], held, k, L)
@@ -164,7 +166,7 @@ def _maximise(products, scores, held, k, p, L, x, ones):
             elif x[a] <= 0 and out < 0:
                 out = a
         if out < 0:
-            p[:k] = x[:k]
+            copy(x[:k], p[:k])
             return k
         for a in range(k):
             p[a] = max(p[a] + way * (x[a] - p[a]), 0.0)

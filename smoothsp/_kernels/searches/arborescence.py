@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -61,9 +62,9 @@ def add_up(arcs, heads, values):
 def scratch(n):
     """For n words and as many cycles at most: values, words that arcs end at, marks."""
     return (
-        np.empty((2 * n + 1, n + 1)),
-        np.empty((2 * n + 1, n + 1), np.int64),
-        np.empty((6, 2 * n + 1), np.int64),
+        arrays.empty((2 * n + 1, n + 1)),
+        arrays.empty((2 * n + 1, n + 1), np.int64),
+        arrays.empty((6, 2 * n + 1), np.int64),
     )
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -51,9 +53,9 @@ def best(first, last, tables, columns, u, v, found):
     Sparse Linear Assignment Problems" (1987).
     """
     N = tables.shape[1]
-    cost = np.empty((N, N))
-    rows = np.empty(N, np.int64)
-    ints, floats = np.empty((3, N), np.int64), np.empty((3, N))
+    cost = arrays.empty((N, N))
+    rows = arrays.empty(N, np.int64)
+    ints, floats = arrays.empty((3, N), np.int64), arrays.empty((3, N))
     for b in range(first, last):
         for i in range(N):
             for j in range(N):
@@ -95,7 +97,7 @@ def _assign(cost, columns, rows, u, v, ints, floats):
             u[i] = cost[i, columns[i]] - v[columns[i]]
     reach, opened, passed = floats
     for i in free[:count]:
-        opened[:] = v
+        copy(v, opened)
         sink, total, steps = shortest(
             cost, rows, u, opened, i, reach, prev, ints[2], passed, np.inf
         )
@@ -228,8 +230,8 @@ def detours(first, last, tables, columns, u, v, lost):
     Propagation" (2006), with weights that are reduced costs.
     """
     N = tables.shape[1]
-    ways = np.empty((N, N))
-    rows = np.empty(N, np.int64)
+    ways = arrays.empty((N, N))
+    rows = arrays.empty(N, np.int64)
     for b in range(first, last):
         for i in range(N):
             rows[columns[b, i]] = i

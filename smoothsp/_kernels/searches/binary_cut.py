@@ -19,6 +19,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.max_flow import SOURCE, maximise, scratch
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
 # What ``inspect`` may find: no number or +inf, -inf, an edge that is not submodular, or
@@ -82,7 +83,7 @@ def add_up(nodes, edges, index, labels, values):
 def cut(first, last, nodes, edges, graph, scale, labels, bound, found):
     """Fill labels[B, V], found[B], and bound[B]: no labelling scores more."""
     V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = np.empty(2 * E), np.empty(V), scratch(V)
+    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V)
     for b in range(first, last):
         least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
         bound[b] = -least
@@ -100,7 +101,7 @@ def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
     no cut, and is on the way for its neighbours.
     """
     V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = np.empty(2 * E), np.empty(V), scratch(V)
+    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V)
     for b in range(first, last):
         own = b if len(graph[0]) > 1 else 0
         least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)

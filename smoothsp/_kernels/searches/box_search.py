@@ -12,6 +12,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -23,11 +25,11 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
     ``weight[b] (1 - IoU)`` with the box ``gold[b]`` is added if the weight is not 0.
     """
     _, H, W = cells.shape
-    sums = np.zeros((3, H + 1, W + 1))
+    sums = arrays.zeros((3, H + 1, W + 1))
     # a heap of sets: bounds, the order in which they came, intervals
-    bound, age = np.empty(64), np.empty(64, np.int64)
-    sets = np.empty((64, 8), np.int64)
-    here, half = np.empty(8, np.int64), np.empty(8, np.int64)
+    bound, age = arrays.empty(64), arrays.empty(64, np.int64)
+    sets = arrays.empty((64, 8), np.int64)
+    here, half = arrays.empty(8, np.int64), arrays.empty(8, np.int64)
     for b in range(first, last):
         _integrate(cells[b], sums)
         size = born = listed = 0
@@ -44,7 +46,7 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
             _push(bound, age, sets, size, top, born, here)
             size, born = 1, 1
         while size > 0 and listed < boxes.shape[1]:
-            here[:] = sets[0]
+            copy(sets[0], here)
             size -= 1
             _pop(bound, age, sets, size)
             visited[b] += 1
@@ -64,12 +66,12 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
                 continue
             if size + 2 > len(bound):
                 bound, age = _twice(bound), _twice(age)
-                more = np.empty((len(bound), 8), np.int64)
-                more[:size] = sets[:size]
+                more = arrays.empty((len(bound), 8), np.int64)
+                copy(sets[:size].ravel(), more[:size].ravel())
                 sets = more
             middle = (low + high) // 2
             for part in range(2):
-                half[:] = here
+                copy(here, half)
                 if part == 0:
                     half[2 * widest + 1] = middle
                 else:
@@ -149,8 +151,8 @@ def _area(top, left, bottom, right):
 
 @subroutine
 def _twice(array):
-    more = np.empty(2 * len(array), array.dtype)
-    more[: len(array)] = array
+    more = arrays.empty(2 * len(array), array.dtype)
+    copy(array, more[: len(array)])
     return more
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.arborescence import expand, fill, grow, scratch
+from smoothsp._kernels.vectors import arrays
 
 TAKEN, BARRED = 1, 0
 
@@ -23,15 +24,15 @@ TAKEN, BARRED = 1, 0
 def k_best(first, last, arcs, lengths, single, scale, heads, exist):
     """Fill heads[B, k, n], best first, -1 where there are none, and exist[B, k]."""
     n, k = arcs.shape[1] - 1, heads.shape[1]
-    room, chosen = scratch(n), np.empty((2, 2 * n + 1), np.int64)
-    tree, order = np.empty(n + 1, np.int64), np.empty((4, n + 1), np.int64)
-    shift = np.empty(n + 1)
+    room, chosen = scratch(n), arrays.empty((2, 2 * n + 1), np.int64)
+    tree, order = arrays.empty(n + 1, np.int64), arrays.empty((4, n + 1), np.int64)
+    shift = arrays.empty(n + 1)
     # of each tree of the list: its score, that of the next in its part, and the word
     # whose arc is in the way; the last of the part's conditions
-    score, runner_up = np.empty((2, k))
-    split, ends = np.empty((2, k), np.int64)
+    score, runner_up = arrays.empty((2, k))
+    split, ends = arrays.empty((2, k), np.int64)
     # conditions: word, head, kind, the one before
-    conditions = np.empty((2 * k + 1, 4), np.int64)
+    conditions = arrays.empty((2 * k + 1, 4), np.int64)
     memory = room, chosen, tree, order, shift
     for b in range(first, last):
         m = lengths[b]

@@ -11,6 +11,7 @@ from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches import simplex_face as faces
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
 # Rows that are searched at once: one in each lane of a vector. Who is done makes room.
@@ -48,20 +49,32 @@ def mixtures(
     C = weights.shape[1]
     G = min(TOGETHER, last - first)
     shifted, labels, value = (
-        np.empty((B, T, S)),
-        np.empty((B, T), np.int64),
-        np.empty(B),
+        arrays.empty((B, T, S)),
+        arrays.empty((B, T), np.int64),
+        arrays.empty(B),
     )
     # rows under way, longest first, and where each of them keeps what follows
-    live, place, idle = np.empty(G, np.int64), np.empty(B, np.int64), np.arange(G)
-    size, asked, top = np.zeros(G, np.int64), np.zeros(G, np.int64), np.zeros(G)
+    live, place, idle = (
+        arrays.empty(G, np.int64),
+        arrays.empty(B, np.int64),
+        np.arange(G),
+    )
+    size, asked, top = (
+        arrays.zeros(G, np.int64),
+        arrays.zeros(G, np.int64),
+        arrays.zeros(G),
+    )
     # slots: first those with weight
-    slots, p, scores = np.empty((G, C), np.int64), np.empty((G, C)), np.empty((G, C))
-    turned, shares = np.empty((G, T, C), np.int32), np.empty((G, T * S))
+    slots, p, scores = (
+        arrays.empty((G, C), np.int64),
+        arrays.empty((G, C)),
+        arrays.empty((G, C)),
+    )
+    turned, shares = arrays.empty((G, T, C), np.int32), arrays.empty((G, T * S))
     width = faces.row_of(C)
-    matrices, solutions = np.empty((2, G, C * width)), np.empty((3, G, width))
-    entries = np.empty((G, C, T), np.int32)
-    same, column, x = np.empty(C, np.int32), np.empty(C), np.empty(width)
+    matrices, solutions = arrays.empty((2, G, C * width)), arrays.empty((3, G, width))
+    entries = arrays.empty((G, C, T), np.int32)
+    same, column, x = arrays.empty(C, np.int32), arrays.empty(C), arrays.empty(width)
     count, upcoming = 0, first
     while True:
         while count < G and upcoming < last:
@@ -177,7 +190,7 @@ def _gap(score, y, path, S, k, p, scores, shares):
     for a in range(k):
         now += p[a] * scores[a]
         largest = max(largest, 1 + abs(scores[a]))
-    parts = np.zeros(8)
+    parts = arrays.zeros(8)
     whole = len(shares) // 8 * 8
     for e in range(0, whole, 8):
         for lane in range(8):

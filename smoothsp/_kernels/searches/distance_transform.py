@@ -17,17 +17,19 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
 def best(first, last, scores, springs, anchors, parents, order, places, found):
     """Fill places[B, P, 2], row and column of each part, and found[B]."""
     _, P, H, W = scores.shape
-    total, message = np.empty((P, H, W)), np.empty((H, W))
-    rows, columns = np.empty((2, P, H, W), np.int32)
+    total, message = arrays.empty((P, H, W)), arrays.empty((H, W))
+    rows, columns = arrays.empty((2, P, H, W), np.int32)
     scratch = _scratch(H, W)
     for b in range(first, last):
-        total[:] = scores[b]
+        copy(scores[b].ravel(), total.ravel())
         found[b] = True
         for i in range(P - 1, -1, -1):
             p = order[i]
@@ -63,14 +65,14 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
     What is above a part reaches it as what is below does, by the spring the other way.
     """
     _, P, H, W = scores.shape
-    up, down = np.empty((P, H, W)), np.empty((P, H, W))
-    rest = np.empty((H, W))
-    tops, roots = np.empty(P), np.empty(P, np.int64)
-    rows, columns = np.empty((2, H, W), np.int32)
+    up, down = arrays.empty((P, H, W)), arrays.empty((P, H, W))
+    rest = arrays.empty((H, W))
+    tops, roots = arrays.empty(P), arrays.empty(P, np.int64)
+    rows, columns = arrays.empty((2, H, W), np.int32)
     scratch = _scratch(H, W)
     for b in range(first, last):
         total = highest[b]
-        total[:] = scores[b]
+        copy(scores[b].ravel(), total.ravel())
         for i in range(P - 1, -1, -1):
             p = order[i]
             if parents[p] >= 0:
@@ -101,7 +103,7 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
 @subroutine
 def _scratch(H, W):
     N = max(H, W)
-    return np.empty((H, W)), np.empty((4, N)), np.empty((2, N), np.int32)
+    return arrays.empty((H, W)), arrays.empty((4, N)), arrays.empty((2, N), np.int32)
 
 
 @subroutine

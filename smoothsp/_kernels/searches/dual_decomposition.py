@@ -17,6 +17,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 # Roundings of all that is added up which a gap may consist of.
 _ROUNDINGS = 64 * 2.0**-52
@@ -30,19 +32,19 @@ def cover(index, V, order, ups, count):
     edge of each node to its parent, -1 of roots. There is room for ``len(order)``.
     """
     E = len(index)
-    starts = np.zeros(V + 1, np.int64)
+    starts = arrays.zeros(V + 1, np.int64)
     for e in range(E):
         starts[index[e, 0] + 1] += 1
         starts[index[e, 1] + 1] += 1
     for v in range(V):
         starts[v + 1] += starts[v]
-    near, at = np.empty(2 * E, np.int64), starts[:V].copy()
+    near, at = arrays.empty(2 * E, np.int64), starts[:V].copy()
     for e in range(E):
         for side in range(2):
             v = index[e, side]
             near[at[v]] = e
             at[v] += 1
-    free, seen = np.ones(E, np.bool_), np.empty(V, np.bool_)
+    free, seen = np.ones(E, np.bool_), arrays.empty(V, np.bool_)
     left, f = E, 0
     while f == 0 or left > 0:
         seen[:] = False
@@ -77,14 +79,14 @@ def descend(first, last, nodes, edges, index, order, ups, most, labels, bound, e
     """
     _, V, S = nodes.shape
     E, F = len(index), len(order)
-    m, belief = np.empty((E, 2, S)), np.empty((V, S))
-    weight, rest = np.empty((F, V)), np.empty(V)
-    y = np.empty(V, np.int64)
+    m, belief = arrays.empty((E, 2, S)), arrays.empty((V, S))
+    weight, rest = arrays.empty((F, V)), arrays.empty(V)
+    y = arrays.empty(V, np.int64)
     for f in range(F):
         _weigh(index, order[f], ups[f], weight[f])
     for b in range(first, last):
         m[:] = 0.0
-        belief[:] = nodes[b]
+        copy(nodes[b].ravel(), belief.ravel())
         slack = _ROUNDINGS * _size(nodes[b], edges[b])
         best, bound[b], exact[b] = -np.inf, np.inf, False
         for _ in range(most):
@@ -92,12 +94,12 @@ def descend(first, last, nodes, edges, index, order, ups, most, labels, bound, e
             for f in range(F):
                 forest = index, order[f], ups[f]
                 _collect(nodes[b], edges[b], *forest, m, belief)
-                rest[:] = weight[f]
+                copy(weight[f], rest)
                 _share_out(nodes[b], edges[b], *forest, rest, m, belief, y)
                 value = _score(nodes[b], edges[b], index, y)
                 if value > best:
                     best = value
-                    labels[b] = y
+                    copy(y, labels[b])
             bound[b] = min(bound[b], _bound(nodes[b], edges[b], index, m, belief))
             exact[b] = bound[b] - best <= slack
             if exact[b] or before - bound[b] <= slack:
@@ -214,7 +216,7 @@ def _score(nodes, edges, index, y):
 def _bound(nodes, edges, index, m, belief):
     """What no labelling exceeds, by the scores moved: m anew to all nodes."""
     V, S = nodes.shape
-    belief[:] = nodes
+    copy(nodes.ravel(), belief.ravel())
     for e in range(len(index)):
         for side in range(2):
             v = index[e, side]

@@ -16,6 +16,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
 FREE, SOURCE, SINK = 0, 1, 2
@@ -50,7 +51,7 @@ def lay_out(index, starts, heads, back, places):
 @subroutine
 def scratch(V):
     """Parents, stamps, distances, a queue and orphans, trees and marks of V nodes."""
-    return np.empty((5, V + 1), np.int32), np.empty((2, V), np.int8)
+    return arrays.empty((5, V + 1), np.int32), arrays.empty((2, V), np.int8)
 
 
 @subroutine

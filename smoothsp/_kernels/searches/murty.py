@@ -14,6 +14,8 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches.assignment import augment, reprice, shortest
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -23,16 +25,16 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
     The first ``real`` rows tell assignments apart; the others are padding.
     """
     N, k = tables.shape[1], outputs.shape[1]
-    cost = np.empty((N, N))
+    cost = arrays.empty((N, N))
     # candidates: values, prices, columns, first differing rows, what these may not take
-    value, prices = np.empty(k), np.empty((k, 2, N))
-    have, (since, age) = np.empty((k, N), np.int64), np.empty((2, k), np.int64)
-    barred = np.empty((k, N), np.bool_)
-    listed_prices, listed = np.empty((2, N)), np.empty(N, np.int64)
-    listed_barred = np.empty(N, np.bool_)
-    new_prices, new = np.empty((2, N)), np.empty(N, np.int64)
-    rows, prev, order = np.empty((3, N), np.int64)
-    reach, opened, row, passed = np.empty((4, N))
+    value, prices = arrays.empty(k), arrays.empty((k, 2, N))
+    have, (since, age) = arrays.empty((k, N), np.int64), arrays.empty((2, k), np.int64)
+    barred = arrays.empty((k, N), np.bool_)
+    listed_prices, listed = arrays.empty((2, N)), arrays.empty(N, np.int64)
+    listed_barred = arrays.empty(N, np.bool_)
+    new_prices, new = arrays.empty((2, N)), arrays.empty(N, np.int64)
+    rows, prev, order = arrays.empty((3, N), np.int64)
+    reach, opened, row, passed = arrays.empty((4, N))
     for b in range(first, last):
         for t in range(k):
             exist[b, t] = False
@@ -63,9 +65,9 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                 outputs[b, t, i] = have[c, i]
             if t == k - 1:
                 break
-            listed[:] = have[c]
-            listed_prices[:] = prices[c]
-            listed_barred[:] = barred[c]
+            copy(have[c], listed)
+            copy(prices[c].ravel(), listed_prices.ravel())
+            copy(barred[c], listed_barred)
             begin, least = since[c], value[c]
             value[c] = np.inf
             for p in range(begin, real):
@@ -74,8 +76,8 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                 bound = value[worst] - least
                 # rounding decides below, where scores are compared
                 bound += 1e-9 * (1 + abs(value[worst]) + abs(least))
-                new[:] = listed
-                new_prices[:] = listed_prices
+                copy(listed, new)
+                copy(listed_prices.ravel(), new_prices.ravel())
                 for j in range(N):
                     opened[j] = new_prices[1, j]
                     rows[j] = -1
@@ -84,7 +86,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                 for i in range(p):
                     opened[new[i]] = -np.inf
                 # columns that p may not take cost inf
-                row[:] = cost[p]
+                copy(cost[p], row)
                 for j in range(N):
                     if p == begin and listed_barred[j]:
                         cost[p, j] = np.inf

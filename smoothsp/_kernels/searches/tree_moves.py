@@ -12,6 +12,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -38,14 +39,14 @@ def scratch(size):
     """Logarithms, orders, directions, shares p and how they move, chances' moves, r."""
     square = (size, size)
     logs, way, p, dp, moved = (
-        np.zeros(square),
-        np.zeros(square),
-        np.zeros(square),
-        np.zeros(square),
-        np.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
     )
-    orders = np.zeros(square, np.int64)
-    r = np.zeros((2, size, size, size))
+    orders = arrays.zeros(square, np.int64)
+    r = arrays.zeros((2, size, size, size))
     return logs, orders, way, p, dp, moved, r
 
 

@@ -14,6 +14,8 @@ from smoothsp._kernels.searches.tree_sums import (
     scratch,
     weights,
 )
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 from smoothsp._kernels.vectors.simd import aligned, get, put
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -28,16 +30,16 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
     before it.
     """
     size = arcs.shape[1]
-    room, below, chance = scratch(size), scratch(size), np.empty(size)
-    logs, chances = tree_moves.scratch(size), np.empty((size, size))
-    none, left = np.zeros((size, size)), np.empty((size, size))
+    room, below, chance = scratch(size), scratch(size), arrays.empty(size)
+    logs, chances = tree_moves.scratch(size), arrays.empty((size, size))
+    none, left = arrays.zeros((size, size)), arrays.empty((size, size))
     for b in range(first, last):
         n = lengths[b]
         _, product = weights(arcs, b, n, single, room)
         short = False
         if single:
             tree_moves.of_one(arcs[b], n, True, none, logs, chances)
-            chance[:] = chances[0]
+            copy(chances[0], chance)
         else:
             short = _is_short(n, product, room)
         for i in range(seeds.shape[1]):
@@ -57,7 +59,7 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
                 _walk(room, n, lowest, state, drawn)
                 continue
             drawn[:] = -1
-            left[:] = arcs[b]
+            copy(arcs[b].ravel(), left.ravel())
             for j in range(1, n + 1):
                 tree_moves.of_one(left, n, single, none, logs, chances)
                 state += STEP
@@ -118,9 +120,9 @@ def _pick(row, lowest, n, chance):
 def _walk(room, n, lowest, state, drawn):
     """Heads of the words that have none, from loop-erased walks to those that do."""
     wide, w = room[1].shape[1] - LANES, aligned(room[0][0])
-    done = np.zeros(n + 1, np.bool_)
+    done = arrays.zeros(n + 1, np.bool_)
     done[0] = True
-    column = np.empty(n + 1)
+    column = arrays.empty(n + 1)
     for j in range(1, n + 1):
         done[j] = drawn[j - 1] >= 0
     for begin in range(1, n + 1):

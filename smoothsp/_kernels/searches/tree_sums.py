@@ -22,6 +22,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     aligned,
     fma,
@@ -77,7 +78,7 @@ def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
 def scratch(size):
     """The room for rows of ``size`` heads."""
     wide = width(size)
-    return np.zeros((4, size * wide + LANES)), np.zeros((3, wide + LANES))
+    return arrays.zeros((4, size * wide + LANES)), arrays.zeros((3, wide + LANES))
 
 
 @subroutine(forceinline=True)

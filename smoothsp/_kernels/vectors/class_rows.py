@@ -5,9 +5,8 @@ classes and zeros up to whole vectors of V. Both loops run over contiguous numbe
 row is the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
-import numpy as np
-
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -120,7 +119,7 @@ def own_class(P, zeros):
     A class is replaced in a vector by these: a number that is written into memory and
     read as part of a vector makes the reader wait.
     """
-    mark = np.zeros(2 * P, zeros.dtype)
+    mark = arrays.zeros(2 * P, zeros.dtype)
     mark[P] = 1
     return mark
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors.memory import at
+from smoothsp._kernels.vectors.arrays import at
 
 
 @kernel

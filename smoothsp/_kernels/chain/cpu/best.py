@@ -22,6 +22,7 @@ from smoothsp._kernels.chain.cpu.best_over_states import (
 from smoothsp._kernels.chain.cpu.best_steps import cache_lines
 from smoothsp._kernels.chain.cpu.k_best import k_best, workspace
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 
 # Fewer rows leave too many lanes idle; with more states, rows pad little.
 ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12
@@ -102,7 +103,7 @@ def viterbi_topk(
     alpha = cache_lines(size)
     back = cache_lines(0 if shared else size)
     head, moves, columns = tables(transitions, start, end, shared)
-    value = np.empty(B, np.float64)
+    value = arrays.empty(B, np.float64)
     space = workspace(T, S, P, labels.shape[1])
     parts = (emissions, transitions, steps, shared)
     for group in range(first, last, ROWS):

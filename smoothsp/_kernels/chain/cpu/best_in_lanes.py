@@ -7,6 +7,7 @@ order. Beside each largest sum the state before it is kept, as a number in its l
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.lane_rows import gather
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -45,14 +46,14 @@ def viterbi_in_lanes(
     ``cost`` is added to every emission but those of the labels gold[B, T].
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    move = np.empty(S * S, np.float64)
+    move = arrays.empty(S * S, np.float64)
     for i in range(S):
         for j in range(S):
             move[i * S + j] = transitions[0, 0, i, j]
     # prefix scores of two steps; emissions, overwritten by the states before
-    prefixes = np.empty((2 * S + 1) * L, np.float64)
-    block = np.empty(T * S * L + L * L + L, np.float64)
-    row, zeros = np.empty(T * S, emissions.dtype), np.zeros(L)
+    prefixes = arrays.empty((2 * S + 1) * L, np.float64)
+    block = arrays.empty(T * S * L + L * L + L, np.float64)
+    row, zeros = arrays.empty(T * S, emissions.dtype), arrays.zeros(L)
     for group in range(first, last, L):
         rows = order[group : min(group + L, last)]
         gather(emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block)
@@ -70,7 +71,7 @@ def _best_labels(
     T, S = steps.shape[1], len(start)
     N = lengths[rows[0]]
     alpha, weights = aligned(prefixes), aligned(block)
-    state = np.empty(L, np.int64)
+    state = arrays.empty(L, np.int64)
     for b in rows:
         if lengths[b] < T:
             labels[b] = -1

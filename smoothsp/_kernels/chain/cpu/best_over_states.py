@@ -21,6 +21,7 @@ from smoothsp._kernels.chain.cpu.best_steps import (
     step_one,
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import load, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some
 
@@ -110,8 +111,8 @@ def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
     few = S if prune else 0
     into, out = largest(moves, few, P), largest(columns, few, P)
     bounds = cache_lines(BLOCK * P)
-    chosen = np.empty(BLOCK * (S + V), np.int64)
-    counts = np.empty(BLOCK, np.int64)
+    chosen = arrays.empty(BLOCK * (S + V), np.int64)
+    counts = arrays.empty(BLOCK, np.int64)
     numbers = countdown()
     down = load(numbers, 0)
     wait = 0
@@ -163,7 +164,7 @@ def best_labels(S, steps, lengths, rows, shared, alpha, columns, back, labels, v
     P = padded_states(S)
     R = T * P
     end = len(columns) - P
-    state = np.empty(ROWS, np.int64)
+    state = arrays.empty(ROWS, np.int64)
     numbers = countdown()
     down = load(numbers, 0)
     for b in rows:

@@ -11,6 +11,7 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.best_steps import V, add
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     larger,
     load,
@@ -29,7 +30,7 @@ STATES_TO_PRUNE = 128
 @subroutine
 def largest(moves, S, P):
     """Of each column, the largest number."""
-    found = np.empty(P, np.float64)
+    found = arrays.empty(P, np.float64)
     for j in range(0, P, V):
         y = load(moves, j)
         for i in range(1, S):

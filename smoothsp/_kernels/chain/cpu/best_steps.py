@@ -8,6 +8,7 @@ to whole vectors, with -inf in between. Before a step, its emissions stand there
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
     larger,
     load,
@@ -25,7 +26,7 @@ V = 8
 @subroutine
 def cache_lines(size):
     """Room for numbers from the start of a cache line on: no vector lies in two."""
-    room = np.empty(size + 7, np.float64)
+    room = arrays.empty(size + 7, np.float64)
     skip = -(room.ctypes.data // 8) % 8
     return room[skip : skip + size]
 
@@ -33,7 +34,7 @@ def cache_lines(size):
 @subroutine
 def countdown():
     """The numbers 0, -1, ..., -7, of which ``place_of_max`` makes a vector."""
-    numbers = np.empty(V, np.float64)
+    numbers = arrays.empty(V, np.float64)
     for lane in range(V):
         numbers[lane] = -lane
     return numbers

@@ -16,6 +16,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -66,28 +67,33 @@ def covariance(
     ``covariance_in_log_space``; ``floor`` as in ``sums_by_step``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    zeros = np.zeros(8, np.float64)
+    zeros = arrays.zeros(8, np.float64)
     V = len(zeros)
     P = -(-S // V) * V
     # one vector more, to begin at a cache line; E is written up to one past its end
     matrices = (
-        np.zeros(S * P + 2 * V),  # E
-        np.zeros(S * P + V),  # v of the edges
-        np.zeros(S * P + V),  # sums of edges over time
+        arrays.zeros(S * P + 2 * V),  # E
+        arrays.zeros(S * P + V),  # v of the edges
+        arrays.zeros(S * P + V),  # sums of edges over time
     )
     rows = (
-        np.zeros(T * P + V),  # a
-        np.zeros(T * P + V),  # w
-        np.zeros(T * P + V),  # past
+        arrays.zeros(T * P + V),  # a
+        arrays.zeros(T * P + V),  # w
+        arrays.zeros(T * P + V),  # past
     )
-    tail = np.zeros(P + 2 * V)
+    tail = arrays.zeros(P + 2 * V)
     last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
     top = -np.inf
     if shared:
         out = aligned(matrices[0])
         top = exponentials(span(transitions), 0, S * S, S, zeros, P, out)
-    inverses = np.zeros(T)
-    vectors = (np.zeros(P + V), np.zeros(P + V), np.zeros(P + V), np.zeros(P + V))
+    inverses = arrays.zeros(T)
+    vectors = (
+        arrays.zeros(P + V),
+        arrays.zeros(P + V),
+        arrays.zeros(P + V),
+        arrays.zeros(P + V),
+    )
     for b in range(first, last):
         nodes[b] = 0
         edges[b] = 0

@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -48,13 +49,13 @@ def covariance(
     ``chain.cpu.sums_by_step``; shared edges hold one weight for all steps of a row.
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    alphas = np.empty((T, S), np.float64)
-    past = np.empty((T, S), np.float64)
-    beta = np.empty(S, np.float64)
-    grown = np.empty(S, np.float64)
-    future = np.empty(S, np.float64)
-    grown_future = np.empty(S, np.float64)
-    pull = np.empty(S, np.float64)
+    alphas = arrays.empty((T, S), np.float64)
+    past = arrays.empty((T, S), np.float64)
+    beta = arrays.empty(S, np.float64)
+    grown = arrays.empty(S, np.float64)
+    future = arrays.empty(S, np.float64)
+    grown_future = arrays.empty(S, np.float64)
+    pull = arrays.empty(S, np.float64)
     for b in range(first, last):
         if not pending[b]:
             continue

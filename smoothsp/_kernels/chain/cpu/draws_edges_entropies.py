@@ -24,6 +24,7 @@ from smoothsp._kernels.chain.cpu.sums_over_states import (
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.lane_rows import gather
 from smoothsp._kernels.vectors.simd import aligned, get, load, span, splat_at
 from smoothsp._kernels.vectors.simd_parts import store_some
@@ -31,6 +32,7 @@ from smoothsp._kernels.vectors.state_products import ROWS
 
 # An entropy is off by less than this times eps of the sum of the sizes of its terms.
 ROUNDINGS = 64
+_EPS = float(np.finfo(np.float64).eps)
 
 
 @kernel
@@ -58,11 +60,11 @@ def sample(
     """
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
-    nodes = np.empty(emissions.shape, zeros.dtype)
-    peaks = np.empty(ROWS, np.float64)
+    nodes = arrays.empty(emissions.shape, zeros.dtype)
+    peaks = arrays.empty(ROWS, np.float64)
     take_exponentials(transitions, end, P, zeros, *matrices)
-    reached = np.empty(S, zeros.dtype)
-    states = np.empty(ROWS, np.int64)
+    reached = arrays.empty(S, zeros.dtype)
+    states = arrays.empty(ROWS, np.int64)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         _pass(
@@ -102,19 +104,19 @@ def sample_in_lanes(
     """``sample`` of the rows ``order[L first : L last]``, with ``sums_in_lanes``."""
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
-    weights = np.empty((T * S + L + 1) * L, zeros.dtype)
-    chances = np.empty((T * S + L + 1) * L, zeros.dtype)
-    alphas = np.empty((T * S + 1) * L, zeros.dtype)
-    inverses = np.empty((T + 1) * L, zeros.dtype)
-    now = np.empty((S + 1) * L, zeros.dtype)
-    row = np.empty(T * S, emissions.dtype)
-    ends = np.empty(L, zeros.dtype)
-    found = np.empty((6, L), zeros.dtype)
-    move = np.empty(S * S + L, zeros.dtype)
-    back = np.empty(S * S, zeros.dtype)
-    tail = np.empty(S + L, zeros.dtype)
-    reached = np.empty(S, zeros.dtype)
-    states = np.empty(L, np.int64)
+    weights = arrays.empty((T * S + L + 1) * L, zeros.dtype)
+    chances = arrays.empty((T * S + L + 1) * L, zeros.dtype)
+    alphas = arrays.empty((T * S + 1) * L, zeros.dtype)
+    inverses = arrays.empty((T + 1) * L, zeros.dtype)
+    now = arrays.empty((S + 1) * L, zeros.dtype)
+    row = arrays.empty(T * S, emissions.dtype)
+    ends = arrays.empty(L, zeros.dtype)
+    found = arrays.empty((6, L), zeros.dtype)
+    move = arrays.empty(S * S + L, zeros.dtype)
+    back = arrays.empty(S * S, zeros.dtype)
+    tail = arrays.empty(S + L, zeros.dtype)
+    reached = arrays.empty(S, zeros.dtype)
+    states = arrays.empty(L, np.int64)
     sums_in_lanes.take_exponentials(transitions, end, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]
@@ -163,8 +165,8 @@ def edge_marginals(
     """
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
-    nodes = np.empty(emissions.shape, zeros.dtype)
-    peaks = np.empty(ROWS, np.float64)
+    nodes = arrays.empty(emissions.shape, zeros.dtype)
+    peaks = arrays.empty(ROWS, np.float64)
     take_exponentials(transitions, end, P, zeros, *matrices)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
@@ -209,12 +211,12 @@ def entropy(
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
     weights, alphas, _, inverses, _ = scratch
-    nodes = np.empty(emissions.shape, zeros.dtype)
+    nodes = arrays.empty(emissions.shape, zeros.dtype)
     top, last_top = take_exponentials(transitions, end, P, zeros, *matrices)
-    edges = np.empty((1, 1, S, S), zeros.dtype)
-    total = np.empty(len(matrices[0]), zeros.dtype)
-    lost = np.empty(len(matrices[0]), zeros.dtype)
-    peaks = np.empty(ROWS, np.float64)
+    edges = arrays.empty((1, 1, S, S), zeros.dtype)
+    total = arrays.empty(len(matrices[0]), zeros.dtype)
+    lost = arrays.empty(len(matrices[0]), zeros.dtype)
+    peaks = arrays.empty(ROWS, np.float64)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         _pass(
@@ -297,7 +299,7 @@ def entropy_of_marginals(
 @subroutine
 def _is_lost(found, size, tolerance):
     """Whether an entropy may be off by more than the tolerance."""
-    error = ROUNDINGS * np.finfo(np.float64).eps * size
+    error = ROUNDINGS * _EPS * size
     return not error <= tolerance * found
 
 
@@ -345,16 +347,16 @@ def _room(T, S, zeros):
     # whole fours of rows, and one vector more, to begin at a cache line
     size = -(-S // 4) * 4 * P + V
     matrices = (
-        np.zeros(size, zeros.dtype),
-        np.zeros(size, zeros.dtype),
-        np.zeros(P + V, zeros.dtype),
+        arrays.zeros(size, zeros.dtype),
+        arrays.zeros(size, zeros.dtype),
+        arrays.zeros(P + V, zeros.dtype),
     )
     scratch = (
-        np.empty(ROWS * T * P + V, zeros.dtype),  # w, then u
-        np.empty(ROWS * T * P + V, zeros.dtype),  # a
-        np.empty(ROWS * P + V, zeros.dtype),
-        np.empty(ROWS * T, zeros.dtype),
-        np.empty(ROWS * V, zeros.dtype),  # reach
+        arrays.empty(ROWS * T * P + V, zeros.dtype),  # w, then u
+        arrays.empty(ROWS * T * P + V, zeros.dtype),  # a
+        arrays.empty(ROWS * P + V, zeros.dtype),
+        arrays.empty(ROWS * T, zeros.dtype),
+        arrays.empty(ROWS * V, zeros.dtype),  # reach
     )
     return P, matrices, scratch
 

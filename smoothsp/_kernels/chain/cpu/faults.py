@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # Codes in fault[0]; fault[1:] is (row, step, from state, to state), -1 where unused.
@@ -35,7 +36,7 @@ def find_fault(
     B, T, S = emissions.shape
     fault[:] = -1
     fault[0] = FINE
-    lanes = np.empty(16, emissions.dtype)
+    lanes = arrays.empty(16, emissions.dtype)
     flat = emissions.reshape(-1)
     moves = transitions.reshape(-1)
     ordinary = all_ordinary(start, 0, S, lanes) and all_ordinary(end, 0, S, lanes)
@@ -55,7 +56,7 @@ def find_fault(
         return
     # with finite emissions and shared moves, the length tells whether an output exists
     fine_length = np.full(T + 1, ordinary)
-    open_moves = np.zeros((S, (S + 63) // 64), np.uint64)
+    open_moves = arrays.zeros((S, (S + 63) // 64), np.uint64)
     if shared and not ordinary:
         _open_moves(transitions, 0, 0, open_moves)
     for b in range(B):
@@ -243,8 +244,8 @@ def _look_for_output(
     fault,
 ):
     S, W = open_moves.shape
-    reach = np.zeros(W, np.uint64)
-    grown = np.zeros(W, np.uint64)
+    reach = arrays.zeros(W, np.uint64)
+    grown = arrays.zeros(W, np.uint64)
     one = np.uint64(1)
     for n in range(lengths[b]):
         t = steps[b, n]

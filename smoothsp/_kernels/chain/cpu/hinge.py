@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -37,7 +38,7 @@ def hinge(
     fault, nothing else is filled. A gold output that is forbidden has value inf.
     """
     S = emissions.shape[2]
-    scores = np.empty(len(lengths), np.float64)
+    scores = arrays.empty(len(lengths), np.float64)
     sound = True
     for b in order[first:last]:
         fault[b] = -1

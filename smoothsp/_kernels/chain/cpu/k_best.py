@@ -19,6 +19,7 @@ from smoothsp._kernels.chain.cpu.best_steps import (
     place_of_max,
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_below
 from smoothsp._kernels.vectors.simd_parts import max_of
 
@@ -37,13 +38,13 @@ def workspace(T, S, P, K):
     cells = min(T * S, K * T)
     entries = cells + K * (T + 1)
     first = np.full(T * S, -1, np.int32)
-    opened = np.empty(cells, np.int64)
-    value = np.empty(entries, np.float64)
-    links = np.empty((entries, 4), np.int32)
+    opened = arrays.empty(cells, np.int64)
+    value = arrays.empty(entries, np.float64)
+    links = arrays.empty((entries, 4), np.int32)
     # of each state the score of its candidate, then the entry
     offers = cache_lines((cells + 1) * 2 * P)
-    path = np.empty((3, T + 1), np.int64)
-    others = np.empty(T + 1, np.float64)
+    path = arrays.empty((3, T + 1), np.int64)
+    others = arrays.empty(T + 1, np.float64)
     return first, opened, value, links, offers, path, others
 
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -34,8 +35,8 @@ def sample(
     """
     T, S = emissions.shape[1], emissions.shape[2]
     K = labels.shape[1]
-    alphas = np.empty((T, S), np.float64)
-    pull = np.empty(S, np.float64)
+    alphas = arrays.empty((T, S), np.float64)
+    pull = arrays.empty(S, np.float64)
     for b in range(first, last):
         if not pending[b]:
             continue
@@ -116,11 +117,11 @@ def entropy(
     so nothing cancels however large the potentials.
     """
     S = emissions.shape[2]
-    alpha = np.empty(S, np.float64)
-    grown = np.empty(S, np.float64)
-    h = np.empty(S, np.float64)
-    grown_h = np.empty(S, np.float64)
-    pull = np.empty(S, np.float64)
+    alpha = arrays.empty(S, np.float64)
+    grown = arrays.empty(S, np.float64)
+    h = arrays.empty(S, np.float64)
+    grown_h = arrays.empty(S, np.float64)
+    pull = arrays.empty(S, np.float64)
     for b in range(first, last):
         if not pending[b]:
             continue

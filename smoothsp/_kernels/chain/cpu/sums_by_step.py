@@ -20,6 +20,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import span
 
@@ -51,16 +52,16 @@ def forward_backward(
     and the last of the nodes.
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    alphas = np.empty((T, S), zero.dtype)
-    weights = np.empty((T, S), zero.dtype)
+    alphas = arrays.empty((T, S), zero.dtype)
+    weights = arrays.empty((T, S), zero.dtype)
     # rows of whole vectors
     V = 64 // zero.itemsize
     P = -(-S // V) * V
-    zeros = np.zeros(V, zero.dtype)
-    move = np.empty((S, P), zero.dtype)
-    beta = np.empty(S, zero.dtype)
-    pull = np.empty(S, zero.dtype)
-    into = np.empty(S, zero.dtype)
+    zeros = arrays.zeros(V, zero.dtype)
+    move = arrays.empty((S, P), zero.dtype)
+    beta = arrays.empty(S, zero.dtype)
+    pull = arrays.empty(S, zero.dtype)
+    into = arrays.empty(S, zero.dtype)
     last_top = -np.inf
     for s in range(S):
         last_top = max(last_top, end[s])

@@ -14,6 +14,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.vectors.lanes import outer_sums, product
@@ -62,20 +63,20 @@ def forward_backward(
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
     # one square of lanes more, or one vector, to begin at a cache line
-    weights = np.empty((T * S + L + 1) * L, zeros.dtype)
-    chances = np.empty((T * S + L + 1) * L, zeros.dtype)
-    total = np.empty((S * S + L + 1) * L, zeros.dtype)
-    lost = np.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype)
-    alphas = np.empty((T * S + 1) * L, zeros.dtype)
-    inverses = np.empty((T + 1) * L, zeros.dtype)
-    now = np.empty((S + 1) * L, zeros.dtype)
-    row = np.empty(T * S, emissions.dtype)
-    ends = np.empty(L, zeros.dtype)
+    weights = arrays.empty((T * S + L + 1) * L, zeros.dtype)
+    chances = arrays.empty((T * S + L + 1) * L, zeros.dtype)
+    total = arrays.empty((S * S + L + 1) * L, zeros.dtype)
+    lost = arrays.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype)
+    alphas = arrays.empty((T * S + 1) * L, zeros.dtype)
+    inverses = arrays.empty((T + 1) * L, zeros.dtype)
+    now = arrays.empty((S + 1) * L, zeros.dtype)
+    row = arrays.empty(T * S, emissions.dtype)
+    ends = arrays.empty(L, zeros.dtype)
     # what was taken out, its loss; exponents and mantissas of inverses; reach; last z
-    found = np.empty((6, L), zeros.dtype)
-    move = np.empty(S * S + L, zeros.dtype)
-    back = np.empty(S * S, zeros.dtype)
-    tail = np.empty(S + L, zeros.dtype)
+    found = arrays.empty((6, L), zeros.dtype)
+    move = arrays.empty(S * S + L, zeros.dtype)
+    back = arrays.empty(S * S, zeros.dtype)
+    tail = arrays.empty(S + L, zeros.dtype)
     top, last_top = take_exponentials(transitions, end, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]

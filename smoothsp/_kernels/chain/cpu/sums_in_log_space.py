@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -31,11 +32,11 @@ def forward_backward(
     with no feasible output gets -inf and zero marginals.
     """
     T, S = emissions.shape[1], emissions.shape[2]
-    alphas = np.empty((T, S), np.float64)
-    beta = np.empty(S, np.float64)
-    pull = np.empty(S, np.float64)
-    pair = np.empty((S, S), np.float64)
-    total = np.empty((S, S), np.float64)
+    alphas = arrays.empty((T, S), np.float64)
+    beta = arrays.empty(S, np.float64)
+    pull = arrays.empty(S, np.float64)
+    pair = arrays.empty((S, S), np.float64)
+    total = arrays.empty((S, S), np.float64)
     for b in range(first, last):
         if not pending[b]:
             continue

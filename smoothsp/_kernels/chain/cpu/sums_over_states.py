@@ -34,6 +34,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (
@@ -84,18 +85,18 @@ def forward_backward(
     R = T * P
     # whole fours of rows, and one vector more, to begin at a cache line
     size = -(-S // 4) * 4 * P + V
-    move = np.zeros(size, zeros.dtype)
-    back = np.zeros(size, zeros.dtype)
-    tail = np.zeros(P + V, zeros.dtype)
+    move = arrays.zeros(size, zeros.dtype)
+    back = arrays.zeros(size, zeros.dtype)
+    tail = arrays.zeros(P + V, zeros.dtype)
     more = size if T > BLOCK + 1 else V
-    total = np.empty(more, zeros.dtype)
-    lost = np.empty(more, zeros.dtype)
-    weights = np.empty(ROWS * R + V, zeros.dtype)
-    alphas = np.empty(ROWS * R + V, zeros.dtype)
-    now = np.empty(ROWS * P + V, zeros.dtype)
-    inverses = np.empty(ROWS * T, zeros.dtype)
-    reach = np.empty(ROWS * V, zeros.dtype)
-    peaks = np.empty(ROWS, np.float64)
+    total = arrays.empty(more, zeros.dtype)
+    lost = arrays.empty(more, zeros.dtype)
+    weights = arrays.empty(ROWS * R + V, zeros.dtype)
+    alphas = arrays.empty(ROWS * R + V, zeros.dtype)
+    now = arrays.empty(ROWS * P + V, zeros.dtype)
+    inverses = arrays.empty(ROWS * T, zeros.dtype)
+    reach = arrays.empty(ROWS * V, zeros.dtype)
+    peaks = arrays.empty(ROWS, np.float64)
     top, last_top = take_exponentials(transitions, end, P, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]

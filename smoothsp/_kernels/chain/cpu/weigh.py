@@ -8,7 +8,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.memory import copy, zeros
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
@@ -38,7 +39,7 @@ def weigh(
     edges = edges.reshape(-1)
     if shared and len(transitions) > 0:
         part = S * S * first // pieces, S * S * last // pieces
-        total = zeros(part[1] - part[0])
+        total = arrays.zeros(part[1] - part[0])
         _add_rows(part[0], S * S, 1, weights, edges, total)
         copy(total, transitions[part[0] : part[1]])
     elif not shared:
@@ -51,7 +52,7 @@ def weigh(
 @subroutine
 def _weigh_ends(weights, parts, out):
     if len(out) > 0:
-        total = zeros(len(out))
+        total = arrays.zeros(len(out))
         _add_rows(0, len(out), 1, weights, parts.reshape(-1), total)
         copy(total, out)
 
@@ -86,7 +87,7 @@ def weigh_residual(
     edges = edges.reshape(-1)
     if shared:
         low, high = S * S * first // pieces, S * S * last // pieces
-        total = zeros(high - low)
+        total = arrays.zeros(high - low)
         _add_rows(low, S * S, -1, weights, edges, total)
         for b in range(B):
             for n in range(1, lengths[b]):
@@ -103,7 +104,7 @@ def weigh_residual(
                 i, j = labels[b, steps[b, n - 1]], labels[b, t]
                 transitions[b * size + ((t - 1) * S + i) * S + j] += weights[b]
     if first == 0:
-        total = zeros(2 * S)
+        total = arrays.zeros(2 * S)
         _add_rows(0, S, -1, weights, heads.reshape(-1), total[:S])
         _add_rows(0, S, -1, weights, tails.reshape(-1), total[S:])
         for b in range(B):

@@ -20,24 +20,29 @@ from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
 from smoothsp._kernels.chain.cpu.weigh import weigh_residual
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.memory import at, copy
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
+# The relative error of a dtype, over its least normal number.
+_RANGE_32, _RANGE_64 = (
+    float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
+)
 
 
 @subroutine(loops=False)
 def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     if steps == 0:
-        real = np.empty((B, T), np.int64)
+        real = arrays.empty((B, T), np.int64)
         for b in range(B):
             for t in range(T):
                 real[b, t] = t
     else:
         real = at(steps, (B, T), np.int64)
-    sizes = np.empty(B, np.int64)
+    sizes = arrays.empty(B, np.int64)
     for b in range(B):
         sizes[b] = T
     if lengths != 0:
@@ -56,14 +61,14 @@ def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
 @subroutine
 def _longest_first(lengths, T):
     """Rows by decreasing length, equal ones in order."""
-    first = np.empty(T + 2, np.int64)
+    first = arrays.empty(T + 2, np.int64)
     for x in range(T + 2):
         first[x] = 0
     for n in lengths:
         first[T - n + 1] += 1
     for x in range(T + 1):
         first[x + 1] += first[x]
-    order = np.empty(len(lengths), np.int64)
+    order = arrays.empty(len(lengths), np.int64)
     for b in range(len(lengths)):
         x = T - lengths[b]
         order[first[x]] = b
@@ -75,7 +80,7 @@ def _longest_first(lengths, T):
 def _scores(chain, paths, scores):
     """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
     B, T = paths.shape
-    fault = np.empty(B, np.int64)
+    fault = arrays.empty(B, np.int64)
     score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
     for b in range(B):
         if fault[b] >= 0:
@@ -85,7 +90,7 @@ def _scores(chain, paths, scores):
 
 @subroutine(loops=False)
 def _row_weights(B, weight, weights, zeros):
-    found = np.empty(B, zeros.dtype)
+    found = arrays.empty(B, zeros.dtype)
     for b in range(B):
         found[b] = weight
     if weights != 0:
@@ -118,7 +123,7 @@ def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zer
 
     It is all that most chains need, and is compiled in no time.
     """
-    lanes = np.empty(16, zeros.dtype)
+    lanes = arrays.empty(16, zeros.dtype)
     return (
         all_ordinary(at(start, (S,), zeros), 0, S, lanes)
         and all_ordinary(at(end, (S,), zeros), 0, S, lanes)
@@ -130,7 +135,7 @@ def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zer
 @kernel
 def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
     """Whether ``chain.cpu.faults`` finds no fault."""
-    fault = np.empty(5, np.int64)
+    fault = arrays.empty(5, np.int64)
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     find_fault(*chain, fault)
     return fault[0] == FINE
@@ -144,7 +149,7 @@ def decode(
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     order = _longest_first(chain[5], T)
     found = at(labels, (B, T), np.int64)
-    scores = np.empty(B)
+    scores = arrays.empty(B)
     viterbi(0, B, *chain, order, found, 0.0, found, scores)
     copy(scores, at(value, (B,), zeros))
 
@@ -159,8 +164,7 @@ def _sums(
     """
     B, T, S = nodes.shape
     order = _longest_first(chain[5], T)
-    limits = np.finfo(zeros.dtype)
-    ceiling = limits.eps / limits.tiny / (max(T, 1) * S * S)
+    ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
     if over_states is not None:
         sums_over_states.forward_backward(
             0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
@@ -200,8 +204,8 @@ def sums(
     rows are not safe in this dtype; their value is NaN.
     """
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    log_z = np.empty(B)
-    pending = np.empty(B, np.bool_)
+    log_z = arrays.empty(B)
+    pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
     _sums(
@@ -246,7 +250,7 @@ def weigh(
     Transitions are shared; pieces ``first`` to ``last`` of ``pieces``. A gradient whose
     address is 0 is not wanted; that of the emissions may take the place of ``nodes``.
     """
-    row_weights = np.empty(B, zeros.dtype)
+    row_weights = arrays.empty(B, zeros.dtype)
     given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
     for b in range(B):
         row_weights[b] = given[b * stride]
@@ -302,16 +306,16 @@ def log_likelihood(
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     real, sizes = chain[4], chain[5]
     paths = at(labels, (B, T), np.int64)
-    scores = np.empty((B, 1))
+    scores = arrays.empty((B, 1))
     wrong = _scores(chain, paths, scores)
     if wrong >= 0:
         return wrong
-    log_z = np.empty(B)
+    log_z = arrays.empty(B)
     nodes = at(emissions_grad, (B, T, S), zeros)
-    edges = np.empty((B, 1, S, S), zeros.dtype)
-    heads = np.empty((B, S), zeros.dtype)
-    tails = np.empty((B, S), zeros.dtype)
-    pending = np.empty(B, np.bool_)
+    edges = arrays.empty((B, 1, S, S), zeros.dtype)
+    heads = arrays.empty((B, S), zeros.dtype)
+    tails = arrays.empty((B, S), zeros.dtype)
+    pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
     _sums(
@@ -365,9 +369,9 @@ def violation(
     real, sizes = chain[4], chain[5]
     paths = at(labels, (B, T), np.int64)
     order = _longest_first(sizes, T)
-    best = np.empty((B, T), np.int64)
-    excess = np.empty(B)
-    fault = np.empty(B, np.int64)
+    best = arrays.empty((B, T), np.int64)
+    excess = arrays.empty(B)
+    fault = arrays.empty(B, np.int64)
     hinge(0, B, *chain, order, paths, cost_scale, best, excess, fault)
     for b in range(B):
         if fault[b] >= 0:
@@ -379,8 +383,8 @@ def violation(
     at(total, (1,), zeros)[0] = sum_
     nodes = at(emissions_grad, (B, T, S), zeros)
     nodes[:] = 0
-    moves = np.zeros((1, 1, S, S))
-    ends = np.zeros((2, S))
+    moves = arrays.zeros((1, 1, S, S))
+    ends = arrays.zeros((2, S))
     found = (nodes, moves, ends[0], ends[1])
     hinge_gradient(0, B, best, paths, real, sizes, True, row_weights, *found)
     copy(moves.ravel(), at(transitions_grad, (S * S,), zeros))

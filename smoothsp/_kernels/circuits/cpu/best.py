@@ -7,7 +7,8 @@ from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.memory import at
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 
@@ -23,7 +24,7 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
-    stack = np.empty(circuit.depth + 2, np.int64)
+    stack = arrays.empty(circuit.depth + 2, np.int64)
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
         low, high = bounds(circuit, rows.roots, lanes)

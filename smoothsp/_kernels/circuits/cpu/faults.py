@@ -7,7 +7,8 @@ from smoothsp._kernels.circuits.cpu.lanes import one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors.memory import at
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.simd import load, span, where_below
 from smoothsp._kernels.vectors.simd_compare import differ
 from smoothsp._kernels.vectors.simd_parts import load_some
@@ -48,7 +49,7 @@ def possible(circuit, roots, table, like, answer):
     ``table`` is one of potentials of the float type of ``like``.
     """
     B = len(roots)
-    words = np.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.items, np.uint64)
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
         low, high = needed(circuit, roots, begin, begin + rows)
@@ -93,7 +94,7 @@ def spread(circuit, low, high, words):
 def reading(circuit, roots, answer):
     """Fill answer[B, P + Q]: whether the root of the row may use the leaf at all."""
     B, leaves = answer.shape
-    words = np.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.items, np.uint64)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)

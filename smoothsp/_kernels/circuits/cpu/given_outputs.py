@@ -6,7 +6,8 @@ from smoothsp._kernels.circuits.cpu.best import score_of
 from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
 from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors.memory import at
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
 
 
 @kernel
@@ -33,7 +34,7 @@ def count(weights, used, table):
     float64.
     """
     B, K, U = used.shape
-    wide = np.empty(0, np.float64)
+    wide = arrays.empty(0, np.float64)
     for b in range(B):
         for k in range(K):
             weight = weights[b, k]
@@ -59,7 +60,7 @@ def count(weights, used, table):
 def exist(circuit, roots, used, answer):
     """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b."""
     B, K, U = used.shape
-    words = np.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.items, np.uint64)
     for begin in range(0, B * K, WORD):
         size = min(WORD, B * K - begin)
         low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)

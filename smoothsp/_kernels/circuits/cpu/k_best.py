@@ -17,6 +17,7 @@ from smoothsp._kernels.circuits.cpu.best import maxima, read
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 # What is noted of an item, in one line of the cache: the row that noted it, its best
 # product, and the second with its number among the products.
@@ -44,10 +45,10 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
     notes = room[1].view(np.int32).reshape(-1, NOTES)
-    stack = np.empty(circuit.depth + 2, np.int64)
-    found, totals = np.empty((K, 5), np.int32), np.empty(K, np.float64)
-    waiting, offers = np.empty((K, 5), np.int32), np.empty(K, np.float64)
-    chain = np.empty(K, np.int64)
+    stack = arrays.empty(circuit.depth + 2, np.int64)
+    found, totals = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
+    waiting, offers = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
+    chain = arrays.empty(K, np.int64)
     for item in range(circuit.items):
         notes[item, ROW] = -1
     for begin in range(first, last, L):

@@ -10,7 +10,7 @@ from numba.extending import register_jitable
 from smoothsp._kernels.circuits.cpu.numbers import constant, enter
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.memory import at
+from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.simd import load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
 

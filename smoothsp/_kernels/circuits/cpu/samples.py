@@ -6,6 +6,7 @@ from numba.extending import register_jitable
 from smoothsp._kernels.circuits.cpu.best import clear
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -18,7 +19,7 @@ def samples(first, last, circuit, rows, seeds, room, labels):
     L = 64 // room.itemsize
     m, e = room[0], room[1]
     leaves = circuit.own + circuit.shared
-    stack = np.empty(circuit.depth + 2, np.int64)
+    stack = arrays.empty(circuit.depth + 2, np.int64)
     for lane in range(last - first):
         row = rows.order[first + lane]
         for i in range(labels.shape[1]):

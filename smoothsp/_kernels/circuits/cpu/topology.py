@@ -5,6 +5,7 @@ import numpy as np
 from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
 
 
 @kernel
@@ -103,9 +104,9 @@ def schedule(starts, runs, tiles, place, roots, order):
     the cache; and a short row needs the first few only. Returns how many there are.
     """
     H = len(tiles)
-    seen = np.zeros(H, np.bool_)
-    stack = np.empty(H + 1, np.int32)
-    run, edge = np.empty(H, np.int32), np.zeros(H, np.int32)
+    seen = arrays.zeros(H, np.bool_)
+    stack = arrays.empty(H + 1, np.int32)
+    run, edge = arrays.empty(H, np.int32), arrays.zeros(H, np.int32)
     done = 0
     for root in roots:
         top = _push(place[root], starts, tiles, seen, run, stack, 0)
