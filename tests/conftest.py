@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -37,6 +38,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "NUMBA_CACHE_DIR" not in os.envir
     os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="smoothsp-numba-")
     atexit.register(_remove_cache, os.environ["NUMBA_CACHE_DIR"])
 
+
+# Tests start a hundred programs, none of which need read the sources anew, even where
+# the shell asks for no bytecode beside them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 torch.set_num_threads(1)
 # A run in the background may ignore Ctrl-C, which tests press.
