@@ -6,6 +6,8 @@ it, so the other tests run without.
 
 import sys
 
+import pytest
+
 from tests.programs import run
 
 PROGRAM = """
@@ -54,5 +56,6 @@ else:
 """
 
 
+@pytest.mark.long
 def test_annotated_shapes_are_those_that_come_out():
     run(sys.executable, "-c", PROGRAM)

@@ -154,6 +154,7 @@ print("equal")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")),
     reason='needs pip install "smoothsp[export]"',

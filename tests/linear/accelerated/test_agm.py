@@ -1,5 +1,6 @@
 """Regularised risks by accelerated methods: schemes, certificates, theorems."""
 
+import itertools
 import math
 
 import numpy as np
@@ -76,10 +77,12 @@ def best_of(problem, lam):
     return found.dual, found.primal
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("scheme", SCHEMES)
+MAKERS = [lambda: binary(False), lambda: binary(True), chains, trees, *SETS]
+
+
 @pytest.mark.parametrize(
-    "make", [lambda: binary(False), lambda: binary(True), chains, trees, *SETS]
+    ("make", "scheme", "memory"),
+    thinned(itertools.product(MAKERS, SCHEMES, MEMORIES), 5),
 )
 def test_every_certificate_holds_and_the_gap_closes(make, scheme, memory):
     problem = make()

@@ -143,6 +143,7 @@ def test_what_does_not_fit_is_refused_by_name():
         PartitionedProblem([1, 2], 1)
 
 
+@pytest.mark.long
 def test_two_processes_give_the_bits_of_one():
     problem, solver = drawn("trees"), LBFGS(lam=0.3, tol=1e-5)
     one = solver.solve(PartitionedProblem(problem, 2))

@@ -24,6 +24,7 @@ from smoothsp.linear.solvers import (
     grid_search,
 )
 from smoothsp.oracles import Chain, Multiclass, ProjectiveDependencies
+from tests.sweeps import thinned
 from tests.truth.frank_wolfe import optimum
 from tests.truth.linear_chain import random_chain
 from tests.truth.structure_problems import known_problem
@@ -173,7 +174,7 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", thinned(SOLVERS, 3))
 def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
     fast, found = SOLVERS[name].solve(CHAIN), SOLVERS[name].solve(ours)
     near(found.w, fast.w)

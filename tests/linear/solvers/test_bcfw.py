@@ -193,10 +193,16 @@ def test_the_average_weighs_iterate_k_with_k(problem, kind):
     np.testing.assert_allclose(average.gap, average.primal - average.dual)
 
 
-@pytest.mark.parametrize("steps", ["fw", "pairwise"])
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
 @pytest.mark.parametrize(
-    "warm,other", [("primal", 0.05), ("dual", 0.05), ("dual", 1.0)]
+    ("steps", "kind", "warm", "other"),
+    thinned(
+        (
+            (*both, *goal)
+            for both in itertools.product(["fw", "pairwise"], ["compiled", "callbacks"])
+            for goal in (("primal", 0.05), ("dual", 0.05), ("dual", 1.0))
+        ),
+        5,
+    ),
 )
 def test_another_lambda_starts_from_a_solution(problem, kind, steps, warm, other):
     given = problem if kind == "compiled" else as_callbacks(problem)
