@@ -2,6 +2,7 @@
 
 import re
 import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 
 TOP, TRACE, UNKNOWN_TAG = "TOP", "-NONE-", "XX"
 ENDINGS = (".mrg", ".txt", ".ptb")
+# Far above what sentences have, and below what Python's own stack takes.
+DEEPEST = 400
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 
 Span = tuple[str, int, int]
@@ -56,12 +59,17 @@ def read_words(source: str | Path) -> list[list[str]]:
         )
     else:
         name, content = str(source), Path(source).read_bytes()
-    if content.lstrip().startswith(b"("):
+    if content.removeprefix(BOM_UTF8).lstrip().startswith(b"("):
         return [tree.words for tree in parse(content, name)]
     rows = [_text(line, f"{name}, line {n}").split() for n, line in _numbered(content)]
     if not any(rows):
         raise ValueError(f"{name}: expected sentences, got none. Give one a line")
-    return [row for row in rows if row]
+    return [[_bracketless(word) for word in row] for row in rows if row]
+
+
+def _bracketless(word: str) -> str:
+    """As treebanks have it: the brackets of their files are those of trees."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def parse(content: bytes, name: str) -> list[Tree]:
@@ -90,13 +98,18 @@ def parse(content: bytes, name: str) -> list[Tree]:
     return found
 
 
-def _node(tokens: Iterator[tuple[str, str]], opened: str) -> list:
+def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list:
     """What stands between two brackets: words, and lists of them."""
+    if depth > DEEPEST:
+        raise ValueError(
+            f"{opened}: expected trees of at most {DEEPEST} brackets within each other,"
+            " got more. Is this a file of trees?"
+        )
     inside: list = []
     for place, token in tokens:
         if token == ")":
             return inside
-        inside.append(_node(tokens, place) if token == "(" else token)
+        inside.append(_node(tokens, place, depth + 1) if token == "(" else token)
     raise ValueError(f"{opened}: expected a ) to this (, got the end of the file")
 
 
@@ -203,7 +216,7 @@ def right_branching(trees: Sequence[Tree], top: str, other: str) -> list[Tree]:
 
 
 def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
-    yield from enumerate(content.split(b"\n"), start=1)
+    yield from enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), start=1)
 
 
 def _tokens(content: bytes, name: str) -> Iterator[tuple[str, str]]:

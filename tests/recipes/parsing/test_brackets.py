@@ -73,6 +73,7 @@ def test_the_last_files_are_held_out(tmp_path):
         (b"\n( (S (NN a) b) )", r"x, line 2: expected \(LABEL .* in this tree"),
         (b"( (S (NN)) )", r"x, line 1: expected \(LABEL .* in this tree"),
         (b"( (NN a) )\n( (NN \xe9) )", r"x, line 2: expected UTF-8, got the byte"),
+        (b"(" * 3000, "x, line 1: expected trees of at most 400 brackets within"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(content, message):
@@ -88,6 +89,26 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
     assert brackets.read_words(tmp_path / "text") == [["a", "b"], ["c"]]
     with pytest.raises(FileNotFoundError, match="predict: expected a file"):
         brackets.read_words(tmp_path)
+    # editors of Windows put a mark before the first word
+    for name in ("trees", "text"):
+        known = brackets.read_words(tmp_path / name)
+        marked = b"\xef\xbb\xbf" + (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(marked)
+        assert brackets.read_words(tmp_path / name) == known
+
+
+def test_trees_of_words_that_are_brackets_can_be_read(tmp_path):
+    (tmp_path / "text").write_text("he ( f(x) ) left\n")
+    (words,) = brackets.read_words(tmp_path / "text")
+    assert words == ["he", "-LRB-", "f-LRB-x-RRB-", "-RRB-", "left"]
+    tree = Tree(words, ["XX"] * 5, [("S", 0, 4)])
+    assert brackets.parse(brackets.text(tree).encode(), "x") == [tree]
+
+
+def test_trees_may_be_as_deep_as_sentences_are_long():
+    content = b"(A" * 399 + b"(NN a)" + b")" * 399
+    (tree,) = brackets.parse(content, "x")
+    assert tree.words == ["a"]
 
 
 def test_f1_by_hand():
