@@ -244,8 +244,9 @@ def predict(config: Config, first: Path, second: Path) -> dict[str, float]:
     told = operator.itemgetter("features", "points")
     kind, most = checkpoint.use(config.model, lambda: told(about["settings"]))
     images = (views.read(first), views.read(second))
+    # of the longer sides, which are not rounded
     zooms = [
-        image.shape[1] / read_image(path).shape[1]
+        max(image.shape[:2]) / max(read_image(path).shape[:2])
         for image, path in zip(images, (first, second), strict=True)
     ]
     both = (points.detect(image, kind, most) for image in images)

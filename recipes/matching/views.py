@@ -12,7 +12,8 @@ import numpy as np
 from localization.folder import read_image
 from matching import drawings
 
-LONGEST_SIDE = 240
+# In pixels; key points are larger than an image below the shortest side.
+LONGEST_SIDE, SHORTEST_SIDE = 240, 4
 TURN, ZOOM, SLANT = 0.5, 1.25, 0.08
 NOISE, BLUR, HIDDEN = 6.0, 0.8, 0.35
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
@@ -54,7 +55,13 @@ def images_of(folder: Path, most: int) -> list[Path]:
 def read(path: Path) -> np.ndarray:
     """An image, red first, at most ``LONGEST_SIDE`` wide and high."""
     image = read_image(path)
-    scale = min(LONGEST_SIDE / max(image.shape[:2]), 1)
+    height, width = image.shape[:2]
+    scale = min(LONGEST_SIDE / max(height, width), 1)
+    if scale * min(height, width) < SHORTEST_SIDE:
+        raise ValueError(
+            f"{path}: expected an image of at least {SHORTEST_SIDE} pixels wide and"
+            f" high where it is at most {LONGEST_SIDE}, got {width} x {height}"
+        )
     return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 

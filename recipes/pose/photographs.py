@@ -119,9 +119,11 @@ def square(
     way = np.array([[scale, 0, shift[0]], [0, scale, shift[1]]])
     # to small sizes by areas, of which an affine map would take single pixels
     if scale < 0.5:
+        # of a side that would vanish a pixel stays
+        across, down = np.maximum(2 * scale, 1 / np.array(image.shape[1::-1]))
         image = cv2.resize(
-            image, None, fx=2 * scale, fy=2 * scale, interpolation=cv2.INTER_AREA
+            image, None, fx=across, fy=down, interpolation=cv2.INTER_AREA
         )
-        way[:, :2] /= 2 * scale
+        way[:, :2] /= across, down
     cut = cv2.warpAffine(image, way, (side, side), borderValue=GREY)
     return cut, scale * joints + shift

@@ -15,6 +15,8 @@ from runs import checkpoint
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5
+# The least and the most height of a figure, in widths.
+TALL = (0.2, 5.0)
 STICKS = (
     *((2, 1, RIGHT), (1, 0, RIGHT), (8, 7, RIGHT), (7, 6, RIGHT)),
     *((3, 4, LEFT), (4, 5, LEFT), (9, 10, LEFT), (10, 11, LEFT)),
@@ -112,7 +114,9 @@ def prediction(
     text = f"{json.dumps(content, indent=1)}\n".encode()
     checkpoint.write(folder / "pose.json", lambda sink: sink.write(text))
     height, width = image.shape[:2]
-    figure = Figure(figsize=(5, 5 * height / width), layout="constrained")
+    # a strip is drawn small rather than on a sheet without end
+    tall = np.clip(height / width, *TALL)
+    figure = Figure(figsize=(5, 5 * tall), layout="constrained")
     draw(figure.subplots(), image, joints)
     path = folder / "pose.png"
     checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))

@@ -124,6 +124,19 @@ def test_views_without_points_have_no_partners():
         assert found.tolist() == [-1] * len(first)
 
 
+@pytest.mark.parametrize("kind", points.KINDS)
+def test_images_too_thin_for_points_are_named(kind, tmp_path):
+    path = tmp_path / "thin.png"
+    for height, width in ((1, 1), (3, 40), (2000, 1), (30, 2000)):
+        assert cv2.imwrite(str(path), np.full((height, width, 3), 90, np.uint8))
+        said = rf"thin\.png: expected an image of at least 4 .* got {width} x {height}"
+        with pytest.raises(ValueError, match=said):
+            views.read(path)
+    for height, width in ((4, 4), (4, 240), (2000, 34)):
+        assert cv2.imwrite(str(path), np.full((height, width, 3), 90, np.uint8))
+        assert len(points.detect(views.read(path), kind, 9)) == 0
+
+
 def test_a_pair_scores_the_same_beside_a_larger_one():
     model = matching_points.PairScores(128)
     pairs = [
@@ -162,6 +175,24 @@ def test_a_prediction_is_in_pixels_of_the_files(trained, folder, tmp_path):
     ]
     assert np.median(far) < 4
     assert (config.out / "matches.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sides_that_were_rounded_move_no_places(trained, folder, tmp_path):
+    # 1000 x 52 pixels are read as 240 x 12
+    strip = cv2.resize(cv2.imread(str(folder / "0.png")), (1000, 600))[200:252]
+    paths = (tmp_path / "wide.png", tmp_path / "tall.png")
+    assert cv2.imwrite(str(paths[0]), strip)
+    assert cv2.imwrite(str(paths[1]), strip.transpose(1, 0, 2))
+    zooms = []
+    with pytest.MonkeyPatch.context() as patch:
+        write = matching_points.report.prediction
+        patch.setattr(
+            matching_points.report,
+            "prediction",
+            lambda *given: zooms.append(given[3]) or write(*given),
+        )
+        main(dataclasses.replace(trained[0], predict=paths))
+    assert zooms == [[0.24, 0.24]]
 
 
 @pytest.mark.parametrize("loss", ["hinge-l2", "perturbed", "softmax"])
