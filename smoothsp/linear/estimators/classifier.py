@@ -302,6 +302,7 @@ def best_class(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(estimator.classes_[chosen])
 
 
+_OF_ONE_FIT = ("coef_", "dual_coef_", "gamma_", "support_", "support_vectors_")
 _Fitted = TypeVar("_Fitted", bound="CertifiedClassifier")
 
 
@@ -341,6 +342,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warning. After an error the estimator is what it was before.
         """
         with unchanged_by_errors(self):
+            # what this fit does not set would be another's
+            for name in _OF_ONE_FIT:
+                self.__dict__.pop(name, None)
             self._fit(X, y, sample_weight, resume)
         warn_if_short(self)
         return self

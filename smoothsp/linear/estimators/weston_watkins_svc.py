@@ -198,9 +198,10 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         The scores of the linear kernel are ``X @ coef_.T + intercept_``.
         """
         check_is_fitted(self)
-        if self.kernel == "linear":
+        # by the kernel of the fit, whatever the parameter is now
+        if hasattr(self, "coef_"):
             return classifier.linear_scores(self, X)
-        rbf = self.kernel == "rbf"
+        rbf = hasattr(self, "support_vectors_")
         X = classifier.read_features(self, X, accept_sparse="csr" if rbf else False)
         if rbf:
             similar = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)

@@ -116,3 +116,25 @@ def test_a_wrong_gamma_is_refused(gamma):
     X, y = blobs(10, 2, 3)
     with pytest.raises((ValueError, TypeError), match="gamma: expected"):
         WestonWatkinsSVC(kernel="rbf", gamma=gamma).fit(X, y)
+
+
+def test_a_fitted_model_stays_what_it_is_until_the_next_fit():
+    X, y = blobs(20, 3, 4)
+    model = WestonWatkinsSVC(kernel="rbf", random_state=0).fit(X, y)
+    found = model.decision_function(X)
+    for kernel in ("linear", "precomputed"):
+        model.set_params(kernel=kernel)
+        np.testing.assert_array_equal(model.decision_function(X), found)
+    model.set_params(kernel="linear").fit(X, y)
+    # nothing of the fit before
+    others = ("dual_coef_", "gamma_", "support_", "support_vectors_")
+    assert not any(hasattr(model, name) for name in others)
+    found = model.decision_function(X)
+    np.testing.assert_array_equal(found, X @ model.coef_.T)
+    np.testing.assert_array_equal(
+        model.set_params(kernel="rbf").decision_function(X), found
+    )
+    with pytest.raises(ValueError, match="gamma: expected"):
+        model.set_params(gamma=-1.0).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), found)
+    assert not hasattr(model.set_params(gamma=1.0).fit(X, y), "coef_")
