@@ -12,6 +12,7 @@ from numba.core import caching, config
 from smoothsp._kernels.compilation import kernel as compilation
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.whole_arrays import narrow
 from tests.programs import ROOT, run
 
 
@@ -132,6 +133,38 @@ def hold(compiled):
     out = np.zeros(1)
     compiled(np.ones(1), out)
     assert out[0] == 2
+
+
+LOADED = """
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+from smoothsp import _kernels
+from smoothsp._kernels.compilation.kernel import _Kernel
+
+count = 0
+for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
+    if ".cuda" in found.name:
+        continue
+    module = import_module(found.name)
+    for one in vars(module).values():
+        if not isinstance(one, _Kernel) or one.py_func.__module__ != found.name:
+            continue
+        for key in one._cache._cache_file._load_index():
+            if key == one._cache._index_key(key[0], one.targetctx.codegen()):
+                one.compile(key[0])
+                count += one.stats.cache_hits[key[0]]
+        assert not one.stats.cache_misses, one
+assert "numba.np.linalg" not in sys.modules
+print(count)
+"""
+
+
+def test_all_that_is_kept_is_loaded_without_the_compiler():
+    """A function that it would have to provide would end the process."""
+    narrow(0, 0, 0, np.empty(0))
+    assert int(run(sys.executable, "-c", LOADED).stdout) >= 1
 
 
 @pytest.fixture

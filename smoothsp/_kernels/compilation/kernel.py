@@ -20,6 +20,7 @@ from numba import njit
 from numba.core import config, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
 
 from smoothsp._kernels.compilation.subroutine import (
     SUBROUTINES,
@@ -86,7 +87,10 @@ class KernelCache(SourcesCache):
     """That of a kernel; what it calls is kept only if something must be compiled."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = super().load_overload(sig, target_context)
+        # numba would load all that it compiles with, too, two thirds of a first call
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(sig, target_context)
         if found is None:
             _keep_subroutines()
         return found
