@@ -145,6 +145,8 @@ def marginal_nll(
     ------
     ValueError
         If a row has no output of allowed parts.
+    TypeError
+        If the structure answers only maxima.
 
     Notes
     -----
@@ -153,6 +155,12 @@ def marginal_nll(
     labels Tsuboi et al., "Training Conditional Random Fields Using Incomplete
     Annotations" (2008).
     """
+    if not hasattr(structure, "log_prob_within"):
+        raise TypeError(
+            "structure: the likelihood of a set needs a structure that answers "
+            f"log_prob_within, {type(structure).__name__} does not; LatentHinge needs "
+            "only decode"
+        )
     return -structure.log_prob_within(allowed)
 
 

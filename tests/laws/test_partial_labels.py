@@ -18,7 +18,7 @@ from smoothsp.losses import (
     StructuralHinge,
 )
 from smoothsp.losses import functional as F
-from smoothsp.oracles import PartialStructure
+from smoothsp.oracles import Matching, PartialStructure
 from tests import sweeps
 from tests.instances.drawn import every_structure, generators, structure
 from tests.truth.circuits.cases import KINDS as CIRCUITS
@@ -315,3 +315,11 @@ def test_forbidden_outputs_stay_forbidden():
     allowed = torch.tensor([[True, False, True, False]]).expand(2, 4)
     expected = built.log_partition() - built.score(torch.tensor([0, 0]))
     assert_close(F.marginal_nll(built, allowed), expected)
+
+
+def test_what_answers_maxima_alone_is_told_which_loss_fits():
+    scores = torch.randn(2, 3, 3, dtype=torch.float64)
+    built, allowed = Matching(scores), torch.ones(2, 3, 3, dtype=torch.bool)
+    with pytest.raises(TypeError, match=r"log_prob_within, Matching does not; Latent"):
+        MarginalLikelihood()(built, allowed)
+    assert LatentHinge()(built, allowed) >= 0

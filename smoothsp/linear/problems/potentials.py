@@ -87,7 +87,9 @@ class Parts:
         if any(sparse_ones):
             rows = sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
         else:
-            rows = np.concatenate([x.reshape(-1, *width) for x in given])
+            counts = [math.prod(shape) for shape in shapes]
+            pairs = zip(given, counts, strict=True)
+            rows = np.concatenate([x.reshape(n, *width) for x, n in pairs])
         flat = [shape[0] for shape in shapes] if axes == 2 else shapes
         return cls(rows, flat, states)
 

@@ -176,6 +176,7 @@ def test_what_falls_short_warns_and_what_does_not_fit_is_refused(X, Y):
 def test_arrays_of_examples_are_stacked():
     parts = Parts.of_examples([np.zeros((2, 3, 4)), np.ones((1, 0, 4))])
     assert parts.shapes == [(2, 3), (1, 0)] and parts.features.shape == (6, 4)
+    assert Parts.of_examples([np.zeros((2, 3, 0))]).features.shape == (6, 0)
     for wrong, message in (
         ([], "at least one example"),
         ([np.zeros(3)], "arrays: expected 1 axes"),
