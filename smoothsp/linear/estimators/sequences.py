@@ -28,6 +28,9 @@ def is_named(X: Any) -> bool | None:
             )
         if sparse.issparse(x) or isinstance(x, np.ndarray | str):
             return False
+        # a table of pandas, say, whose entries are its columns' names
+        if len(getattr(x, "shape", ())) == 2:
+            return False
         if not hasattr(x, "__iter__"):
             raise TypeError(
                 "X: expected sentences, each a matrix or a list of tokens, got"

@@ -75,6 +75,22 @@ def test_scikit_learn_without_intercept(estimator, check):
     check(estimator)
 
 
+class Table:
+    """As pandas has them: a matrix whose entries, one by one, are names of columns."""
+
+    def __init__(self, values):
+        self.values, self.shape = values, values.shape
+
+    def __len__(self):
+        return len(self.values)
+
+    def __iter__(self):
+        return (f"column {n}" for n in range(self.shape[1]))
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
 @pytest.mark.parametrize("make", TAGGERS)
 def test_forms_of_sequences_are_one(make):
     X, y = corpus()
@@ -83,6 +99,7 @@ def test_forms_of_sequences_are_one(make):
     for given, more in (
         ([sparse.csr_matrix(x) for x in X], {}),
         ([x.tolist() for x in X], {}),
+        ([Table(x) for x in X], {}),
         (flat, {"lengths": lengths}),
         (sparse.csr_array(flat), {"lengths": lengths}),
     ):
