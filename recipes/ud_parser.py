@@ -17,8 +17,8 @@ are scored.
 that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``,
 ``parses.png`` and ``dev.conllu``, the parsed development file, stand there at the end.
 
-English EWT (development file, which also chose the epoch), seed 1, ``--epochs 6``, 273
-s of CPU time of one core: UAS 85.12, LAS 81.09. ``README.md`` has the table.
+English EWT (development file, which also chose the epoch), seed 1, ``--epochs 24``, 26
+minutes of CPU time of one core: UAS 88.91, LAS 85.89. ``README.md`` has the table.
 """
 
 import zlib

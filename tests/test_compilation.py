@@ -130,6 +130,13 @@ def test_every_kernel_is_kept_this_way():
         assert not plain, f"{path}: a kernel is decorated with @kernel"
 
 
+def test_new_arrays_of_kernels_are_made_in_place():
+    for path in (ROOT / "smoothsp/_kernels").rglob("*.py"):
+        if path.name != "arrays.py" and "cuda" not in path.parts:
+            found = re.search(r"np\.(empty|zeros)\(", path.read_text())
+            assert not found, f"{path}: new arrays come from vectors/arrays.py"
+
+
 def double(x, out):
     out[0] = 2 * x[0]
 

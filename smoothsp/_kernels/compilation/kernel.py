@@ -87,7 +87,7 @@ class KernelCache(SourcesCache):
     """That of a kernel; what it calls is kept only if something must be compiled."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        # numba would load all that it compiles with, too, two thirds of a first call
+        # numba would load all that it compiles with, too: most of a first call's time
         rtsys.initialize(target_context)
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
