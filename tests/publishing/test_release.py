@@ -82,6 +82,15 @@ def released(folder, tag, **environment):
     return run("bash", ".ci/release", tag, "dist", cwd=folder, env=given, check=False)
 
 
+def test_what_a_run_leaves_behind_is_no_part_of_the_repository():
+    """A model holds the words of what it was trained on."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs the repository")
+    left = r"(^|/)(metrics\.json|vocabulary\.json|\.lock)$|\.(safetensors|pt|ckpt)$"
+    found = [x for x in git(ROOT, "ls-files").splitlines() if re.search(left, x)]
+    assert not found, f"{found}: remove them, and add --out FOLDER to the run"
+
+
 @pytest.mark.long
 def test_a_tag_becomes_files_that_install(tmp_path):
     pytest.importorskip("hatchling")
