@@ -2,6 +2,7 @@
 
 import errno
 import re
+import signal
 import sys
 
 import numpy as np
@@ -206,6 +207,31 @@ def test_kernels_work_where_the_disk_is_full(compiling, monkeypatch, tmp_path):
     with pytest.warns(UserWarning, match=r"cannot be kept \(No space left on device"):
         hold(compiled)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_ctrl_c_waits_until_a_kernel_is_made(compiling):
+    """Pressed where numba takes the machine code, it was lost, and numba failed."""
+    pressed = []
+
+    def press(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_object_compiled_hook":
+            pressed.append(frame)
+            signal.raise_signal(signal.SIGINT)
+
+    compiled = compilation.kernel(double)
+    before = sys.getprofile()
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            sys.setprofile(press)
+            hold(compiled)
+        finally:
+            sys.setprofile(before)
+    assert pressed
+    hold(compiled)
+    assert sum(compiled.stats.cache_misses.values()) == 1
+    again = compilation.kernel(double)
+    hold(again)
+    assert sum(again.stats.cache_hits.values()) == 1
 
 
 def test_a_kept_kernel_that_was_cut_off_is_compiled_again(compiling, tmp_path):

@@ -22,6 +22,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.compilation.subroutine import (
     SUBROUTINES,
     KeptSubroutines,
@@ -55,6 +56,12 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]
     @property
     def _numba_type_(self) -> Any:
         return types.Dispatcher(self.called)
+
+    def compile(self, sig: Any) -> Any:
+        # LLVM calls Python back with the machine code: what is raised there is lost,
+        # Ctrl-C too, and numba fails over the code that it then does not have
+        with uninterrupted():
+            return super().compile(sig)
 
 
 class SourcesCache(FunctionCache):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear.stored_outputs import TIE
 from smoothsp.linear.engines.callback_steps import (
     Slot,
@@ -22,7 +23,6 @@ from smoothsp.linear.engines.callback_steps import (
     lowest,
     save_slots,
 )
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import STEPS, EngineSettings, box
 from smoothsp.linear.inputs.sparse_row import (
     SparseRows,

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.settings import EngineSettings, box
 from smoothsp.linear.engines.stored_outputs import StoredLabels
 from smoothsp.linear.inputs import memory

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.solution import Solution, State
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget, limits
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Certificate, Solution, State
 from smoothsp.linear.estimators import whole_set

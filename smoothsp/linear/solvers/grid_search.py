@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.engines.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings

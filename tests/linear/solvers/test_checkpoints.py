@@ -6,9 +6,9 @@ import signal
 import numpy as np
 import pytest
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.solvers import (
     BCFW,
     LBFGS,

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget, limits
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks

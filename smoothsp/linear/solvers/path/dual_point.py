@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import require_finite
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.engines.which_engine import engine_for, one_pass
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem

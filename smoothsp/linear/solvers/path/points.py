@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import mark_of, require_same
-from smoothsp.linear.engines.interrupts import uninterrupted
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
 from smoothsp.linear.solvers.path.solution import PathPoint

@@ -9,10 +9,9 @@ from typing import Any
 
 @contextmanager
 def uninterrupted(wanted: bool = True) -> Iterator[None]:
-    """Ctrl-C waits until the block is done, if ``wanted``.
+    """Make Ctrl-C wait until the block is done, if ``wanted``.
 
-    Only the main thread is ever interrupted; a compiled loop is not, so nothing comes
-    later than it would.
+    Python interrupts the main thread alone, and none of its compiled loops.
     """
     before = signal.getsignal(signal.SIGINT)
     inside = threading.current_thread() is threading.main_thread()
