@@ -137,7 +137,9 @@ def _samples_of(chain: Record, uniforms: Tensor) -> Tensor:
             over_states(draws_edges_entropies.sample, *arrays)
     if pending.any():
         work = 8 * chain.inner_steps
-        run_rows(samples.sample, B, work, *chain.arrays, given, pending, draws)
+        run_rows(
+            samples.sample, B, work, *chain.in_float64.arrays, given, pending, draws
+        )
     return labels
 
 

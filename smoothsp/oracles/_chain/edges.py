@@ -29,10 +29,8 @@ def _edges_of(chain: Record) -> Tensor:
     B, T, S = chain.sizes
     edges = chain.new(B, max(T - 1, 0), S, S)
     found, pending = edges.numpy(), np.ones(B, np.bool_)
-    for dtype in dict.fromkeys((found.dtype, np.dtype(np.float64))):
-        if pending.any():
-            kernel, work = draws_edges_entropies.edge_marginals, chain.inner_steps
-            over_states(kernel, chain, dtype, work, pending, found)
+    kernel, work = draws_edges_entropies.edge_marginals, chain.inner_steps
+    over_states(kernel, chain, found.dtype, work, pending, found)
     if pending.any():
         found[pending] = sums_of(_by_step(chain), False)[2].numpy()[pending]
     return edges

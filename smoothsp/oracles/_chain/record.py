@@ -176,6 +176,14 @@ class Record:
             self._arrays = (emissions, moves, start, end, *positions, self.shared)
         return self._arrays
 
+    @property
+    def in_float64(self) -> "Record":
+        """The same in float64, for kernels that are compiled for it alone."""
+        if self.dtype == torch.float64:
+            return self
+        emissions, transitions, start, end = (x.double() for x in self.views)
+        return Record((emissions, transitions, start, end), self.positions, plain=True)
+
     def wants_gradient(self) -> bool:
         """Whether an answer has to be differentiated."""
         if not torch.is_grad_enabled():

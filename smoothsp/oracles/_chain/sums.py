@@ -108,18 +108,28 @@ def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
     first that is safe for it.
     """
     value, *parts = (x.numpy() for x in out)
-    exact = np.empty(len(value))
-    arrays = [exact, *parts]
-    rows = pending.copy()
-    dtypes = dict.fromkeys((parts[0].dtype.type, np.float64))
-    for dtype in list(dtypes)[0 if narrow else 1 :]:
-        if pending.any():
-            _scaled(chain.arrays, dtype, pending, arrays)
+    exact, rows = np.empty(len(value)), pending.copy()
+    if narrow:
+        _scaled(chain.arrays, parts[0].dtype.type, pending, [exact, *parts])
     if pending.any():
-        work = 16 * chain.inner_steps
-        kernel = sums_in_log_space.forward_backward
-        run_rows(kernel, len(value), work, *chain.arrays, pending, *arrays)
+        left, wide = pending.copy(), chain.in_float64
+        found = parts if wide is chain else [np.empty(x.shape) for x in parts]
+        if wide is not chain:
+            _scaled(wide.arrays, np.float64, pending, [exact, *found])
+        if pending.any():
+            arrays = (*wide.arrays, pending, exact, *found)
+            kernel = sums_in_log_space.forward_backward
+            run_rows(kernel, len(value), 16 * chain.inner_steps, *arrays)
+        if wide is not chain:
+            _copy_rows(left, found, parts)
     value[rows] = exact[rows]
+
+
+def _copy_rows(rows: Any, found: list[Any], out: list[Any]) -> None:
+    """Copy these rows of float64 arrays to arrays of any dtype."""
+    with np.errstate(over="ignore"):
+        for x, part in zip(found, out, strict=True):
+            part[rows] = x[rows]
 
 
 def _scaled(
@@ -288,8 +298,11 @@ def _covariance_of(chain: Record, *v: Tensor) -> tuple[Tensor, ...]:
     work, least = 8 * chain.inner_steps, floor(np.float64, T, S)
     run_rows(covariance_cpu.covariance, B, work, *chain.arrays, least, *arrays)
     if pending.any():
+        left, wide = pending.copy(), [np.empty(x.shape) for x in out]
+        arrays = (pending, *(array(x.double()) for x in v), *wide)
         kernel = covariance_in_log_space.covariance
-        run_rows(kernel, B, 4 * work, *chain.arrays, *arrays)
+        run_rows(kernel, B, 4 * work, *chain.in_float64.arrays, *arrays)
+        _copy_rows(left, wide, [x.numpy() for x in out])
     return tuple(out)
 
 
@@ -331,7 +344,9 @@ def _entropy_of(chain: Record) -> Tensor:
             *arrays,
         )
     if pending.any():
-        run_rows(samples.entropy, B, 16 * work, *chain.arrays, pending, found)
+        left, wide = pending.copy(), np.empty(B)
+        run_rows(samples.entropy, B, 16 * work, *chain.in_float64.arrays, pending, wide)
+        _copy_rows(left, [wide], [found])
     return value
 
 
