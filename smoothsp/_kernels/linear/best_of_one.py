@@ -13,7 +13,7 @@ from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
 
 
-@subroutine
+@subroutine(loops=False)
 def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
     """Fill U for the sentence whose gold labels are ``gold[o:o + T]``.
 
@@ -28,7 +28,7 @@ def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@subroutine
+@subroutine(loops=False)
 def without_costs(E, T, S, weights, start, end, P, U):
     """Fill U with scores alone."""
     for p in range(0, T * P, V):
@@ -40,7 +40,7 @@ def without_costs(E, T, S, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@subroutine
+@subroutine(loops=False)
 def _add_boundaries(T, weights, start, end, P, U):
     if T == 0:
         return
@@ -51,7 +51,7 @@ def _add_boundaries(T, weights, start, end, P, U):
         store(U, last + j, load(U, last + j) + load(weights, end + j))
 
 
-@subroutine
+@subroutine(loops=False)
 def best_labels(T, S, weights, moves, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
@@ -75,7 +75,7 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     return best
 
 
-@subroutine
+@subroutine(loops=False)
 def _step(U, o, weights, moves, S, P, M, p):
     j = 0
     while j + 4 * V <= P:
@@ -119,7 +119,7 @@ def _put(U, M, p, best):
     store(U, p, best + load(U, p))
 
 
-@subroutine
+@subroutine(loops=False)
 def _place(U, o, weights, column, S, P, best):
     """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
     for i in range(S):

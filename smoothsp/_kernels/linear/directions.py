@@ -64,7 +64,7 @@ class Direction(NamedTuple):
     moved: np.ndarray
 
 
-@subroutine
+@subroutine(loops=False)
 def no_direction(s):
     """Room for one."""
     size = s.longest * s.P
@@ -78,7 +78,7 @@ def no_direction(s):
     )
 
 
-@subroutine
+@subroutine(loops=False)
 def towards(s, i, d, y, o, r):
     """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved."""
     first, P = s.offsets[i], s.P
@@ -102,7 +102,7 @@ def towards(s, i, d, y, o, r):
     return count
 
 
-@subroutine
+@subroutine(loops=False)
 def between(s, i, labels, a, o, r):
     """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
     P = s.P
@@ -126,7 +126,7 @@ def between(s, i, labels, a, o, r):
     return count
 
 
-@subroutine
+@subroutine(loops=False)
 def turn_round(s, count, r):
     """``D = -D``: away from the corner."""
     minus = splat(-1.0)
@@ -155,7 +155,7 @@ def _dot(x, o, y, p, size):
     return (a + b) + (c + d)
 
 
-@subroutine
+@subroutine(loops=False)
 def slope(s, i, tail, E, r, count):
     """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
 
@@ -180,7 +180,7 @@ def slope(s, i, tail, E, r, count):
     return sum_of(total)
 
 
-@subroutine
+@subroutine(loops=False)
 def length(s, i, x, r, count):
     """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
     if count == 0:
@@ -203,7 +203,7 @@ def length(s, i, x, r, count):
     return sum_of(total) + squared_length(s, i, x, r.D, r.moved, count)
 
 
-@subroutine
+@subroutine(loops=False)
 def step_size(num, den, largest):
     """``num / den`` within 0 and ``largest``."""
     if den <= 0.0:
@@ -211,7 +211,7 @@ def step_size(num, den, largest):
     return min(max(num / den, 0.0), largest)
 
 
-@subroutine
+@subroutine(loops=False)
 def take_marginals(s, i, d, r, count, gamma):
     """``mu -= gamma D``, ``edges -= gamma DE``."""
     step = splat(-gamma)
@@ -227,7 +227,7 @@ def take_marginals(s, i, d, r, count, gamma):
             store(d.edges, e + q, fma(step, load(r.DE, q), load(d.edges, e + q)))
 
 
-@subroutine
+@subroutine(loops=False)
 def add_direction(s, i, r, count, a, weights):
     """``weights += a`` times the features of D and DE."""
     first = s.offsets[i]
@@ -244,7 +244,7 @@ def add_direction(s, i, r, count, a, weights):
             add_to_rest(s, 1, s.end, a, r.D, last * s.P, weights)
 
 
-@subroutine
+@subroutine(loops=False)
 def back_into_box(s, i, r, count, p):
     """``w = clip(v)`` where a direction went."""
     if sharing(s):
@@ -264,7 +264,7 @@ def back_into_box(s, i, r, count, p):
         _clip_row(p, s.end, s.P)
 
 
-@subroutine
+@subroutine(loops=False)
 def _clip_row(p, o, P):
     for q in range(o, o + P, V):
         v = larger(load(p.v, q), load(p.low, q))

@@ -57,7 +57,7 @@ class Scratch(NamedTuple):
     rest: np.ndarray
 
 
-@subroutine
+@subroutine(loops=False)
 def scratch(s):
     """Room for the longest sentence; a cache line begins where a row does."""
     size = s.longest * s.P
@@ -72,14 +72,14 @@ def scratch(s):
     )
 
 
-@subroutine
+@subroutine(loops=False)
 def score_sentence(s, i, weights, k):
     """Fill ``k.E`` for sentence i; return where A, start and end are."""
     score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
     return rest(s, 1.0, weights, weights, k.rest)
 
 
-@subroutine
+@subroutine(loops=False)
 def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
@@ -91,7 +91,7 @@ def worst_labels(s, i, tail, k):
     return best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
 
 
-@subroutine
+@subroutine(loops=False)
 def gold_score(s, i, tail, k):
     """The score of the gold labels of sentence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
@@ -99,7 +99,7 @@ def gold_score(s, i, tail, k):
     return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
 
 
-@subroutine
+@subroutine(loops=False)
 def cost_of(s, i, y, o):
     """The cost of the labels ``y[o:]`` of sentence i."""
     first = s.offsets[i]
@@ -109,7 +109,7 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
-@subroutine
+@subroutine(loops=False)
 def share(s, i):
     """What the loss of sentence i is multiplied by in the mean over all of them."""
     return s.loss_scales[i] / (len(s.offsets) - 1)

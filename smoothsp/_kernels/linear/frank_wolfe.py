@@ -172,7 +172,7 @@ def fill_tree(numbers, tree):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@subroutine
+@subroutine(loops=False)
 def set_leaf(tree, i, number):
     """Change one number."""
     q = len(tree) // 2 + i
@@ -182,7 +182,7 @@ def set_leaf(tree, i, number):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@subroutine
+@subroutine(loops=False)
 def draw(tree, uniform):
     """Which leaf holds the share ``uniform`` of the total, which is above 0."""
     leaves = len(tree) // 2

@@ -71,7 +71,7 @@ class Costs(NamedTuple):
     lag: np.ndarray
 
 
-@subroutine
+@subroutine(loops=False)
 def visit(s, i, rules, p, d, x, q, k, r, c):
     """One step on sentence i; False if the store is full, and then nothing changed."""
     keeps = rules.kind != FRANK_WOLFE or rules.cached
@@ -114,13 +114,13 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     return True
 
 
-@subroutine
+@subroutine(loops=False)
 def _curvature(s, i, lam, x, r, count):
     part = share(s, i)
     return length(s, i, x, r, count) * part * part / lam
 
 
-@subroutine
+@subroutine(loops=False)
 def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     if count == 0 or gap <= 0.0:
         return 0.0
@@ -131,7 +131,7 @@ def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     return gamma
 
 
-@subroutine
+@subroutine(loops=False)
 def _round(s, i, d, r, count):
     """After a whole step the marginals are a corner, free of rounding."""
     first = s.offsets[i]
@@ -143,7 +143,7 @@ def _round(s, i, d, r, count):
             d.edges[e] = np.round(d.edges[e])
 
 
-@subroutine
+@subroutine(loops=False)
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``."""
     a = gamma * share(s, i) / lam
@@ -159,13 +159,13 @@ def _move(s, i, lam, p, d, r, c, count, gamma, ell):
         c.lag[0] += older * gamma * ell
 
 
-@subroutine
+@subroutine(loops=False)
 def _gain(num, den, largest):
     gamma = step_size(num, den, largest)
     return gamma * num - gamma * gamma * den / 2
 
 
-@subroutine
+@subroutine(loops=False)
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     """A step that changes the weights of stored labellings; ``own`` is the corner's."""
     part = share(s, i)

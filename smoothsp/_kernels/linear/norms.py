@@ -43,7 +43,7 @@ def multiply_words(first, last, s, at, gram):
                 g += 1
 
 
-@subroutine
+@subroutine(loops=False)
 def _product(s, t, u):
     a, b = s.indptr[t], s.indptr[u]
     total = 0.0
@@ -56,7 +56,7 @@ def _product(s, t, u):
     return total
 
 
-@subroutine
+@subroutine(loops=False)
 def squared_length(s, i, x, D, moved, count):
     """``||X'D||^2`` for sentence i, whose rows D are 0 but for ``moved[:count]``."""
     if x.at[i] >= 0:
@@ -64,7 +64,7 @@ def squared_length(s, i, x, D, moved, count):
     return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)
 
 
-@subroutine
+@subroutine(loops=False)
 def _by_products(gram, at, D, moved, count, P):
     zero, two = splat(0.0), splat(2.0)
     total = zero
@@ -100,7 +100,7 @@ def _by_products(gram, at, D, moved, count, P):
     return sum_of(total)
 
 
-@subroutine
+@subroutine(loops=False)
 def _by_features(s, first, place, rows, D, moved, count):
     zero = splat(0.0)
     used = 0

@@ -25,7 +25,7 @@ def entry(values, e):
     return splat(np.float64(get(values, e)))
 
 
-@subroutine
+@subroutine(loops=False)
 def score_positions(first, last, indptr, indices, values, weights, P, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     zero = splat(0.0)
@@ -77,7 +77,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             store(E, o + j, a + b)
 
 
-@subroutine
+@subroutine(loops=False)
 def add_position(t, indptr, indices, values, a, D, o, P, weights):
     """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
     scale = splat(a)
@@ -102,14 +102,14 @@ def add_position(t, indptr, indices, values, a, D, o, P, weights):
         j += V
 
 
-@subroutine
+@subroutine(loops=False)
 def add_one_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
         weights[indices[e] * P + j] += a * values[e]
 
 
-@subroutine
+@subroutine(loops=False)
 def add_labelling(
     first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
 ):
@@ -124,7 +124,7 @@ def add_labelling(
         weights[end + y[o + T - 1]] += a
 
 
-@subroutine
+@subroutine(loops=False)
 def labelling_score(E, T, y, o, weights, moves, start, end, P):
     """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sentence with scores E."""
     score = 0.0

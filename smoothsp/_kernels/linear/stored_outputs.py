@@ -34,7 +34,7 @@ class Store(NamedTuple):
     used: np.ndarray
 
 
-@subroutine
+@subroutine(loops=False)
 def has_room(s, i, q, most):
     """Make room for one more slot; False if the pool is full, and then nothing changed.
 
@@ -59,7 +59,7 @@ def has_room(s, i, q, most):
     return True
 
 
-@subroutine
+@subroutine(loops=False)
 def score_slots(s, i, w, E, base, q):
     """Fill ``h`` of each slot; ``base`` is the score of the gold labels."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -69,7 +69,7 @@ def score_slots(s, i, w, E, base, q):
         q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
 
 
-@subroutine
+@subroutine(loops=False)
 def best_slot(i, q):
     """The first slot with the largest h."""
     b, best = q.slot[i], 0
@@ -79,7 +79,7 @@ def best_slot(i, q):
     return best
 
 
-@subroutine
+@subroutine(loops=False)
 def slot_as_good(i, h, q):
     """The first slot whose labels are worth h but for rounding, or -1."""
     for k in range(q.size[i]):
@@ -88,7 +88,7 @@ def slot_as_good(i, h, q):
     return -1
 
 
-@subroutine
+@subroutine(loops=False)
 def away_slot(i, q):
     """The first slot with the smallest h among those with weight."""
     b, worst = q.slot[i], -1
@@ -99,7 +99,7 @@ def away_slot(i, q):
     return worst
 
 
-@subroutine
+@subroutine(loops=False)
 def put_labels(s, i, y, h, most, weighed, q):
     """The slot of labels y, which gets one if it had none.
 
@@ -134,7 +134,7 @@ def put_labels(s, i, y, h, most, weighed, q):
     return k
 
 
-@subroutine
+@subroutine(loops=False)
 def forget_weightless(s, i, q):
     """Take out slots without weight; the last fills the gap."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -151,7 +151,7 @@ def forget_weightless(s, i, q):
         k -= 1
 
 
-@subroutine
+@subroutine(loops=False)
 def marginals_from_slots(s, i, q, d):
     """Build the dual variable of sentence i from its weights, made to sum to one."""
     first, P, b = s.offsets[i], s.P, q.slot[i]
