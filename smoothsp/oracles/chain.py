@@ -13,11 +13,7 @@ from smoothsp.oracles._chain import (
     sums,
     totals,
 )
-from smoothsp.oracles._chain.checks import (
-    chain_positions,
-    chain_potentials,
-    chain_values,
-)
+from smoothsp.oracles._chain.checks import chain_record, chain_values
 from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.rounding import at_most_zero
@@ -83,9 +79,8 @@ class Chain(Summed):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        potentials, plain = chain_potentials(emissions, transitions, start, end)
-        positions = chain_positions(potentials[0], lengths, mask)
-        self._record = Record(potentials, positions, plain)
+        given = emissions, transitions, start, end, lengths, mask
+        self._record = chain_record(*given)
         self._large = chain_values(self._record)
         self._relative: large.Relative | None = None
 

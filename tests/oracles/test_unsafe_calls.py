@@ -1,5 +1,7 @@
 """Nothing that a user hands in leads out of a tensor's memory."""
 
+import copy
+import io
 import sys
 
 import pytest
@@ -79,6 +81,28 @@ def test_a_negative_bit_of_scores_and_of_projected_vectors_is_read():
     ):
         found = project(negated(scores), negated(bound))
         assert torch.equal(found, project(scores, bound))
+
+
+def saved_and_loaded(built: Chain) -> Chain:
+    file = io.BytesIO()
+    torch.save(built, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, saved_and_loaded])
+@pytest.mark.parametrize("ends", [{}, {"start": torch.ones(4, dtype=torch.float64)}])
+def test_a_copy_of_a_chain_has_memory_of_its_own(again, ends):
+    draw = torch.Generator().manual_seed(0)
+    emissions = torch.randn(2, 3, 4, generator=draw, dtype=torch.float64)
+    lengths = torch.tensor([3, 2])
+    built = Chain(emissions, torch.eye(4).double(), **ends, lengths=lengths)
+    expected = built.log_partition()
+    copied = again(built)
+    emissions.zero_()
+    assert torch.equal(copied.log_partition(), expected)
+    assert torch.equal(copied.lengths, lengths)
+    assert torch.equal(copied.end, built.end)
 
 
 E = torch.zeros(2, 3, 4)

@@ -1,5 +1,6 @@
 """Where a chain lies in memory, as compiled calls take it, whole or in pieces."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,20 @@ def _work(B: int, T: int, S: int) -> int:
     return B * T * S * (4 + S // 8)
 
 
+@lru_cache(maxsize=256)
+def way_of_one_call(
+    B: int, T: int, S: int, itemsize: int
+) -> tuple[int | None, int | None] | None:
+    """``way_of_sums`` of answers that are one piece, whatever the threads, or None."""
+    work = _work(B, T, S) * itemsize // 4
+    if rows_of_piece(B, T, S) < B or (S > STATES_OVER_LANES and work >= 2 * PIECE):
+        return None
+    return (1, None) if lanes_pay(B, S, 64 // itemsize) else (None, 1)
+
+
 def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:
     """``in_lanes, over_states`` of ``_kernels.chain.cpu.whole_calls``."""
-    B, _, S, *_, zeros = where
-    return (1, None) if lanes_pay(B, S, len(zeros)) else (None, 1)
+    return (1, None) if lanes_pay(where[0], where[2], len(where[-1])) else (None, 1)
 
 
 def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

@@ -11,31 +11,40 @@ from smoothsp.oracles._chain.record import Potentials, Record, absent
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
+    are_ordinary,
     is_ordinary,
     is_plain,
     nothing_traces,
 )
 
 
-def chain_potentials(
-    emissions: object, transitions: object, start: object | None, end: object | None
-) -> tuple[Potentials, bool]:
-    """The four of them, of fitting types and shapes; absent ends are zero.
+def chain_record(
+    emissions: object,
+    transitions: object,
+    start: object | None,
+    end: object | None,
+    lengths: object | None,
+    mask: object | None,
+) -> Record:
+    """Potentials of fitting types and shapes, and the real positions of a chain.
 
-    And whether they are known to be plain.
+    Absent ends are zero; all positions are real without lengths and mask.
     """
-    if nothing_traces():
-        found = _fitting(emissions, transitions, start, end)
-        if found is not None:
-            return found, True
-    return _looked_at(emissions, transitions, start, end), False
+    found = _fitting(emissions, transitions, start, end) if nothing_traces() else None
+    potentials = found or _looked_at(emissions, transitions, start, end)
+    if lengths is None and mask is None:
+        B, T, _ = potentials[0].shape
+        positions = Positions(B, T, potentials[0].device)
+    else:
+        positions = _told(potentials[0], lengths, mask)
+    return Record(potentials, positions, found is not None)
 
 
 def _fitting(
     emissions: Any, transitions: Any, start: Any, end: Any
 ) -> Potentials | None:
     """The potentials if they are ordinary tensors and fit; None if not, or unusual."""
-    if not (is_ordinary(emissions) and is_ordinary(transitions)):
+    if not are_ordinary(emissions, transitions):
         return None
     dtype = emissions.dtype
     if dtype not in checks.FLOATS or emissions.dim() != 3:
@@ -43,6 +52,9 @@ def _fitting(
     S = emissions.shape[2]
     if S < 1 or transitions.dtype != dtype or transitions.shape != (S, S):
         return None
+    if start is None and end is None:
+        zeros = absent(S, dtype)
+        return emissions, transitions, zeros, zeros
     if start is None:
         start = absent(S, dtype)
     elif not (is_ordinary(start) and start.dtype == dtype and start.shape == (S,)):
@@ -85,10 +97,8 @@ def _looked_at(
     return emissions, transitions, ends[0], ends[1]
 
 
-def chain_positions(
-    emissions: Tensor, lengths: object | None, mask: object | None
-) -> Positions:
-    """The real positions that lengths or a mask tell; all without either."""
+def _told(emissions: Tensor, lengths: object | None, mask: object | None) -> Positions:
+    """The real positions that lengths or a mask tell."""
     B, T, _ = emissions.shape
     device = emissions.device
     if lengths is not None and mask is not None:
@@ -99,8 +109,7 @@ def chain_positions(
     if mask is not None:
         words = "(batch, time)"
         return Positions.of_mask(checks.bool_mask("mask", mask, (B, T), words, device))
-    if lengths is not None:
-        lengths = checks.row_lengths(lengths, B, T, device)
+    lengths = checks.row_lengths(lengths, B, T, device)
     return Positions(B, T, device, lengths=lengths)
 
 

@@ -34,10 +34,14 @@ NAMES = ("emissions", "transitions", "start", "end")
 
 @lru_cache(maxsize=64)
 def absent(S: int, dtype: torch.dtype) -> Tensor:
-    """Zeros ``[S]`` on the CPU, which all chains share and nobody may write to."""
+    """Zeros ``[S]`` on the CPU, which all chains share and nobody may write to.
+
+    Their attribute ``of_all_chains`` is where they lie: address and storage.
+    """
     with torch.inference_mode(False):
         zeros = torch.zeros(S, dtype=dtype, device="cpu")
-    zeros.of_all_chains = True  # type: ignore[attr-defined]
+    place = zeros.data_ptr(), zeros.untyped_storage()
+    zeros.of_all_chains = place  # type: ignore[attr-defined]
     return zeros
 
 
@@ -69,6 +73,10 @@ class Record:
         takes them where rows share the transitions.
     """
 
+    __slots__ = (
+        *("potentials", "positions", "plain", "shared", "sizes", "dtype", "addresses"),
+        *("_arrays", "_views", "_storages"),
+    )
     sizes: torch.Size
     dtype: torch.dtype
     addresses: tuple[Any, ...]
@@ -81,37 +89,35 @@ class Record:
         self._views: tuple[Tensor, ...] | None = None
         emissions, transitions, start, end = potentials
         self.shared = transitions.dim() == 2
-        self.plain = plain or (
-            nothing_traces() and all(is_ordinary(x) for x in potentials)
-        )
-        if not self.plain:
+        if not plain:
+            plain = nothing_traces() and all(is_ordinary(x) for x in potentials)
+        self.plain = plain
+        if not plain:
             return
+        known = getattr(start, "of_all_chains", None) if start is end else None
         if not (
             emissions.is_contiguous()
             and transitions.is_contiguous()
-            and start.is_contiguous()
-            and end.is_contiguous()
+            and (known or (start.is_contiguous() and end.is_contiguous()))
         ):
             self._views = _contiguous(potentials)
             emissions, transitions, start, end = self._views
-        # they keep the memory alive if a potential is given another
-        self._storages = (
-            emissions.untyped_storage(),
-            transitions.untyped_storage(),
-            start.untyped_storage(),
-            end.untyped_storage(),
-        )
-        places = (
-            emissions.data_ptr(),
-            transitions.data_ptr(),
-            start.data_ptr(),
-            end.data_ptr(),
-        )
-        if not all(places):
+            known = None
+        # the storages keep the memory alive if a potential is given another
+        first, second = emissions.untyped_storage(), transitions.untyped_storage()
+        if known:
+            at, storage = known
+            self._storages = first, second, storage, storage
+            places = emissions.data_ptr(), transitions.data_ptr(), at, at
+        else:
+            ends = start.untyped_storage(), end.untyped_storage()
+            self._storages = first, second, *ends
+            ends_at = start.data_ptr(), end.data_ptr()
+            places = emissions.data_ptr(), transitions.data_ptr(), *ends_at
+        if 0 in places:
             _refuse_lost(potentials, places)
-        self.sizes, self.dtype = emissions.shape, emissions.dtype
-        vector = VECTORS[self.dtype]
-        self.addresses = (*self.sizes, *places, *positions.addresses(), vector)
+        self.sizes, self.dtype = sizes, dtype = emissions.shape, emissions.dtype
+        self.addresses = (*sizes, *places, *positions.addresses(), VECTORS[dtype])
 
     @classmethod
     def of_inputs(
@@ -133,6 +139,11 @@ class Record:
         if lengths is not None:
             prove_within(positions.steps, lengths, T)
         return cls((emissions, transitions, start, end), positions, plain=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        emissions, transitions, *ends = self.potentials
+        known = (None if hasattr(x, "of_all_chains") else x for x in ends)
+        return _rebuilt, (emissions, transitions, *known, self.positions)
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -201,6 +212,19 @@ class Record:
         new = EMPTY[dtype or self.dtype].new_empty
         # numbers one by one are read faster than a tuple of them
         return new(*shape) if shape else new(())
+
+
+def _rebuilt(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor | None,
+    end: Tensor | None,
+    positions: Positions,
+) -> Record:
+    """A record that was copied or saved: its memory lies elsewhere."""
+    zeros = absent(emissions.shape[2], emissions.dtype)
+    ends = zeros if start is None else start, zeros if end is None else end
+    return Record((emissions, transitions, *ends), positions)
 
 
 def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:

@@ -3,6 +3,7 @@
 The arguments of a chain are those of ``_chain.record``.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -27,10 +28,15 @@ from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.addresses import piece, rows_of_answers, way_of_sums
+from smoothsp.oracles._chain.addresses import (
+    piece,
+    rows_of_answers,
+    way_of_one_call,
+    way_of_sums,
+)
 from smoothsp.oracles._chain.on_device import as_edges
-from smoothsp.oracles._chain.record import Record, array, chain_question
-from smoothsp.oracles._chain.weights import places_of, weigh, weigh_in_place
+from smoothsp.oracles._chain.record import EMPTY, Record, array, chain_question
+from smoothsp.oracles._chain.weights import Kept, weigh, weigh_in_place
 from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
 
 # The relative error of an entropy that is not computed by the chain rule.
@@ -65,26 +71,33 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     return out
 
 
-def sums_at_once(chain: Record) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partitions for shared transitions, nodes, and the others in one tensor."""
+def sums_at_once(chain: Record) -> tuple[Tensor, Kept]:
+    """Log-partitions for shared transitions, and the marginals."""
     B, T, S = chain.sizes
-    new = chain.new
+    vector = chain.addresses[-1]
+    new = EMPTY[chain.dtype].new_empty
     value, nodes, others = new(B), new(B, T, S), new(B * S * (S + 2))
-    if _fill(chain, False, [value.data_ptr(), *places_of(nodes, others, B, S)]):
+    edges_at = others.data_ptr()
+    heads_at = edges_at + B * S * S * vector.itemsize
+    tails_at = heads_at + B * S * vector.itemsize
+    places = nodes.data_ptr(), edges_at, heads_at, tails_at
+    if _fill(chain, False, (value.data_ptr(), *places)):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
         _fill_pending(chain, np.isnan(value.numpy()), False, out)
-    return value, nodes, others
+    return value, (nodes, others, (B, T, S, vector), places)
 
 
-def _fill(chain: Record, wide: bool, places: list[int]) -> int:
+def _fill(chain: Record, wide: bool, places: Sequence[int]) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
-    B, T, S = chain.sizes
-    where, item = chain.addresses, chain.dtype.itemsize
-    rows = rows_of_answers(B, T, S, item)
+    where, (B, T, S) = chain.addresses, chain.sizes
+    item = where[-1].itemsize
+    way = way_of_one_call(B, T, S, item)
+    rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
-        far: int = whole_calls.sums(*where, *way_of_sums(where), wide, *places)
+        way = way or way_of_sums(where)
+        far: int = whole_calls.sums(*where, *way, wide, *places)
         return far
     sizes = (8 if wide else item, *(item * x for x in (T * S, S * S, S, S)))
     parts = {b: piece(where, b, rows) for b in range(0, B, rows)}
@@ -409,9 +422,9 @@ class LogPartition:
 
     def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
         """The log-partitions; keeps the marginals for the first derivative."""
-        value, *marginals = sums_at_once(chain)
+        value, ctx.marginals = sums_at_once(chain)
         ctx.save_for_backward(*potentials)
-        ctx.marginals, ctx.told = marginals, chain.positions.told()
+        ctx.positions = chain.positions
         return value
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -422,10 +435,9 @@ class LogPartition:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_plain(grad):
-            nodes, others = known
-            return weigh_in_place(grad, nodes, others, ctx.needs_input_grad)
+            return weigh_in_place(grad, known, ctx.needs_input_grad)
         potentials = ctx.saved_tensors
-        chain = (*potentials, *ctx.told)
+        chain = (*potentials, *ctx.positions.told())
         marginals = sums(*chain, False)[1:]
         return gradient_of_sums(chain, marginals, grad, (None,) * 4)
 

@@ -7,13 +7,16 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import weigh as weigh_cpu
 from smoothsp._kernels.chain.cpu import whole_calls
-from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
 from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._chain.record import array
 
 # Into how many ranges the gradient is cut, for threads.
 PIECES = 16
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+# Marginals where rows share the transitions: nodes, all others in one tensor, their
+# sizes with a vector of the dtype, and where nodes, edges, heads and tails lie.
+Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
 def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
@@ -33,42 +36,37 @@ def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients
     return out
 
 
-def places_of(
-    nodes: Tensor, others: Tensor, B: int, S: int
-) -> tuple[int, int, int, int]:
-    """Addresses of nodes ``[B, T, S]``, and of edges, heads and tails in one tensor."""
-    edges, item = others.data_ptr(), others.itemsize
-    heads = edges + B * S * S * item
-    return nodes.data_ptr(), edges, heads, heads + B * S * item
-
-
 def weigh_in_place(
-    weights: Tensor, nodes: Tensor, others: Tensor, wanted: tuple[bool, ...]
+    weights: Tensor, kept: Kept, wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """``weigh`` for shared transitions; the nodes become a gradient themselves.
 
-    None for a gradient that is not wanted, as the last of ``wanted`` say.
+    None for a gradient that is not wanted, as the last four of ``wanted`` say.
     """
-    B, T, S = nodes.shape
-    if weights.dtype != nodes.dtype:
-        weights = weights.to(nodes.dtype)
-    new = others.new_empty
-    *_, first, second, third, fourth = wanted
-    moves = new(S, S) if second else None
-    start = new(S) if third else None
-    end = new(S) if fourth else None
-    places = places_of(nodes, others, B, S)
-    run_rows(
-        whole_calls.weigh,
-        PIECES,
-        B * T * S // 2,
-        *(PIECES, B, T, S, VECTORS[nodes.dtype], weights.data_ptr(), weights.stride(0)),
-        *places,
-        places[0] if first else 0,
-        0 if moves is None else moves.data_ptr(),
-        0 if start is None else start.data_ptr(),
-        0 if end is None else end.data_ptr(),
-    )
+    nodes, others, sizes, places = kept
+    B, T, S, _ = sizes
+    if weights.dtype != others.dtype:
+        weights = weights.to(others.dtype)
+    _, _, first, second, third, fourth = wanted
+    moves = start = end = None
+    moves_at = start_at = end_at = 0
+    if second:
+        moves = others.new_empty(S, S)
+        moves_at = moves.data_ptr()
+    if third:
+        start = others.new_empty(S)
+        start_at = start.data_ptr()
+    if fourth:
+        end = others.new_empty(S)
+        end_at = end.data_ptr()
+    nodes_at = places[0] if first else 0
+    given = (*sizes, weights.data_ptr(), weights.stride(0), *places)
+    out = (nodes_at, moves_at, start_at, end_at)
+    work = B * T * S // 2
+    if work < WORK_PER_THREAD:
+        whole_calls.weigh(0, PIECES, PIECES, *given, *out)
+    else:
+        run_rows(whole_calls.weigh, PIECES, work, PIECES, *given, *out)
     return nodes if first else None, moves, start, end
 
 

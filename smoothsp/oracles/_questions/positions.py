@@ -21,6 +21,8 @@ class Positions:
         later; computed at first use if absent.
     """
 
+    __slots__ = ("_lengths", "_steps", "batch", "device", "time")
+
     def __init__(
         self,
         batch: int,
@@ -81,6 +83,8 @@ class Positions:
     def addresses(self) -> tuple[int, int]:
         """Those of steps and lengths, 0 for what was not told."""
         steps, lengths = self._steps, self._lengths
+        if steps is None and lengths is None:
+            return 0, 0
         return (
             0 if steps is None else steps.data_ptr(),
             0 if lengths is None else lengths.data_ptr(),

@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from smoothsp.oracles._questions.transforms import Transformed
 
 PLAIN = (Tensor, torch.nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
+_functorch_is_active = torch._C._are_functorch_transforms_active
 _keys = torch._C._dispatch_keys  # no public way tells as much
 with torch.inference_mode():
     _INFERENCE = _keys(torch.empty(0, device="cpu")).raw_repr()
@@ -143,16 +145,19 @@ class Known(torch.autograd.Function):
 
 def nothing_traces() -> bool:
     """Whether functions are called for their answers, and no graph is made of them."""
+    # every question asks this several times: one flat function
     return not (
-        torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or is_transformed()
+        _is_compiling()
+        or is_in_torch_dispatch_mode()
+        or _functorch_is_active()
+        or forward_ad._current_level >= 0
     )
 
 
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` or forward differentiation is under way."""
     return (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0  # no public way asks
+        _functorch_is_active() or forward_ad._current_level >= 0  # no public way asks
     )
 
 
@@ -166,6 +171,16 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
         tensor.device.type == device
         # what torch.autograd.grad(is_grads_batched=True) hands on
         and not torch._C._functorch.is_legacy_batchedtensor(tensor)
+    )
+
+
+def are_ordinary(first: object, second: object) -> bool:
+    """``is_ordinary`` of both."""
+    return (
+        type(first) in PLAIN
+        and type(second) in PLAIN
+        and _keys(first).raw_repr() in ORDINARY  # type: ignore[arg-type]
+        and _keys(second).raw_repr() in ORDINARY  # type: ignore[arg-type]
     )
 
 
