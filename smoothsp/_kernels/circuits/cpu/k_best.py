@@ -126,7 +126,7 @@ def _follow(
                 number = found[k, TO_NUMBER]
                 p, q, number, below = _after(x, lane, L, item, circuit, here, number)
                 if number >= 0:
-                    offer = (found[k, FROM], step, p, q, number)
+                    offer = (np.intp(found[k, FROM]), step, p, q, number)
                     whole = x[item * L + lane]
                     # both losses rounded alike, so that equal ones cancel
                     score = totals[k] + (whole - here) - (whole - below)

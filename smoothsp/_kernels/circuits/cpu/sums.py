@@ -86,7 +86,7 @@ def inside(m, e, circuit, low, high, one, L):
     most, half = constant(one, highest(L)), constant(one, 2.0 ** (highest(L) / 2))
     h = low
     while h < high:
-        first, last = starts[h], starts[h + 1]
+        first, last = np.intp(starts[h]), np.intp(starts[h + 1])
         out = np.intp(heads[h]) * L
         if circuit.tiles[h] == TILE:
             _tile_inside(m, e, heads, h, runs, first, one, L)
