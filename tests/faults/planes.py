@@ -15,6 +15,7 @@ import torch  # noqa: F401
 from tests.faults.runner import report
 
 TABLES, PLANES = "_kernels/linear/contingency", "linear/solvers/cutting_planes/"
+CUTS = "_kernels/searches/cuts"
 PROBLEMS = "linear/problems/"
 PRAGAM = "linear/solvers/accelerated/pragam"
 ESTIMATORS = "linear/estimators/"
@@ -92,6 +93,16 @@ FAULTS = {
         "values, from_a = _one_side(a, b, of_b, mu)",
         "values, from_a = _one_side(a, b, np.full(len(b), 1 / len(b)), mu)",
     ),
+    "losses without their weights": (
+        "_kernels/multiclass/binary_hinge",
+        "total, lost = add(total, lost, bounds[i] * short)",
+        "total, lost = add(total, lost, short)",
+    ),
+    "slope of the other class": (
+        "_kernels/multiclass/binary_hinge",
+        "-signs[i] * bounds[i], columns",
+        "-bounds[i], columns",
+    ),
     "bias one kink too far": (
         PROBLEMS + "binary",
         "return float(np.partition(kinks, above - 1)[above - 1])",
@@ -108,14 +119,14 @@ FAULTS = {
         "return float(alpha @ short - alpha @ (alpha / tight)), alpha",
     ),
     "older slopes in the products": (
-        PLANES + "models",
-        "self.products[t, : t + 1] = self.products[: t + 1, t] = row",
-        "self.products[t, : t + 1] = row",
+        CUTS,
+        "products[free, next_slots[a]] = products[next_slots[a], free] = product",
+        "products[free, next_slots[a]] = product",
     ),
     "lambda forgotten in the programme": (
-        PLANES + "models",
-        "Q = self.products[: t + 1, : t + 1] / self.lam",
-        "Q = self.products[: t + 1, : t + 1]",
+        CUTS,
+        "b[a], weights[a] = lam * cuts[a, 0], cuts[a, 1]",
+        "b[a], weights[a] = cuts[a, 0], cuts[a, 1]",
     ),
     "half of a line search": (
         PLANES + "models",
@@ -123,24 +134,24 @@ FAULTS = {
         "max(ascent / square / 2, 0.0)",
     ),
     "dropped without its offset": (
-        PLANES + "models",
-        "self.offsets, self.weights = self.offsets[at], self.weights[at]",
-        "self.offsets, self.weights = self.offsets[: len(at)], self.weights[at]",
+        CUTS,
+        "next_slots[kept], next_cuts[kept, 0] = row, next_cuts[a, 0]",
+        "next_slots[kept] = row",
     ),
     "support never grows": (
-        PLANES + "simplex_qp",
-        "support[best] = True",
-        "return a",
+        "_kernels/searches/simplex_quadratic",
+        "if inside[j] == 0 and (best < 0 or slopes[j] > slopes[best]):",
+        "if inside[j] == 0 and best > t:",
     ),
     "offset without the point": (
         PLANES + "bmrm",
-        "moved = float(self.w @ slope)",
+        "moved = float(at.w @ slope)",
         "moved = 0.0",
     ),
     "bound too high": (
         PLANES + "bmrm",
-        "self.cuts.offset - float(p @ p) / (2 * lam)",
-        "self.cuts.offset - float(p @ p) / (3 * lam)",
+        "bound = offset - square / (2 * lam)",
+        "bound = offset - square / (3 * lam)",
     ),
     "mu too small": (
         PRAGAM,
@@ -194,6 +205,8 @@ def check_laws():
     for seed in range(12):
         test_binary.test_the_best_bias_is_an_order_statistic(seed)
         test_binary.test_the_slope_is_a_subgradient(seed, True)
+    for seed in range(3):
+        test_binary.test_sparse_samples_read_once_are_those_read_twice(seed)
     test_binary.test_the_smoothed_risk_lies_below_by_at_most_its_diameter(1, True, "l2")
     for seed in range(12):
         test_simplex_qp.test_maximum_over_the_simplex(seed)

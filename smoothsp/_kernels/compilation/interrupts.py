@@ -13,9 +13,12 @@ def uninterrupted(wanted: bool = True) -> Iterator[None]:
 
     Python interrupts the main thread alone, and none of its compiled loops.
     """
+    if not wanted:
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
     inside = threading.current_thread() is threading.main_thread()
-    if not (wanted and inside and callable(before)):
+    if not (inside and callable(before)):
         yield
         return
     pressed: list[Any] = []

@@ -15,9 +15,13 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.shrinking import note_move
+from smoothsp._kernels.vectors.long_sums import add
 from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
 from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, sum_of
+
+# Entries from which on gathering them in vectors is faster, measured.
+LONG = 32
 
 
 @subroutine(forceinline=True)
@@ -35,6 +39,15 @@ def _sparse_product(low, high, columns, values, w, zero):
         a += get(w, get(columns, e)) * get(values, e)
         e += 1
     return (a + b) + (c + d)
+
+
+@subroutine(fastmath={"contract", "reassoc"})
+def _long_product(low, high, columns, values, w, zero):
+    """``w'x``, with vectors that are gathered: for rows of many entries."""
+    total = zero
+    for e in range(low, high):
+        total += get(w, get(columns, e)) * get(values, e)
+    return total
 
 
 @subroutine(forceinline=True)
@@ -208,3 +221,29 @@ def rebuild(
             _add_dense(i * width, width, V, splat(a), values, nothing, w)
         else:
             _add_sparse(indptr[i], indptr[i + 1], a, columns, values, w)
+
+
+@kernel
+def risk(
+    first, last, indptr, indices, data, signs, bounds, zeros, weights, slope, value
+):
+    """Fill the slope by the weights, and ``value[0]``, for CSR rows first to last.
+
+    Of ``sum_i c_i max(0, 1 - s_i w'x_i)``. A row is read once for both, and without
+    loss it has no slope. A loss that is not finite makes the value NaN.
+    """
+    w, columns, values, out = span(weights), span(indices), span(data), span(slope)
+    zero = zeros[0]
+    slope[:] = 0
+    total = lost = zero
+    for i in range(first, last):
+        low, high = indptr[i], indptr[i + 1]
+        if high - low < LONG:
+            product = _sparse_product(low, high, columns, values, w, zero)
+        else:
+            product = _long_product(low, high, columns, values, w, zero)
+        short = 1 - signs[i] * product
+        if not short <= 0:
+            total, lost = add(total, lost, bounds[i] * short)
+            _add_sparse(low, high, -signs[i] * bounds[i], columns, values, out)
+    value[0] = total - lost

@@ -130,6 +130,24 @@ def maximum(face, k, x):
 
 
 @subroutine
+def correction(face, k, rest, x):
+    """Fill x[:k] with the change, of sum 0, that takes ``rest[:k]`` away.
+
+    But for what is the same for all: ``rest`` is what is left of ``s - G p``.
+    """
+    upper, lower, inverse, _, ones, width = face
+    _copy(rest, k, x)
+    _from_above(upper, width, inverse, k, x)
+    square = mass = 0.0
+    for a in range(k):
+        square += get(ones, a) * get(ones, a)
+        mass += get(ones, a) * get(x, a)
+    for a in range(k):
+        put(x, a, get(x, a) - mass / square * get(ones, a))
+    _from_below(lower, width, inverse, k, x)
+
+
+@subroutine
 def walk(k, p, x):
     """Move p towards x while no weight is negative; who has none left, -1: nobody."""
     way, out = 1.0, -1

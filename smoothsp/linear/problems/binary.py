@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from smoothsp._kernels.multiclass import binary_hinge
 from smoothsp._kernels.multiclass.box_equality import box_equality
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import checked
@@ -41,6 +42,7 @@ class BinaryProblem:
     Notes
     -----
     A risk with its slope costs two products with X and, with a bias, a selection: O(n).
+    Without a bias, sparse samples are read once for both.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
     Training SVMs", equations 2 and 20 to 23.
@@ -71,6 +73,10 @@ class BinaryProblem:
         self._uniform = weights is None
         self.bounds = checks.weights(weights, n) / n
         self.num_weights = int(self.X.shape[1])
+        self._rows: tuple[Any, Any, Any] | None = None
+        if sparse.issparse(self.X) and not self.bias:
+            # without a bias each sample has its slope by itself
+            self._rows = self.X.indptr, self.X.indices, self.X.data
 
     def __len__(self) -> int:
         """How many samples."""
@@ -112,8 +118,21 @@ class BinaryProblem:
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge, and a subgradient."""
+        if self._rows is not None:
+            return self._risk_of_rows(w)
         value, alpha = self.risk_of_scores(self.scores(w))
         return value, -self.combine(alpha)
+
+    def _risk_of_rows(self, w: Floats) -> tuple[float, Floats]:
+        assert self._rows is not None
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        if w.shape != (self.num_weights,):
+            raise ValueError(f"w: expected ({self.num_weights},), got {w.shape}")
+        slope, value = np.empty(self.num_weights), np.empty(1)
+        binary_hinge.risk(
+            0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, slope, value
+        )
+        return float(value[0]), slope
 
     def risk_of_scores(self, scores: Floats) -> tuple[float, Floats]:
         """The risk, and the dual variables that attain it.

@@ -125,7 +125,21 @@ def test_sparse_dense_and_float32_samples_are_the_same():
     for form in [*forms, X.astype(np.float32), X.astype(int)]:
         again, same = BinaryProblem(form, y).risk(w)
         assert again == pytest.approx(value) and same.dtype == np.float64
-        np.testing.assert_allclose(same, slope)
+        np.testing.assert_allclose(same, slope, atol=1e-15)
+
+
+@pytest.mark.parametrize("seed", thinned(range(12), 4))
+def test_sparse_samples_read_once_are_those_read_twice(seed):
+    _, X, y, weights, rng = drawn(seed, False)
+    # rows that are short, and long
+    for width in (X.shape[1], 90):
+        wide = np.tile(X, 90)[:, :width] * (rng.random((len(X), width)) < 0.6)
+        w = rng.normal(size=width)
+        value, slope = BinaryProblem(sparse.csr_array(wide), y, weights=weights).risk(w)
+        short = np.maximum(1 - y * (wide @ w), 0)
+        assert value == pytest.approx((weights * short).mean(), rel=1e-13)
+        expected = -((weights * y * (short > 0)) @ wide) / len(y)
+        np.testing.assert_allclose(slope, expected, atol=1e-13)
 
 
 def test_what_is_given_may_change_afterwards():
@@ -148,6 +162,8 @@ def test_wrong_arguments_are_named():
     for form in (np.array, sparse.csr_array):
         with pytest.raises(ValueError, match=r"X: expected finite .* nan in sample 1"):
             BinaryProblem(form([[1.0, 2.0], [np.nan, 1.0]]), [1, -1])
+    with pytest.raises(ValueError, match=r"w: expected \(2,\), got \(3,\)"):
+        BinaryProblem(sparse.csr_array(X), [1, -1]).risk(np.zeros(3))
     with pytest.raises(ValueError, match=r"X: expected .samples, features., at least"):
         BinaryProblem(np.zeros((0, 3)), [])
     with pytest.raises(TypeError, match="X: expected real numbers, got complex"):

@@ -1,12 +1,11 @@
 """Bundle methods for regularised risk minimisation: cutting planes of the risk."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
@@ -118,104 +117,143 @@ class BMRM:
             The best weights that were met. Ctrl-C does not raise: it gives what is
             reached.
         """
-        size = problem.num_weights
-        cuts: Model = OneAverage(size, self.lam)
+        cuts: Model = OneAverage(self.lam)
         if self.inner == "qp":
-            cuts = AllCuts(size, self.lam, self.drop_after)
+            cuts = AllCuts(problem.num_weights, self.lam, self.drop_after)
         rounds = _Rounds(problem, self.lam, cuts, self.certify_every)
         budget = Budget(self._limits, problem)
         settings = f"BMRM lam={self.lam!r} inner={self.inner}"
         return run(rounds, budget, settings, start, resume)
 
 
+class _Reached(NamedTuple):
+    """All that changes; replaced by one assignment, which Ctrl-C does not split."""
+
+    cuts: Model
+    w: Floats
+    # risk and slope at w, once known
+    here: tuple[float, Floats] | None
+    best: float
+    best_w: Floats
+    dual: float
+    passes: int
+    calls: int
+    # rounds without a better bound or objective
+    idle: int
+
+
 class _Rounds(Solver):
     certifies_late = True
-    passes = calls = 0
 
     def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
-        self.problem, self.lam, self.cuts, self.every = problem, lam, cuts, every
+        self.problem, self.lam, self.every = problem, lam, every
         known = getattr(problem, "risk", None)
         self.risk = known or whole(problem).risk
-        self.idle = 0
-        self.w = np.zeros(problem.num_weights)
-        # risk and slope at w, once known
-        self.here: tuple[float, Floats] | None = None
-        self.best, self.best_w = math.inf, self.w
-        self.dual = -math.inf
+        w = np.zeros(problem.num_weights)
+        self.at = _Reached(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
+
+    @property
+    def passes(self) -> int:
+        return self.at.passes
+
+    @property
+    def calls(self) -> int:
+        return self.at.calls
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = np.array(weights_of(start), dtype=np.float64)
-        if w.shape != self.w.shape:
-            raise ValueError(f"start: expected {self.w.shape} weights, got {w.shape}")
+        w, expected = np.array(weights_of(start), dtype=np.float64), self.at.w.shape
+        if w.shape != expected:
+            raise ValueError(f"start: expected {expected} weights, got {w.shape}")
         if not np.isfinite(w).all():
             raise ValueError("start: expected finite weights")
-        self.w = self.best_w = w
+        self.at = self.at._replace(w=w, best_w=w)
 
     def _look(self) -> tuple[float, Floats]:
-        if self.here is not None:
-            return self.here
-        value, slope = self.risk(self.w)
-        objective = self.lam / 2 * float(self.w @ self.w) + value
-        with uninterrupted():
-            if objective < self.best:
-                self.best, self.best_w, self.idle = objective, self.w, 0
-            self.calls += len(self.problem)
-            self.here = value, slope
-        return self.here
+        at = self.at
+        if at.here is not None:
+            return at.here
+        value, slope = self.risk(at.w)
+        here = value, np.ascontiguousarray(slope, dtype=np.float64)
+        best, best_w, idle = at.best, at.best_w, at.idle
+        objective = self.lam / 2 * float(at.w @ at.w) + value
+        if objective < best:
+            best, best_w, idle = objective, at.w, 0
+        calls = at.calls + len(self.problem)
+        self.at = _Reached(
+            at.cuts, at.w, here, best, best_w, at.dual, at.passes, calls, idle
+        )
+        return here
 
     def advance(self) -> str | None:
-        if self.idle >= _PATIENCE:
+        if self.at.idle >= _PATIENCE:
             return "no tangent raises the lower bound any more: it is rounding"
         value, slope = self._look()
-        with uninterrupted():
-            moved = float(self.w @ slope)
-            # a tangent that rounding lifts above the risk would prove too much
-            lost = _ROUNDING * (abs(value) + abs(moved))
-            self.cuts.add(slope, value - moved - lost)
-            p, lam = self.cuts.p, self.lam
-            bound = self.cuts.offset - float(p @ p) / (2 * lam)
-            bound -= _ROUNDING * self.cuts.size
-            self.idle = 0 if bound > self.dual else self.idle + 1
-            self.dual = max(self.dual, bound)
-            self.w, self.here = -p / lam, None
-            self.passes += 1
+        at, lam = self.at, self.lam
+        moved = float(at.w @ slope)
+        # a tangent that rounding lifts above the risk would prove too much
+        lost = _ROUNDING * (abs(value) + abs(moved))
+        cuts = at.cuts.add(slope, value - moved - lost)
+        p, offset, spread, length = cuts.at
+        square = float(p @ p)
+        bound = offset - square / (2 * lam)
+        bound -= _ROUNDING * (spread + length * math.sqrt(square) / lam)
+        self.at = _Reached(
+            cuts,
+            p / -lam,
+            None,
+            at.best,
+            at.best_w,
+            max(at.dual, bound),
+            at.passes + 1,
+            at.calls,
+            0 if bound > at.dual else at.idle + 1,
+        )
         return None
 
     def due(self) -> bool:
-        return self.passes % self.every == 0
+        return self.at.passes % self.every == 0
 
     def certify(self) -> tuple[float, float, float]:
-        if not self.passes:
+        if not self.at.passes:
             # there was no time for a pass
             self.advance()
         self._look()
-        return self.best, self.dual, max(self.best - self.dual, 0.0)
+        best, dual = self.at.best, self.at.dual
+        return best, dual, max(best - dual, 0.0)
 
     def weights(self) -> Floats:
-        return self.best_w.copy()
+        return self.at.best_w.copy()
 
     def state(self) -> State:
-        value, slope = self.here or (math.nan, np.zeros(0))
+        at = self.at
+        value, slope = at.here or (math.nan, np.zeros(0))
         return {
-            **self.cuts.state(),
-            "w": self.w.copy(),
-            "best_w": self.best_w.copy(),
-            "numbers": np.array([self.best, self.dual, value]),
+            **at.cuts.state(),
+            "w": at.w.copy(),
+            "best_w": at.best_w.copy(),
+            "numbers": np.array([at.best, at.dual, value]),
             "slope": slope.copy(),
-            "counts": np.array([self.calls, self.idle]),
+            "counts": np.array([at.calls, at.idle]),
         }
 
     def load(self, state: State) -> None:
-        if np.shape(state["w"]) != self.w.shape:
+        if np.shape(state["w"]) != self.at.w.shape:
             raise ValueError(
-                f"resume: expected weights of {self.w.shape}, got"
+                f"resume: expected weights of {self.at.w.shape}, got"
                 f" {np.shape(state['w'])}. Was it another problem?"
             )
-        self.cuts.load(state)
-        self.w, self.best_w = state["w"].copy(), state["best_w"].copy()
-        self.best, self.dual, value = (float(x) for x in state["numbers"])
+        best, dual, value = (float(x) for x in state["numbers"])
+        calls, idle = (int(x) for x in state["counts"])
         known = not math.isnan(value)
-        self.here = (value, state["slope"].copy()) if known else None
-        self.calls, self.idle = (int(x) for x in state["counts"])
-        self.passes = int(state["passes"])
+        self.at = _Reached(
+            self.at.cuts.load(state),
+            state["w"].copy(),
+            (value, state["slope"].copy()) if known else None,
+            best,
+            state["best_w"].copy(),
+            dual,
+            int(state["passes"]),
+            calls,
+            idle,
+        )

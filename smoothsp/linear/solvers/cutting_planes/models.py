@@ -1,14 +1,28 @@
 """What is known of a convex risk from its cutting planes, and where that is lowest."""
 
-from typing import Any, Protocol
+import math
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.solvers.cutting_planes.simplex_qp import maximise
+from smoothsp._kernels.searches import cuts
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
+
+# the first room for cuts: at most so many numbers, or 8 cuts
+_ROOM, _CUTS = 2**22, 64
+
+
+class Average(NamedTuple):
+    """The mean of cuts that a dual point is; of their sizes, what bounds rounding."""
+
+    p: Floats
+    offset: float
+    # means of the sizes of offsets, and of the lengths of slopes
+    spread: float
+    length: float
 
 
 class Model(Protocol):
@@ -18,21 +32,20 @@ class Model(Protocol):
     ``offset - |p|^2 / (2 lam)``, for p and offset the same average of the cuts.
     """
 
-    p: Floats
-    offset: float
+    at: Average
 
-    @property
-    def size(self) -> float:
-        """Of the terms of the dual value, before they cancel."""
+    def add(self, slope: Floats, offset: float) -> "Model":
+        """The model with one more cut ``<w, slope> + offset``, minimised.
 
-    def add(self, slope: Floats, offset: float) -> None:
-        """Take one more cut ``<w, slope> + offset``, and minimise."""
+        This one stays as it is, so that a pass can be given up; of what ``add`` made of
+        it, only the last holds.
+        """
 
     def state(self) -> State:
-        """All that changes."""
+        """All that matters to the next cut."""
 
-    def load(self, state: State) -> None:
-        """Go on from a state."""
+    def load(self, state: State) -> "Model":
+        """The model of a state."""
 
 
 class AllCuts:
@@ -48,85 +61,83 @@ class AllCuts:
 
     def __init__(self, size: int, lam: float, drop_after: int | None) -> None:
         self.lam, self.drop_after = lam, drop_after
-        # rows past the first ``count`` are room
-        self.count = 0
-        self.slopes = np.zeros((0, size))
-        self.products = np.zeros((0, 0))
-        self.offsets, self.weights = np.zeros(0), np.zeros(0)
-        self.idle = np.zeros(0, dtype=np.int64)
-        self.p, self.offset = np.zeros(size), 0.0
+        self.at = Average(np.zeros(size), 0.0, 0.0, 0.0)
+        # where in the room each cut is, oldest first
+        self.slots = np.zeros(0, dtype=np.int64)
+        # offset, weight, rounds without weight
+        self.cuts = np.zeros((0, 3))
+        self.room = _Room.of(max(8, min(_CUTS, _ROOM // max(size, 1))), size)
+
+    def add(self, slope: Floats, offset: float) -> "AllCuts":
+        """One more cut, and the quadratic programme anew."""
+        t = len(self.slots) + 1
+        room = self.room
+        if t > len(room.slopes):
+            room = self._room(2 * t)
+        slots, made, p = (
+            np.empty(t, dtype=np.int64),
+            np.empty((t, 3)),
+            np.empty_like(slope),
+        )
+        found = np.empty(4)
+        cuts.add(
+            self.slots, self.cuts, slope, offset, self.lam, self._patience, *room,
+            slots, made, p, found,
+        )  # fmt: skip
+        kept, *means = found.tolist()
+        return self._with(
+            slots[: int(kept)], made[: int(kept)], room, Average(p, *means)
+        )
 
     @property
-    def size(self) -> float:
-        """Of the terms of the dual value, before they cancel."""
-        t = self.count
-        lengths = float(self.weights @ np.sqrt(np.diagonal(self.products)[:t]))
-        spread = float(self.weights @ np.abs(self.offsets))
-        return spread + lengths * float(np.linalg.norm(self.p)) / self.lam
+    def _patience(self) -> int:
+        return -1 if self.drop_after is None else self.drop_after
 
-    def add(self, slope: Floats, offset: float) -> None:
-        """One more cut, and the quadratic programme anew."""
-        self._room()
-        t = self.count
-        self.slopes[t] = slope
-        row = self.slopes[: t + 1] @ slope
-        self.products[t, : t + 1] = self.products[: t + 1, t] = row
-        self.count = t + 1
-        self.offsets = np.append(self.offsets, offset)
-        self.weights = np.append(self.weights, 0.0 if t else 1.0)
-        self.idle = np.append(self.idle, 0)
-        Q = self.products[: t + 1, : t + 1] / self.lam
-        self.weights = maximise(Q, self.offsets, self.weights)
-        self.idle = np.where(self.weights > 0, 0, self.idle + 1)
-        if self.drop_after is not None:
-            self._drop(self.idle <= self.drop_after)
-        self.p = self.weights @ self.slopes[: self.count]
-        self.offset = float(self.weights @ self.offsets)
+    def _with(
+        self, slots: NDArray[np.int64], cuts: Floats, room: "_Room", at: Average
+    ) -> "AllCuts":
+        found = object.__new__(AllCuts)
+        found.lam, found.drop_after = self.lam, self.drop_after
+        found.slots, found.cuts, found.room, found.at = slots, cuts, room, at
+        return found
 
-    def _room(self) -> None:
-        if self.count < len(self.slopes):
-            return
-        larger = max(8, 2 * self.count)
-        slopes = np.zeros((larger, self.slopes.shape[1]))
-        slopes[: self.count] = self.slopes
-        products = np.zeros((larger, larger))
-        products[: self.count, : self.count] = self.products
-        self.slopes, self.products = slopes, products
-
-    def _drop(self, kept: NDArray[np.bool_]) -> None:
-        if kept.all():
-            return
-        # the last ones fill the holes, so that the others stay where they are
-        at = np.flatnonzero(kept)
-        holes = np.flatnonzero(~kept[: len(at)])
-        last = at[at >= len(at)]
-        self.slopes[holes] = self.slopes[last]
-        at = np.arange(len(at))
-        at[holes] = last
-        self.products[: len(at), : len(at)] = self.products[np.ix_(at, at)]
-        self.offsets, self.weights = self.offsets[at], self.weights[at]
-        self.idle, self.count = self.idle[at], len(at)
+    def _room(self, size: int) -> "_Room":
+        """As much room, with the cuts in the same places."""
+        t, room = len(self.room.slopes), _Room.of(size, self.room.slopes.shape[1])
+        room.slopes[:t] = self.room.slopes
+        room.products[:t, :t] = self.room.products
+        return room
 
     def state(self) -> State:
-        """All that changes."""
-        t = self.count
+        """All that matters to the next cut."""
+        at = self.slots
         return {
-            "slopes": self.slopes[:t].copy(),
-            "products": self.products[:t, :t].copy(),
-            "offsets": self.offsets.copy(),
-            "weights": self.weights.copy(),
-            "idle": self.idle.copy(),
-            "p": self.p.copy(),
-            "offset": np.array(self.offset),
+            "slopes": self.room.slopes[at],
+            "products": self.room.products[np.ix_(at, at)],
+            "offsets": self.cuts[:, 0].copy(),
+            "weights": self.cuts[:, 1].copy(),
+            "idle": self.cuts[:, 2].astype(np.int64),
         }
 
-    def load(self, state: State) -> None:
-        """Go on from a state."""
-        self.slopes = np.array(state["slopes"], dtype=np.float64)
-        self.products = np.array(state["products"], dtype=np.float64)
-        self.offsets, self.weights = state["offsets"].copy(), state["weights"].copy()
-        self.idle, self.count = state["idle"].copy(), len(self.slopes)
-        self.p, self.offset = state["p"].copy(), float(state["offset"])
+    def load(self, state: State) -> "AllCuts":
+        """The model of a state."""
+        t, size = np.shape(state["slopes"])
+        room = self.room if t <= len(self.room.slopes) else _Room.of(2 * t, size)
+        room.slopes[:t], room.products[:t, :t] = state["slopes"], state["products"]
+        columns = (state[name] for name in ("offsets", "weights", "idle"))
+        cuts = np.stack([np.asarray(x, dtype=np.float64) for x in columns], axis=1)
+        return self._with(np.arange(t), cuts, room, self.at)
+
+
+class _Room(NamedTuple):
+    """Slopes in rows, and their products; not all rows are in use."""
+
+    slopes: Floats
+    products: Floats
+
+    @classmethod
+    def of(cls, cuts: int, size: int) -> "_Room":
+        return cls(np.zeros((cuts, size)), np.zeros((cuts, cuts)))
 
 
 class OneAverage:
@@ -141,43 +152,40 @@ class OneAverage:
     its cuts: O(features) time and memory. Source: as ``AllCuts``, section 5.
     """
 
-    def __init__(self, size: int, lam: float) -> None:
-        self.lam, self.begun = lam, False
-        self.p, self.offset = np.zeros(size), 0.0
-        # averages of the lengths and of the sizes of offsets, rounding included
-        self.length = self.spread = 0.0
+    def __init__(self, lam: float, at: Average | None = None) -> None:
+        self.lam, self.begun = lam, at is not None
+        self.at = Average(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
 
-    @property
-    def size(self) -> float:
-        """Of the terms of the dual value, before they cancel."""
-        return self.spread + self.length * float(np.linalg.norm(self.p)) / self.lam
-
-    def add(self, slope: Floats, offset: float) -> None:
+    def add(self, slope: Floats, offset: float) -> "OneAverage":
         """One more cut."""
-        eta = 1.0
-        if self.begun:
-            apart = slope - self.p
-            square = float(apart @ apart)
-            ascent = self.lam * (offset - self.offset) - float(self.p @ apart)
-            eta = 1.0 if ascent >= square else max(ascent / square, 0.0)
-        self.begun = True
-        self.p = (1 - eta) * self.p + eta * slope
-        self.offset = (1 - eta) * self.offset + eta * offset
-        length = float(np.linalg.norm(slope))
-        self.length = (1 - eta) * self.length + eta * length
-        self.spread = (1 - eta) * self.spread + eta * abs(offset)
+        length = math.sqrt(float(slope @ slope))
+        new = Average(slope, offset, abs(offset), length)
+        if not self.begun:
+            return OneAverage(self.lam, new)
+        old = self.at
+        apart = slope - old.p
+        square = float(apart @ apart)
+        ascent = self.lam * (offset - old.offset) - float(old.p @ apart)
+        eta = 1.0 if ascent >= square else max(ascent / square, 0.0)
+        p = (1 - eta) * old.p + eta * slope
+        pairs = zip(old[1:], new[1:], strict=True)
+        means = ((1 - eta) * x + eta * y for x, y in pairs)
+        return OneAverage(self.lam, Average(p, *means))
 
     def state(self) -> State:
-        """All that changes."""
+        """All that matters to the next cut."""
+        at = self.at
         return {
             "begun": np.array(self.begun),
-            "p": self.p.copy(),
-            "offset": np.array(self.offset),
-            "sizes": np.array([self.length, self.spread]),
+            "p": at.p.copy(),
+            "offset": np.array(at.offset),
+            "sizes": np.array([at.length, at.spread]),
         }
 
-    def load(self, state: State) -> None:
-        """Go on from a state."""
-        self.begun = bool(state["begun"])
-        self.p, self.offset = state["p"].copy(), float(state["offset"])
-        self.length, self.spread = (float(x) for x in state["sizes"])
+    def load(self, state: State) -> "OneAverage":
+        """The model of a state."""
+        if not state["begun"]:
+            return OneAverage(self.lam)
+        length, spread = (float(x) for x in state["sizes"])
+        at = Average(state["p"].copy(), float(state["offset"]), spread, length)
+        return OneAverage(self.lam, at)

@@ -1,5 +1,7 @@
 """Cutting planes against other solvers of the same problems, and their bounds."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -100,25 +102,27 @@ def test_bounds_hold_at_every_certificate(inner):
 def test_the_step_of_the_line_search_is_that_of_both_formulas():
     X, y = noisy(1)
     problem, lam = BinaryProblem(X, y), 1e-2
-    model = OneAverage(problem.num_weights, lam)
+    model = OneAverage(lam)
     w = np.zeros(problem.num_weights)
     for t in range(60):
         value, slope = problem.risk(w)
-        p, offset = model.p, model.offset
+        p, offset, *_ = model.at if t else (0.0 * w, 0.0)
         dual = offset - p @ p / (2 * lam)
         objective = lam / 2 * w @ w + value
-        model.add(slope, value - w @ slope)
+        model = model.add(slope, value - w @ slope)
         if t:
             gap = lam * (objective - dual)
             eta = np.clip(gap / ((slope - p) @ (slope - p)), 0, 1)
-            np.testing.assert_allclose(model.p, (1 - eta) * p + eta * slope, rtol=1e-6)
+            np.testing.assert_allclose(
+                model.at.p, (1 - eta) * p + eta * slope, rtol=1e-6
+            )
             # no other step between the two does better
-            reached = model.offset - model.p @ model.p / (2 * lam)
+            reached = model.at.offset - model.at.p @ model.at.p / (2 * lam)
             for other in np.linspace(0, 1, 21):
                 q = (1 - other) * p + other * slope
                 b = (1 - other) * offset + other * (value - w @ slope)
                 assert b - q @ q / (2 * lam) <= reached + 1e-12
-        w = -model.p / lam
+        w = -model.at.p / lam
 
 
 def test_all_cuts_take_fewer_rounds_than_their_average():
@@ -190,6 +194,49 @@ def test_ctrl_c_keeps_the_best_weights():
     again = BMRM(lam=1e-2).solve(problem, resume=found.state)
     whole = BMRM(lam=1e-2).solve(BinaryProblem(X, y))
     assert again.w.tobytes() == whole.w.tobytes()
+
+
+class _AtLine:
+    """Ctrl-C before the n-th line of passes and certificates, by a tracer."""
+
+    INSIDE = ("advance", "_look", "add", "certify")
+
+    def __init__(self, n):
+        self.left, self.before = n, sys.gettrace()
+
+    def __call__(self, frame, event, _):
+        code = frame.f_code
+        inside = code.co_name in self.INSIDE and "cutting_planes" in code.co_filename
+        if not inside or self.left <= 0:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_ctrl_c_anywhere_in_a_pass_leaves_a_state_that_goes_on(inner):
+    X, y = noisy(6, n=40)
+    options = {"lam": 1e-2, "inner": inner, "tol": 0, "drop_after": 2}
+    problem = BinaryProblem(sparse.csr_array(X), y)
+    whole = BMRM(max_passes=12, **options).solve(problem)
+    state = BMRM(max_passes=8, **options).solve(problem).state
+    assert whole.passes == 12
+    interrupted = 0
+    for n in range(1, 120, 5):
+        at = _AtLine(n)
+        sys.settrace(at)
+        try:
+            found = BMRM(max_passes=12, **options).solve(problem, resume=state)
+        finally:
+            sys.settrace(at.before)
+        interrupted += found.interrupted
+        again = BMRM(max_passes=12, **options).solve(problem, resume=found.state)
+        assert again.w.tobytes() == whole.w.tobytes()
+        assert again.dual == whole.dual and again.oracle_calls == whole.oracle_calls
+    assert interrupted > 15
 
 
 def test_rounding_ends_a_run_without_a_tolerance():

@@ -5,7 +5,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from smoothsp.linear.solvers.cutting_planes import simplex_qp
+from smoothsp._kernels.searches import simplex_quadratic
+
+
+def solved(kernel, Q, b, start, rng):
+    """What a kernel makes of the start, with the rows of Q in slots among others."""
+    t = len(b)
+    slots, products = rng.permutation(t + 3)[:t], np.full((t + 3, t + 3), np.nan)
+    products[np.ix_(slots, slots)] = Q
+    weights = start.copy()
+    kernel(slots, products, b, weights)
+    return weights
 
 
 def value(Q, b, a):
@@ -40,12 +50,33 @@ def test_maximum_over_the_simplex(seed):
     Q = A.T @ A * 10.0 ** rng.integers(-3, 4)
     start = rng.dirichlet(np.ones(t)) * (rng.random(t) < 0.7)
     start = start / start.sum() if start.sum() else np.eye(t)[0]
-    a = simplex_qp.maximise(Q, b, start)
+    a = solved(simplex_quadratic.maximise, Q, b, start, rng)
     assert (a >= 0).all() and a.sum() == pytest.approx(1, abs=1e-12)
     found, best = value(Q, b, a), best_of_supports(Q, b)
     assert found == pytest.approx(best, rel=1e-9, abs=1e-9)
     # the steps that end it where rounding keeps active sets from settling
-    slow = simplex_qp.pairwise(Q, b, np.eye(t)[0], 1.0)
+    slow = solved(simplex_quadratic.pairwise, Q, b, np.eye(t)[0], rng)
     assert (slow >= 0).all() and slow.sum() == pytest.approx(1, abs=1e-12)
     assert value(Q, b, slow) >= value(Q, b, np.eye(t)[0]) - 1e-12
     assert value(Q, b, slow) == pytest.approx(best, rel=1e-3, abs=1e-3)
+
+
+def test_weights_do_not_depend_on_slots():
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(30, 40))
+    Q, b = A.T @ A, rng.normal(size=40)
+    start = np.eye(40)[3]
+    kernel = simplex_quadratic.maximise
+    found = [solved(kernel, Q, b, start, rng).tobytes() for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_maximum_of_many_is_stationary():
+    rng = np.random.default_rng(2)
+    A = rng.normal(size=(120, 150)) * 10.0 ** rng.uniform(-4, 0, 150)
+    Q, b = A.T @ A, 1e-6 * rng.normal(size=150)
+    a = solved(simplex_quadratic.maximise, Q, b, np.eye(150)[0], rng)
+    slopes = b - Q @ a
+    assert a.min() >= 0 and a.sum() == pytest.approx(1, abs=1e-12)
+    assert slopes.max() - a @ slopes <= 1e-12 * Q.max()
+    assert (a > 0).sum() > 10
