@@ -149,7 +149,7 @@ def _viterbi_kernel(
     if N < T:
         fill(labels, T, -1, 128)
 
-    # t and b_e are asked for a step before they are used
+    # t and b_e are loaded one step ahead
     t = tl.load(steps, mask=N > 0, other=0)
     real = states_if(N > 0, S, BLOCK)
     b_e = tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
@@ -173,7 +173,7 @@ def _viterbi_kernel(
             b_reach = b_alpha[:, None] + b_score
             b_best, b_back = tl.max(b_reach, 0, return_indices=True)
         else:
-            # two halves in turn: no thread overwrites what another one still reads
+            # two halves in turn, so that no thread overwrites what another still reads
             half = room + (n % 2) * S
             tl.store(half + o, b_alpha, mask=m)
             tl.debug_barrier()

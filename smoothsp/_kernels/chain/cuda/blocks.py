@@ -1,8 +1,9 @@
 """What the Triton kernels of a chain share: blocks of states, addresses, log sums.
 
 A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
-with the zero of the semiring. Scores between states are read in tiles of ``ROWS`` from
-and ``BLOCK`` to. Blocks of values are called ``b_``, and their shapes stand behind.
+with the zero of the semiring. Scores between states are read in tiles: ``ROWS`` states
+to come from, ``BLOCK`` to go to. Names of blocks begin with ``b_``; comments behind
+them give their shapes.
 """
 
 import torch
@@ -16,7 +17,7 @@ def block_of(S: int) -> int:
 
 
 def warps_of(cells: int, dtype: torch.dtype) -> int:
-    """Warps that hold a tile in 32 registers a thread; one needs no barriers."""
+    """Warps that hold a tile in 32 registers a thread. One alone needs no barriers."""
     return min(16, max(1, cells * dtype.itemsize // 4096))
 
 
@@ -27,7 +28,7 @@ def rows_of(block: int, warps: int, cells: int = 16) -> int:
 
 @triton.jit
 def finite(x):
-    """Return x, and 0 for -inf: what may be subtracted without making NaN."""
+    """Return x, and 0 for -inf: subtracting that makes no NaN."""
     return tl.where(x > float("-inf"), x, 0.0)
 
 

@@ -1,7 +1,7 @@
-"""Second order on chains: covariances of the parts with a sum over parts.
+"""Second derivatives on chains: covariances of the parts with a sum over parts.
 
-The recursions for ``past`` and ``future`` are those of the CPU twin. All in log space
-and float64.
+The recursions for ``past`` and ``future`` are those of the CPU twin, in log space and
+float64.
 """
 
 import torch
@@ -122,7 +122,7 @@ def _covariance_kernel(
         if not SHARED:
             fill(edges + b * (T - 1) * S * S, (T - 1) * S * S, 0.0, 1024)
 
-    # forward: messages with a largest entry of 0, and past
+    # forward: messages, whose largest entry is 0, and past
     t = tl.load(steps, mask=N > 0, other=0)
     real = states_if(N > 0, S, BLOCK)
     b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
@@ -154,7 +154,7 @@ def _covariance_kernel(
     b_chance = tl.exp(b_x - finite(log_total(b_x)))
     mean = tl.sum(b_chance * (b_past + b_future), 0)
 
-    # backward: nodes, and what edges need of the future
+    # backward: nodes, and for the edges pulls and gains
     b_cov = b_chance * (b_past + b_future - mean)
     t = tl.load(steps + N - 1, mask=N > 0, other=0)
     tl.debug_barrier()
@@ -218,7 +218,7 @@ def _covariance_kernel(
 
 @triton.jit
 def _push(alpha, past, scores, v, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: twice [BLOCK].
+    """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: both [BLOCK].
 
     The mean is that of ``past(i) + v(i, j)`` under the law of i given j.
     """

@@ -1,8 +1,9 @@
 """What is wrong with the values of a chain, if anything.
 
-One launch looks at every value, stretch by stretch of time, and one at the rows that
-hold a -inf, whether an output is left. Of several faults the CPU twin's is reported.
-Of what was looked at is kept 1 if there is a -inf, 2 or 3 if a value is large.
+The first launch reads every value, one stretch of time a program. The second searches
+for an output in the rows that hold a -inf or a large value. Of several faults, the one
+that the CPU twin finds is reported. Of a stretch, ``low`` is 0; 1 if it holds a -inf; 2
+or 3 if it holds a large value.
 """
 
 import torch
@@ -26,9 +27,9 @@ END = tl.constexpr(4)
 INFEASIBLE = tl.constexpr(5)
 LARGE = 6
 
-# Values that one program looks at, about.
+# About how many values one program reads.
 STRETCH = 1 << 15
-# Up to so many states, which moves are open stays in registers.
+# Up to so many states, the table of allowed moves stays in registers.
 RESIDENT = 64
 # Larger than any place: no fault.
 NOWHERE = tl.constexpr(2**62)
@@ -54,9 +55,10 @@ def find_fault(
     resident = block <= RESIDENT
     span = max(1, STRETCH // (S if shared else S * S))
     stretches = max(1, -(-T // span))
-    # first what rows share; then for each row its emissions, its edges, and itself
+    # faults of the scores that rows share; then for each row of its stretches'
+    # emissions, of their edges, and whether it has an output
     found = fault.new_empty((1 + B * (2 * stretches + 1), 5))
-    # what stretches hold, and last, what rows share
+    # of each stretch, and last of the scores that rows share
     low = fault.new_empty(B * stretches + 1, dtype=torch.int32)
     launch(
         _values_kernel,
@@ -169,7 +171,7 @@ def _shared_values(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Look at the scores that all rows read."""
+    """Look for faults in the scores that all rows share."""
     o = tl.arange(0, BLOCK)
     m = o < S
     b_start = tl.load(start + o, mask=m, other=0.0)
@@ -331,7 +333,8 @@ def _feasible_kernel(
                     b_open = load_tile(scores, o, S, BLOCK) > float("-inf")
                 b_reach = tl.max(tl.where(b_open, b_reach[:, None], 0), 0)
             else:
-                # two halves in turn: none overwrites what another one still reads
+                # two halves in turn, so that no thread overwrites what another still
+                # reads
                 half = room + (n % 2) * S
                 tl.store(half + o, b_reach, mask=m)
                 tl.debug_barrier()

@@ -1,7 +1,7 @@
 """Given outputs on chains: their scores, and counts of the parts they use.
 
-Positions are read 32 at a time, one for each thread of a warp. What has an order, or
-meets in one cell, is then brought together.
+Positions are read 32 at a time, one for each thread of a warp. Terms are then summed in
+the order of time, and what is added to the same number is added in turn.
 """
 
 import torch
@@ -219,7 +219,7 @@ def _score_kernel(
 
 
 # emissions(t, y_t), transitions(y_{t-1}, y_t), start(y_1) and end(y_N) += w;
-# for a residual w = 1, and the opposites of the marginals stand there before
+# for a residual w = 1, and they begin with the opposites of the marginals
 @triton.jit(do_not_specialize=["B", "T", "K"])
 def _count_kernel(
     weights,
@@ -265,7 +265,7 @@ def _count_kernel(
                 i = tl.load(row + before, mask=(n > 0) & (n < N), other=-1)
                 real = (j >= 0) & (j < S)
                 moved = real & (i >= 0) & (i < S)
-                # a cell that several steps or outputs use is added to in turn
+                # steps and outputs may add to the same number: one after the other
                 tl.debug_barrier()
                 _add(emissions + (b * T + t) * S + j, weight, real)
                 _add(start + g * S + j, weight, real & (n == 0))
@@ -279,7 +279,7 @@ def _count_kernel(
 
 @triton.jit
 def _negate(source, into, at, count):
-    """Put the opposites of ``count`` numbers."""
+    """Write the opposites of ``count`` numbers."""
     for first in range(0, count, 1024):
         o = first + tl.arange(0, 1024)
         b_x = tl.load(source + at + o, mask=o < count, other=0.0)
@@ -288,16 +288,16 @@ def _negate(source, into, at, count):
 
 @triton.jit
 def _add(cells, weight, mask):
-    """Add a weight to different cells: [32]."""
+    """Add a weight to cells [32], no two of which are the same."""
     tl.store(cells, tl.load(cells, mask=mask, other=0.0) + weight, mask=mask)
 
 
 @triton.jit
 def _add_all(pointer, cell, weight, mask):
-    """Add a weight to cells, as often as each is named: [32]."""
+    """Add a weight to cells [32], as often as each is listed."""
     o = tl.arange(0, 32)
     b_same = (cell[:, None] == cell[None, :]) & mask[None, :]  # [32, 32]
     b_times = tl.sum(b_same.to(tl.int32), 1)
-    # of the threads that name one cell, the first writes for all
+    # of the threads that list one cell, the first writes for all
     b_first = tl.min(tl.where(b_same, o[None, :], 32), 1)
     _add(pointer + cell, weight * b_times, mask & (b_first == o))

@@ -12,7 +12,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     tile_moves,
 )
 
-# Steps between two hand-overs of the running edge counts to float64.
+# Steps after which sums of edges are added to those in float64.
 HAND_OVER = tl.constexpr(64)
 
 
@@ -39,7 +39,11 @@ def backward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill the nodes before the last, and the edges or ``w_t b_t / z_t`` in pulls."""
+    """Fill the nodes before the last, and the edges.
+
+    If transitions are shared, pulls get ``w_t b_t / z_t`` instead. Returns the first
+    node, and whether all steps are safe.
+    """
     o = tl.arange(0, BLOCK)
     m = o < S
     steps += b * T
@@ -87,7 +91,7 @@ def backward_row(
         b_node = b_node / z
         tl.store(nodes + (b * T + t) * S + o, b_node, mask=m)
         if SHARED:
-            # in place of the weights, once every thread has read them
+            # over the weights, once every thread has read them
             tl.debug_barrier()
             tl.store(pulls + n * S + o, b_pull / z, mask=m)
         else:

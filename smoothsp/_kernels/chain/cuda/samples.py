@@ -1,4 +1,4 @@
-"""Random outputs of a chain, and the entropy of their law. Log space, float64."""
+"""Random outputs of a chain, and the entropy of their law: in log space, float64."""
 
 import torch
 import triton  # noqa: TID253
@@ -74,7 +74,10 @@ def entropy(
     shared,
     value,
 ):
-    """Fill value[B] with the entropies of the rows, in nats. Only positive terms."""
+    """Fill value[B] with the entropies of the rows, in nats.
+
+    No term is negative, so nothing cancels.
+    """
     B, T, S = emissions.shape
     block = block_of(S)
     warps = min(8, warps_of(block * block, torch.float64))
@@ -101,7 +104,8 @@ def entropy(
 
 
 # a_t(j) = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)), less its largest; then from the
-# end P(y_t = i) ~ exp(a_t(i) + s(i, y_{t+1})), and the first i whose sum passes u
+# end P(y_t = i) ~ exp(a_t(i) + s(i, y_{t+1})), and the first i whose cumulative sum
+# exceeds u
 @triton.jit(do_not_specialize=["T", "K"])
 def _sample_kernel(
     emissions,
@@ -163,7 +167,7 @@ def _sample_kernel(
             b_u *= tl.sum(b_law, 1)
             b_passed = (b_law > 0) & (tl.cumsum(b_law, 1) > b_u[:, None])
             b_first = tl.min(tl.where(b_passed, o[None, :], BLOCK), 1)
-            # where rounding leaves the sum too small: the last feasible state
+            # if rounding leaves the sum at most u: the last feasible state
             b_last = tl.max(tl.where(b_law > 0, o[None, :], 0), 1)
             b_label = tl.minimum(b_first, b_last)
             tl.store(labels + k * T + t, b_label, mask=m_k)
@@ -210,7 +214,7 @@ def _entropy_kernel(
     for n in range(1, N):
         t = tl.load(steps + n)
         scores = edge_scores(transitions, b, t, T, S, SHARED)
-        # two halves in turn: no thread overwrites what another one still reads
+        # two halves in turn, so that no thread overwrites what another still reads
         half = room + n % 2 * 2 * S
         tl.store(half + o, b_alpha - finite(tl.max(b_alpha, 0)), mask=m)
         tl.store(half + S + o, b_h, mask=m)

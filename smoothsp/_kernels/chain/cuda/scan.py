@@ -1,8 +1,8 @@
-"""Sum-product on long chains: chunks of time side by side, joined by their products.
+"""Sum-product on long chains: chunks of time at once, joined by their products.
 
-Three launches: products of all chunks, messages where chunks meet, and then the scaled
-recursion of ``chain.cuda.sums`` inside all chunks at once. A fourth does in log space
-the rows that are not safe, one step after the other.
+Three launches: products of all chunks, messages between chunks, and then the scaled
+recursion of ``chain.cuda.sums`` inside all chunks at once. A fourth computes the rows
+that are not safe in log space, step by step.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Sum-product inside chunks of time, all at once: scaled, from message to message.
+"""Sum-product inside chunks of time, all chunks at once: the scaled recursion.
 
-The recursions are those of ``chain.cuda.sums``; a chunk starts forward and backward
-from the messages that ``chain.cuda.scan_products`` leaves at its ends.
+It is that of ``chain.cuda.sums``; a chunk starts forward and backward from the messages
+that ``chain.cuda.scan_products`` computes for its two ends.
 """
 
 import triton  # noqa: TID253
@@ -42,10 +42,11 @@ def chunks_kernel(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill nodes, edges or counts, heads, tails; and for each chunk parts and safe.
+    """Fill nodes, heads, tails, and of each chunk parts, safe_chunks and its edges.
 
-    ``parts[B, C + 1]`` are summands of the log-partition, ``counts[B, C, S, S]`` those
-    of the edges when shared, and ``safe[B, C]`` is 0 where the recursion was not.
+    ``parts[B, C + 1]`` are summands of the log-partition. ``safe_chunks[B, C]`` is 0
+    where the recursion was not safe. With shared transitions ``counts[B, C, S, S]`` are
+    filled, summands of the edges; else edges.
     """
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)
@@ -119,8 +120,8 @@ def _forward(
 ):
     """Fill alphas[count, S] and weights[1:count + 1, S] from the first message on.
 
-    Return the last message, log scale and safety. The cell of the last message is the
-    first of the next chunk, which fills it.
+    Returns the last message, the log of what scaled them, and whether all are safe. The
+    last message is not stored: its place belongs to the next chunk.
     """
     o = tl.arange(0, BLOCK)
     row = emissions + b * T * S

@@ -1,4 +1,4 @@
-"""Products of moves over chunks of time, and the messages where two chunks meet.
+"""Products of moves over chunks of time, and the messages between chunks.
 
 Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``, and its product takes the
 forward message at ``c L`` to that at ``(c + 1) L``. With E, w of ``chain.cuda.sums``
@@ -7,11 +7,11 @@ forward message at ``c L`` to that at ``(c + 1) L``. With E, w of ``chain.cuda.s
     forward     a_{c+1}(j) ~ sum_i a_c(i) exp(l(i)) p(i, j),                a sums to 1
     backward    b_c(i) ~ exp(l(i)) sum_j p(i, j) b_{c+1}(j),             largest b is 1
 
-A row of a product is a forward message that starts at one state, scaled at every step
-like any other. If a share ``pi_i`` of the forward mass came through state i, a factor
-below ``tiny`` that is lost in row i costs at most ``pi_i tiny``, and the shares sum to
-1: products lose no more of a ``z_t`` than the recursion does, and where every ``z_t``
-is as large as it asks, both were safe.
+Row i of a product is a forward message from state i, scaled at every step. If a share
+``pi_i`` of the forward mass goes through state i, a factor below ``tiny`` that is lost
+in row i costs at most ``pi_i tiny``, and the shares sum to 1. So products lose no more
+of a ``z_t`` than the recursion does: both are safe where every ``z_t`` reaches the
+bound of the recursion.
 """
 
 import triton  # noqa: TID253
@@ -62,7 +62,7 @@ def products_kernel(
     b_scale = tl.full([ROWS], 1.0, tl.float64)
     if SHARED:
         b_move, _ = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
-    # t and b_e are asked for a step before they are used
+    # t and b_e are loaded one step ahead
     t = tl.load(steps + first + 1, mask=first + 1 <= last, other=0)
     some = states_if(first + 1 <= last, S, BLOCK)
     b_next = tl.load(row + t * S + o, mask=some, other=float("-inf"))
@@ -84,7 +84,7 @@ def products_kernel(
         b_c = tl.where(b_live, b_c, 1.0)
         b_p = tl.where(b_live[:, None], b_p / b_c[:, None], 0.0)
         b_log = tl.where(b_live, b_log, float("-inf"))
-        # one log of several factors, so few that their product stays in range
+        # one log for several factors, taken before their product leaves the range
         b_c = b_c.to(tl.float64)
         if (tl.min(b_scale * b_c, 0) < 1e-200) | (tl.max(b_scale * b_c, 0) > 1e200):
             b_log += tl.log(b_scale) + tl.log(b_c)
@@ -115,9 +115,9 @@ def meetings_kernel(
     chunks,
     BLOCK: tl.constexpr,
 ):
-    """Fill the forward messages begins[B, C, S], and backward ends[B, C, S].
+    """Fill the forward messages begins[B, C, S], and the backward ones ends[B, C, S].
 
-    ``parts[b, C]`` gets the log of what scaled the first message.
+    ``parts[b, C]`` gets the log of the scale of the first forward message.
     """
     b = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)

@@ -41,7 +41,7 @@ def forward_backward(
     heads,
     tails,
 ):
-    """Fill the log-partitions and the marginals of all rows, in one launch.
+    """Fill the log-partitions and the marginals of all rows in one launch.
 
     Outputs: value[B]; nodes[B, T, S]; edges[B, 1, S, S] summed over time when shared,
     else [B, T - 1, S, S]; heads[B, S] and tails[B, S], the first and last of the nodes.
@@ -54,7 +54,7 @@ def forward_backward(
     warps = warps_of(block * block, dtype)
     moves, top = transitions, transitions
     if shared and not resident:
-        # a finite top, so that all -inf makes no NaN
+        # finite also if all scores are -inf, for -inf less -inf is NaN
         top = transitions.amax().clamp(min=limits.min)
         moves = (transitions - top).exp()
     room = torch.empty((B, 2 * T + 1, S), dtype=torch.float64, device=emissions.device)
@@ -92,7 +92,9 @@ def forward_backward(
 # E = exp(s - max s);  w_t(j) = exp(e_t(j) - max e_t)
 # a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t
 # b_{t-1}(i) = sum_j E(i, j) w_t(j) b_t(j) / r_t
-# edges a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t, value sum_t log c_t + max e_t + max s
+# edges a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t
+# c_t and z_t make sums 1, r_t the largest b_{t-1}
+# value sum_t log c_t + log z_N, and the maxima that were subtracted
 @triton.jit(do_not_specialize=["T"])
 def _forward_backward_kernel(
     emissions,
@@ -125,7 +127,8 @@ def _forward_backward_kernel(
     o = tl.arange(0, BLOCK)
     m = o < S
     floor = tl.full([], LEAST, dtype) * S * S * tl.maximum(T, 1)
-    # wide_room[B, 2 T + 1, S] in float64 is also where the narrower values lie
+    # wide_room[B, 2 T + 1, S] in float64 and room, of the dtype of the scores, are
+    # the same memory
     wide = wide_room + b * (2 * T + 1) * S
     alphas = room + b * (2 * T + 1) * S * (64 // dtype.primitive_bitwidth)
     pulls = alphas + T * S
@@ -192,10 +195,11 @@ def _forward(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill alphas[N, S] and weights[N, S]; return the last, log scale and safety.
+    """Fill alphas[N, S] and weights[1:N, S].
 
-    What a step reads is asked for two steps (its place) and one step (its scores)
-    before: no load waits behind the arithmetic of another step.
+    Returns the last alpha, the log of what scaled them, and whether all are safe. The
+    position of a step is loaded two steps ahead and its scores one step ahead, so that
+    no load waits for arithmetic.
     """
     dtype = emissions.dtype.element_ty
     o = tl.arange(0, BLOCK)

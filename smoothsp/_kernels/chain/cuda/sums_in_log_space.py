@@ -1,4 +1,4 @@
-"""Sum-product on chains in log space, for rows unsafe in the scaled recursion."""
+"""Sum-product on chains in log space, for rows that are not safe when scaled."""
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
@@ -40,9 +40,9 @@ def forward_backward_row(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill row b, of N > 0 positions, in float64: any finite range, any -inf.
+    """Fill row b, of N > 0 positions, in float64, whatever the range of its scores.
 
-    A row with no feasible output gets -inf and zero marginals. Scratch, in float64:
+    A row without a feasible output gets -inf and zero marginals. Scratch, in float64:
     alphas[T, S], pulls[T, S] and grown[S].
     """
     o = tl.arange(0, BLOCK)

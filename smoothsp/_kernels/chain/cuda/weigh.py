@@ -5,7 +5,8 @@ import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.compilation.launch import launch
 
-# Cells that one program scales, or sums over the rows, GROUP of them at a time.
+# Numbers that one program scales, and numbers that one sums over rows, GROUP rows at a
+# time.
 BLOCK = 1024
 CELLS = 32
 GROUP = 64

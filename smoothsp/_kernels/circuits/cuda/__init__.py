@@ -1,1 +1,1 @@
-"""Circuits in Triton: see ``tiles`` for how one is gone through."""
+"""Circuits in Triton: ``tiles`` says how a program evaluates one."""

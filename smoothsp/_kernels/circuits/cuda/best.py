@@ -162,9 +162,9 @@ def _best_kernel(
 def _enter(
     scores, b_at, b_real, width, x, item, CELLS: tl.constexpr, LANES: tl.constexpr
 ):
-    """Scores from ``b_at`` on to items from ``item`` on.
+    """Write the scores from ``b_at`` on to the items from ``item`` on.
 
-    Padding that is NaN or +inf becomes -inf, so that nothing here makes a NaN.
+    NaN and +inf, which only padding holds, become -inf: so no sum is NaN.
     """
     for first in range(0, width, CELLS):
         i = first + tl.arange(0, CELLS)
@@ -196,16 +196,16 @@ def _trace(
     Q,
     LANES: tl.constexpr,
 ):
-    """Write down the leaves below the roots, left before right; the sum of scores.
+    """Write the leaves below the roots, left before right; return their total score.
 
-    Each lane has its own stack of items, of which the root is the first.
+    Each lane has its own stack of items, which begins with the root.
     """
     b_top = b_there.to(tl.int32)  # [LANES]: how many are on the stack
     b_count = tl.zeros([LANES], tl.int32)
     b_total = tl.zeros([LANES], tl.float64)
     tl.store(stack, b_root, mask=b_there)
     while tl.max(b_top, 0) > 0:
-        # threads share lanes: all have to see what one of them wrote
+        # several threads serve a lane: all have to see what one of them wrote
         tl.debug_barrier()
         busy = b_top > 0
         b_item = tl.load(stack + (b_top - 1) * LANES, mask=busy, other=0)

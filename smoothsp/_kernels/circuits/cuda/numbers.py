@@ -1,7 +1,7 @@
 """Numbers ``m 2^e`` in Triton: a mantissa m from 1 to 2, or 0, and an int32 e.
 
-Those of the CPU, ``circuits.cpu.numbers``, but for exponents that are integers: they
-are exact as far as ``FURTHEST`` for both dtypes.
+As on the CPU, ``circuits.cpu.numbers``, but exponents are integers: exact up to
+``FURTHEST`` for both dtypes.
 """
 
 import triton  # noqa: TID253

@@ -1,7 +1,7 @@
 """Sums over all outputs in Triton: log-partition, and marginals of every leaf.
 
-The numbers are those of the CPU twin, ``circuits.cpu.sums``. Its way down gives what an
-item has to the factors of its products; this one gathers it from the item's uses.
+The numbers are those of the CPU twin, ``circuits.cpu.sums``. Downwards, the twin adds
+the share of an item to those of its factors; here an item sums over its uses.
 """
 
 import torch
@@ -46,7 +46,8 @@ def sums(own, shared, circuit, rows, outwards, value, far, marginals):
     circuit, rows
         ``Placed`` and ``Lanes``.
     far
-        bool [B]: scores of the row are too large for exponents, its answer is none.
+        bool [B]: the scores of the row are too large for exponents: its answers are
+        not valid.
     """
     B, P = own.shape
     Q = len(shared)
@@ -57,7 +58,7 @@ def sums(own, shared, circuit, rows, outwards, value, far, marginals):
     given = (own, shared, *rows, *tables, *circuit.upwards)
     launch(_inside_kernel, programs(B), own, *given, m, e, value, far, *sizes, **BLOCK)
     if outwards:
-        # 0 above the roots, which nothing writes to
+        # items above the roots are not written: their shares are 0
         share = torch.zeros_like(m)
         given = (*rows, circuit.depths, *circuit.downwards, m, e, share, marginals)
         sizes = (circuit.deepest, B, P + Q, circuit.items)
@@ -156,7 +157,10 @@ def _enter(
     CELLS: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Scores from ``b_at`` on to items from ``item`` on; the largest exponent yet."""
+    """Write exp of the scores from ``b_at`` on to the items from ``item`` on.
+
+    Returns the largest absolute exponent so far, ``b_reach`` included.
+    """
     for first in range(0, width, CELLS):
         i = first + tl.arange(0, CELLS)
         inside = (i < width)[:, None]
@@ -228,7 +232,7 @@ def _outside_kernel(
                     b_k = b_e[:, None, :] + tl.load(e + b, mask=there, other=0)
                     b_k -= tl.load(e + a, mask=there, other=0)
                     b_part = b_share * (b_other * power2(b_k, dtype))
-                    # what no row needs was never written
+                    # items that no row needs were never written: they hold anything
                     some = (b_share > 0) & (b_other > 0)  # [HEADS, EDGES, LANES]
                     b_total += tl.sum(tl.where(some, b_part, 0.0), 1)
             b_total = tl.where(b_m > 0, b_total, 0.0)

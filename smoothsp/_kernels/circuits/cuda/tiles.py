@@ -1,19 +1,19 @@
-"""How a program goes through a circuit: rows as lanes, levels in a loop.
+"""How a program evaluates a circuit: rows as lanes, levels in a loop.
 
-A program has ``LANES`` rows of the batch and does everything for them, in one launch:
-no program waits for another one. The chart of its rows, ``[items, LANES]``, is in
-global memory. Of a level it does ``HEADS`` items at a time, ``EDGES`` products of each;
-a barrier ends the level. Whatever an item gets it gathers, on the way down too, from
-the definitions that use it: so no two threads write to one place, and a row's bits
+A program computes ``LANES`` rows of the batch in one launch and waits for no other
+program. The chart of its rows, ``[items, LANES]``, is in global memory. Of a level it
+computes ``HEADS`` items at a time, ``EDGES`` products of each; a barrier ends the
+level. An item is computed where it is written: upwards from its products, downwards
+from the definitions that use it. So no two threads write to one place, and a row's bits
 depend neither on other rows nor on the order of threads.
 
-Blocks of values are called ``b_``, and their shapes stand behind.
+Names of blocks begin with ``b_``; comments behind them give their shapes.
 """
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-# Eight lanes of float32 fill a sector of 32 bytes, the least that memory hands out.
+# Eight lanes of float32 fill a sector of 32 bytes, the least that a GPU reads.
 LANES = 8
 # Blocks [HEADS, EDGES, LANES] have eight cells for each of 128 threads.
 HEADS, EDGES, WARPS = 16, 8, 4
@@ -40,7 +40,7 @@ def rows_of(order, B, LANES: tl.constexpr):
 
 @triton.jit
 def chart_of(items, LANES: tl.constexpr):
-    """Where the chart of this program begins."""
+    """The offset at which the chart of this program begins."""
     return tl.program_id(0).to(tl.int64) * items * LANES
 
 
@@ -54,7 +54,7 @@ def most_runs(starts, h, real):
 
 @triton.jit
 def run_of(runs, b_run, real):
-    """Count, items and steps of a run of each item, each [HEADS]; the most."""
+    """Count, items and steps of a run of each item, each [HEADS]; the largest count."""
     run = runs + b_run * 5
     b_count = tl.load(run, mask=real, other=0)
     b_a, b_step_a = tl.load(run + 1, mask=real), tl.load(run + 2, mask=real)
