@@ -15,16 +15,16 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
-# Below this share of its own length, what is left of a column is rounding.
+# Below this share of its own length, the residual of a column is rounding.
 _DEPENDENT = 1e-12
 
 
 @kernel
 def add(first, last, products, scores, new, weights, active):
-    """Take the output in slot ``new[i]`` of row i into account; -1: none.
+    """Add the output in slot ``new[i]`` of row i; -1: none.
 
-    ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: a
-    slot whose output has lost its weight is free again.
+    ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: the
+    slot of an output whose weight becomes 0 is free again.
     """
     C = scores.shape[1]
     held, p = arrays.empty(C, np.int64), arrays.empty(C)
@@ -70,7 +70,7 @@ def add(first, last, products, scores, new, weights, active):
 
 @kernel
 def move(first, last, products, active, scores, out):
-    """Fill out[B, C]: ``dp/ds`` of the weights that a row has, times scores[B, C]."""
+    """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C]."""
     C = active.shape[1]
     held = arrays.empty(C, np.int64)
     L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
@@ -92,7 +92,7 @@ def move(first, last, products, active, scores, out):
 
 @kernel
 def _collect(active, weights, held, p):
-    """Slots in use and their weights; how many."""
+    """List the slots in use and their weights; return how many."""
     k = 0
     for a in range(len(active)):
         if active[a]:
@@ -140,9 +140,9 @@ def _upper(L, k, x):
 
 @kernel
 def _maximise(products, scores, held, k, p, L, x, ones):
-    """Move p to the maximum over outputs with weight; how many of them keep one."""
+    """Move p to the maximum over the outputs with weight; return how many keep one."""
     while True:
-        # scores that are large and alike lose no digits
+        # less the largest: large scores that are alike lose no digits
         top = scores[held[0]]
         for a in range(k):
             top = max(top, scores[held[a]])
@@ -157,7 +157,7 @@ def _maximise(products, scores, held, k, p, L, x, ones):
             one += ones[a]
             mass += x[a]
         t = (mass - 1) / one
-        # the way to the maximum, as far as no weight is negative
+        # towards the maximum, as long as no weight is negative
         way, out = 1.0, -1
         for a in range(k):
             x[a] -= t * ones[a]

@@ -14,11 +14,11 @@ from smoothsp._kernels.vectors import arrays
 
 @kernel
 def best(first, last, arcs, lengths, single, scale, heads, found):
-    """Fill heads[B, n] of a best tree, -1 past the length, and found[B]: is there one.
+    """Fill heads[B, n] of a best tree, -1 past the length, and found[B]: if any exists.
 
     With ``single`` exactly one word has the root for its head. O(n^2) a row: a path is
     grown backwards from a word, along best arcs, until it meets a finished word or the
-    root; a cycle that it closes becomes one node.
+    root; where it closes a cycle, the cycle becomes one node.
     """
     n = arcs.shape[1] - 1
     value, enters, marks = scratch(n)
@@ -34,7 +34,7 @@ def best(first, last, arcs, lengths, single, scale, heads, found):
 
 @kernel
 def are_finite(arcs, lengths, found):
-    """Fill found[0]: whether all scores are finite, also some that nobody reads."""
+    """Fill found[0]: whether all scores are finite, also those that are not read."""
     found[0] = True
     for b in range(len(arcs)):
         for u in range(lengths[b] + 1):
@@ -60,7 +60,7 @@ def add_up(arcs, heads, values):
 
 @subroutine
 def scratch(n):
-    """For n words and as many cycles at most: values, words that arcs end at, marks."""
+    """Values, words that arcs end at, and marks, for n words and at most n cycles."""
     return (
         arrays.empty((2 * n + 1, n + 1)),
         arrays.empty((2 * n + 1, n + 1), np.int64),
@@ -70,7 +70,7 @@ def scratch(n):
 
 @subroutine
 def fill(scores, n, scale, value, enters):
-    """Scores of arcs into words, -inf from themselves."""
+    """Fill the scores of arcs into words; -inf from a word to itself."""
     for u in range(n + 1):
         for v in range(1, n + 1):
             value[v, u] = scores[u, v] * scale if u != v else -np.inf
@@ -79,7 +79,7 @@ def fill(scores, n, scale, value, enters):
 
 @subroutine
 def grow(value, enters, marks, n, single):
-    """Contract cycles of best arcs: the number of nodes, -1 where there is no tree.
+    """Contract cycles of best arcs. Returns the number of nodes, -1 without a tree.
 
     Row v of ``value`` are scores of arcs into node v, ``enters`` the words that they
     end at; nodes above n are contracted cycles. ``marks[1]`` and ``marks[2]`` are head
@@ -121,9 +121,9 @@ def grow(value, enters, marks, n, single):
 
 @subroutine
 def expand(marks, n, nodes):
-    """Replace each node's best arc by the one of the tree, where it has another."""
+    """Replace the best arc of each node by its arc of the tree, where that differs."""
     _, head, word, parent, _, _ = marks
-    # the arc into a cycle takes the place of the one that it had at that word
+    # the arc into a cycle replaces the arc of the cycle into that word
     for c in range(nodes, n, -1):
         x = word[c]
         while parent[x] != c:
@@ -133,7 +133,7 @@ def expand(marks, n, nodes):
 
 @subroutine
 def _best_head(row, n, single):
-    """The head of highest score; the root only where it must be, with ``single``."""
+    """The head of highest score. With ``single`` the root only if there is no other."""
     best = 1 if n > 0 else 0
     for u in range(2, n + 1):
         if row[u] > row[best]:
@@ -145,7 +145,7 @@ def _best_head(row, n, single):
 
 @subroutine
 def _contract(value, enters, marks, n, size, until, new):
-    """Make one node of the end of the path, from ``until`` on; its new size."""
+    """Merge the nodes of the path from ``until`` on; return the path's new size."""
     inside, head, _, parent, state, path = marks
     for u in range(n + 1):
         value[new, u] = -np.inf

@@ -30,7 +30,7 @@ def are_finite(scores, found):
 def add_up(scores, alone, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, P].
 
-    Who is left, label -1, has the score in column ``alone``; none if that is -1.
+    A row without a column, label -1, scores as in column ``alone``; 0 if that is -1.
     """
     for b in range(len(labels)):
         for k in range(labels.shape[1]):
@@ -67,7 +67,7 @@ def best(first, last, tables, columns, u, v, found):
 
 @subroutine
 def _assign(cost, columns, rows, u, v, ints, floats):
-    """Match all rows; False where that cannot be."""
+    """Match all rows; return whether that is possible."""
     N = len(cost)
     free, prev = ints[0], ints[1]
     columns[:] = -1
@@ -110,10 +110,10 @@ def _assign(cost, columns, rows, u, v, ints, floats):
 
 @subroutine
 def _bid(cost, columns, rows, v, free, count):
-    """Give free rows the column that is cheapest for them, and lower its price.
+    """Give each free row its cheapest column, and lower the column's price.
 
-    To where the second cheapest is as good; who had it before is free. The number of
-    rows still free.
+    The price falls until the second cheapest column costs the row as much; the row that
+    had the column becomes free. Returns how many rows still are.
     """
     N = len(cost)
     at = left = 0
@@ -138,7 +138,7 @@ def _bid(cost, columns, rows, v, free, count):
         patience -= 1
         gap = second - low
         if not (gap > 0 and gap < np.inf) and rows[j] >= 0:
-            # no price to raise: another column may be as cheap, and free
+            # the price stays: another column may cost as little, and be free
             if gap == 0 and rows[other] < 0:
                 j = other
             else:
@@ -197,7 +197,7 @@ def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
 
 @subroutine
 def reprice(rows, u, v, start, passed, order, steps, total):
-    """Prices after a shortest path of length ``total``."""
+    """Update the prices after a shortest path of length ``total``."""
     u[start] += total
     for k in range(steps):
         j = order[k]
@@ -238,7 +238,7 @@ def detours(first, last, tables, columns, u, v, lost):
         for i in range(N):
             for k in range(N):
                 j = columns[b, k]
-                # rounding leaves them a little below 0
+                # rounding may leave them a little below 0
                 reduced = u[b, i] + v[b, j] - tables[b, i, j]
                 ways[i, k] = max(reduced, 0.0) if i != k else 0.0
         for k in range(N):

@@ -29,7 +29,7 @@ WRONG, FORBIDDEN, REPELLING = 1, 2, 4
 
 @kernel
 def inspect(nodes, edges, found):
-    """Fill found[0] with what there is of ``WRONG`` and so on, added up."""
+    """Fill found[0] with the sum of the codes ``WRONG`` and so on that apply."""
     faults = 0
     V = nodes.shape[1]
     for b in range(len(nodes)):
@@ -117,7 +117,7 @@ def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
 
 @subroutine(forceinline=True)
 def _scores(edges, b, e, scale):
-    """Of labels 00, 01, 10 and 11."""
+    """The scores of labels 00, 01, 10 and 11."""
     if edges.shape[2] == 1:
         agree = np.float64(edges[b, e, 0]) * scale
         return agree, 0.0, 0.0, agree
@@ -131,7 +131,10 @@ def _scores(edges, b, e, scale):
 
 @subroutine
 def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
-    """The least energy of a row, inf if there is none; the flow in room and ends."""
+    """Return the least energy of a row, inf if there is none.
+
+    The flow is left in room and ends.
+    """
     index, starts, heads, back, places = graph
     own = b if len(index) > 1 else 0
     base = _capacities(
@@ -145,7 +148,7 @@ def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
 
 @subroutine
 def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
-    """Fill what fits through arcs and to the ends; the energy that is always there."""
+    """Fill the capacities of arcs and ends; return the constant part of the energy."""
     base = 0.0
     V = len(ends)
     for v in range(V):
@@ -183,14 +186,14 @@ def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
 
 @subroutine
 def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
-    """For each node, what fits from the end of its own side to it: lost[V]."""
+    """Fill lost[V]: what fits from the end of a node's own side to it."""
     graph = span(starts), span(heads), span(back), span(room), span(ends)
     parent, marks, _, queue, _ = integers
     search = span(parent), span(marks), span(queue), span(labels)
     marks[:] = -1
     clock = 0
     for v in range(V):
-        # towards v what comes from the source, away from it what goes to the sink
+        # flow from the source runs towards v, flow to the sink away from it
         sign = 1.0 if labels[v] == 1 else -1.0
         while abs(ends[v]) < np.inf:
             u = _reach(v, sign, graph, search, clock)
@@ -230,7 +233,7 @@ def _reach(v, sign, graph, search, clock):
 
 @subroutine(forceinline=True)
 def _fetch(v, u, sign, graph, search):
-    """Bring to v what fits from u; False if that is infinite."""
+    """Push to v what fits from u; return whether that is finite."""
     _, heads, back, room, ends = graph
     parent = search[0]
     amount, w = sign * get(ends, u), u

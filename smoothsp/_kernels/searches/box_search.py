@@ -78,7 +78,7 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
                     half[2 * widest] = middle + 1
                 if half[0] > half[5] or half[2] > half[7]:
                     continue
-                # a box ends where it begins or later
+                # a box ends at or after its beginning
                 half[1], half[3] = min(half[1], half[5]), min(half[3], half[7])
                 half[4], half[6] = max(half[4], half[0]), max(half[6], half[2])
                 top = _bound(sums, half, gold[b], weight[b])
@@ -90,7 +90,7 @@ def best(first, last, cells, gold, weight, boxes, exist, visited):
 
 @subroutine
 def _integrate(cells, sums):
-    """Integral images of what is positive, of what is negative, and of what is -inf."""
+    """Fill integral images of what is positive, of what is negative, and of -inf."""
     H, W = cells.shape
     for i in range(H):
         plus = minus = barred = 0.0
@@ -118,9 +118,9 @@ def _inside(image, top, left, bottom, right):
 
 @subroutine
 def _bound(sums, box, gold, weight):
-    """No box of the set scores more; the score itself of a set of one."""
+    """An upper bound on the scores of a set of boxes; the score if it holds one box."""
     top, left, bottom, right = box[1], box[3], box[4], box[6]
-    # all boxes hold the smallest
+    # every box of the set contains the smallest
     if _inside(sums[2], top, left, bottom, right) > 0:
         return -np.inf
     total = _inside(sums[0], box[0], box[2], box[5], box[7])
@@ -158,7 +158,7 @@ def _twice(array):
 
 @subroutine(forceinline=True)
 def _before(bound, age, i, j):
-    """Whether set i comes first: the higher, and of equal ones the later."""
+    """Whether set i comes before j: the higher bound; of equal ones the later set."""
     return bound[i] > bound[j] or (bound[i] == bound[j] and age[i] > age[j])
 
 
@@ -182,7 +182,7 @@ def _push(bound, age, sets, size, top, born, box):
 
 @subroutine
 def _pop(bound, age, sets, size):
-    """Take the first away, of ``size + 1``."""
+    """Remove the first set of ``size + 1``."""
     _swap(bound, age, sets, 0, size)
     i = 0
     while True:

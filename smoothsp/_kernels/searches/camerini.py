@@ -114,8 +114,8 @@ def _best(scores, n, single, scale, part, memory, tree):
 def _next(scores, n, single, scale, memory, nodes, tree):
     """What the second best tree of a part loses, and the word of an arc it lacks.
 
-    After ``_best``; ``tree`` is the best. If it is not the one found, for they tie,
-    that is the second.
+    After ``_best``; ``tree`` is the best. If the search found another tree, which ties
+    with it, that one is the second.
     """
     (value, _, marks), chosen, _, order, shift = memory
     for v in range(1, n + 1):

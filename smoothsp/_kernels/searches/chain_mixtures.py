@@ -14,7 +14,8 @@ from smoothsp._kernels.searches import simplex_face as faces
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
-# Rows that are searched at once: one in each lane of a vector. Who is done makes room.
+# Rows that are searched at once, one in each lane of a vector. A row that is done is
+# replaced by the next.
 TOGETHER = 8
 
 
@@ -53,7 +54,7 @@ def mixtures(
         arrays.empty((B, T), np.int64),
         arrays.empty(B),
     )
-    # rows under way, longest first, and where each of them keeps what follows
+    # rows in work, longest first, and where each keeps its part of the arrays below
     live, place, idle = (
         arrays.empty(G, np.int64),
         arrays.empty(B, np.int64),
@@ -183,7 +184,7 @@ def _count_same(turned, k, slots, path, y, same):
 
 @subroutine
 def _gap(score, y, path, S, k, p, scores, shares):
-    """How much better y is than the mixture, to first order; a size of the scores."""
+    """The gain of y over the mixture, to first order; and the size of the scores."""
     for t in path:
         score -= shares[t * S + y[t]]
     now, largest = 0.0, 1.0
@@ -202,7 +203,7 @@ def _gap(score, y, path, S, k, p, scores, shares):
 
 @subroutine
 def _take(face, k, p, slots, scores, column, whole, score, x):
-    """The weights with an output more, in slot ``slots[k]``; how many have one."""
+    """Add the output in slot ``slots[k]``; return how many outputs have weight."""
     x = span(x)
     k, out = faces.add(face, k, p, column, whole, score, x)
     if out >= 0:
@@ -230,7 +231,7 @@ def _leave(slots, scores, out, k):
 
 @subroutine
 def _mix(k, p, slots, entries, N, shares):
-    """Fill shares[T S] of the mixture that use each part."""
+    """Fill shares[T S]: the share of the mixture that uses each part."""
     shares[:] = 0.0
     T, used, to = entries.shape[1], span(entries), span(shares)
     for a in range(k):

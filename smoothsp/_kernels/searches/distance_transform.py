@@ -60,9 +60,9 @@ def best(first, last, scores, springs, anchors, parents, order, places, found):
 
 @kernel
 def max_marginals(first, last, scores, springs, anchors, parents, order, highest):
-    """Fill highest[B, P, H, W]: of outputs with a part at a place the highest score.
+    """Fill highest[B, P, H, W]: the best score of outputs that have a part at a place.
 
-    What is above a part reaches it as what is below does, by the spring the other way.
+    Messages from the rest of the tree to a part pass its spring the other way round.
     """
     _, P, H, W = scores.shape
     up, down = arrays.empty((P, H, W)), arrays.empty((P, H, W))
@@ -111,7 +111,7 @@ def _transform(scores, spring, anchor, way, message, rows, columns, scratch):
     """Fill message[q] = max over l of scores[l] less the spring at l - q - anchor.
 
     And where the maximum is: at row ``rows[q]``, and in that row, with the column of q,
-    at ``columns``. With ``way`` -1 the two ends of the spring change places.
+    at ``columns``. With ``way`` -1 the two ends of the spring change roles.
     """
     H, W = scores.shape
     half, lines, ints = scratch
@@ -145,7 +145,7 @@ def _envelope(scores, N, b, a, shift, values, chosen, heights, starts, hull):
         start = -np.inf
         while size > 0:
             k = hull[size - 1]
-            # where line l rises above line k; parallel lines differ in height alone
+            # where line l exceeds line k; parallel lines differ by a constant
             if a > 0:
                 start = (heights[size - 1] - height) / (2 * a * (l - k))
             else:
@@ -163,7 +163,7 @@ def _envelope(scores, N, b, a, shift, values, chosen, heights, starts, hull):
         while at + 1 < size and starts[at + 1] <= u:
             at += 1
         values[q], chosen[q] = -np.inf, 0
-        # rounding may move a start past u: those beside it are looked at, too
+        # rounding may move a start past u: the neighbours are compared, too
         for near in range(max(at - 1, 0), min(at + 2, size)):
             d = hull[near] - u
             value = scores[hull[near]] - b * d - a * d * d

@@ -20,13 +20,13 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
-# Roundings of all that is added up which a gap may consist of.
+# A gap of at most this share of the sum of all sizes is rounding.
 _ROUNDINGS = 64 * 2.0**-52
 
 
 @kernel
 def cover(index, V, order, ups, count):
-    """Cover the edges ``index[E, 2]`` of V nodes by forests; count[0] of them.
+    """Cover the edges ``index[E, 2]`` of V nodes by forests, count[0] of them.
 
     Of forest f ``order[f]`` are the nodes, each after its parent, and ``ups[f]`` the
     edge of each node to its parent, -1 of roots. There is room for ``len(order)``.
@@ -157,7 +157,7 @@ def _collect(nodes, edges, index, order, ups, m, belief):
 
 @subroutine
 def _extract(scores, side, p, others, m, belief):
-    """Move to node p, at one side of an edge, what is best there for each label."""
+    """Move to node p, at one side of an edge, the best score for each of its labels."""
     S = len(others)
     for t in range(S):
         if belief[p, t] == -np.inf:

@@ -134,7 +134,7 @@ def _grow_trees(V, graph, nodes, waiting, orphans):
         if held != 0:
             put(queue, count, v)
             count += 1
-    # a node that is in work stays first in the queue
+    # the node that is being grown stays first in the queue
     while count > 0:
         v = get(queue, first)
         bridge = -1
@@ -157,7 +157,7 @@ def _grow_trees(V, graph, nodes, waiting, orphans):
             if _adopt(v, graph, nodes, clock):
                 continue
             if lost + get(graph[0], v + 1) - get(graph[0], v) > V + 1:
-                # the front has been dealt with
+                # its front part has been processed
                 for i in range(at, lost):
                     put(orphans, i - at, get(orphans, i))
                 lost -= at
@@ -181,7 +181,7 @@ def _wait(v, V, waiting, first, count):
 
 @subroutine(forceinline=True)
 def _grow(v, V, graph, nodes, waiting, first, count):
-    """Grow a tree from v, until an arc from the source's to the sink's is found."""
+    """Grow a tree from v until an arc joins the source's tree to the sink's."""
     starts, heads, back, room, _ = graph
     parent, stamp, depth, tree = nodes
     mine = get(tree, v)
@@ -197,7 +197,7 @@ def _grow(v, V, graph, nodes, waiting, first, count):
             return (a if mine == SOURCE else other), count
         elif get(stamp, u) > get(stamp, v) or get(depth, u) <= get(depth, v):
             continue
-        # free till now, or here is a shorter way to the end
+        # free until now, or this path to the end is shorter
         put(parent, u, other)
         put(stamp, u, get(stamp, v))
         put(depth, u, get(depth, v) + 1)
@@ -206,7 +206,7 @@ def _grow(v, V, graph, nodes, waiting, first, count):
 
 @subroutine(forceinline=True)
 def _augment(bridge, graph, parent, orphans):
-    """Push what fits through the path over an arc; how much, and how many orphans."""
+    """Push what fits through the path over an arc; return it, and how many orphans."""
     _, heads, back, room, ends = graph
     below, above = get(heads, get(back, bridge)), get(heads, bridge)
     amount = get(room, bridge)
@@ -262,7 +262,7 @@ def _adopt(v, graph, nodes, clock):
             continue
         if not get(room, get(back, a) if mine == SOURCE else a) > 0:
             continue
-        # does its way end at a terminal?
+        # whether its path ends at the source or the sink
         steps, w = 0, u
         while True:
             if get(stamp, w) == clock:

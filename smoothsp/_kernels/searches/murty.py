@@ -53,7 +53,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
         since[0] = age[0] = 0
         barred[0] = False
         for t in range(k):
-            # of those that tie the eldest, so that fewer are a prefix of more
+            # of equal ones the oldest: the best k are then a prefix of the best k + 1
             c = 0
             for i in range(1, k):
                 if value[i] < value[c] or (value[i] == value[c] and age[i] < age[c]):
@@ -125,9 +125,9 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
 
 @subroutine
 def _place(value, age, most):
-    """Where the next candidate goes.
+    """Where the next candidate is stored.
 
-    To a free place, or to that of the worst if there are ``most`` already.
+    In a free place, or in that of the worst if there are ``most`` already.
     """
     count, free, worst = 0, -1, -1
     for i in range(len(value)):

@@ -14,7 +14,7 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, load, put, splat, store
 
-# Below this share of its own length, what is left of a column is rounding.
+# Below this share of its own length, the residual of a column is rounding.
 DEPENDENT = 1e-12
 
 
@@ -29,11 +29,11 @@ def row_of(C):
 
 @subroutine
 def add(face, k, p, column, whole, score, x):
-    """Take one more output into account, the k + 1st. How many there are, and who left.
+    """Add an output as the k + 1st. Returns how many there are, and who left.
 
     ``column`` is its row of G with the k that are there, ``whole`` that with itself,
     ``p`` their weights. If it is a mixture of others, weight moves from them to it
-    until one of them has none left, whose place is told, and which is out; else -1.
+    until one of them has none: that one is removed, and its place returned; else -1.
     """
     upper, lower, inverse, _, _, width = face
     _copy(column, k, x)
@@ -79,7 +79,7 @@ def _append(face, k, x, square, score):
         put(lower, k * width + a, value)
         score -= value * get(scores, a)
         one -= value * get(ones, a)
-    # what vectors of the row take in besides it
+    # what vectors of the row read beyond its end
     store(lower, k * width + k, splat(0.0))
     put(inverse, k, 1 / length)
     put(scores, k, score / length)
@@ -88,7 +88,7 @@ def _append(face, k, x, square, score):
 
 @subroutine
 def remove(face, k, out):
-    """Forget the output in place ``out`` of k: rotations make U triangular again."""
+    """Remove the output in place ``out`` of k: rotations make U triangular again."""
     upper, lower, inverse, scores, ones, width = face
     for a in range(k - 1):
         o = a * width
@@ -96,7 +96,7 @@ def remove(face, k, out):
             put(upper, o + b - 1, get(upper, o + b))
     for a in range(out, k - 1):
         first, second = a * width, (a + 1) * width
-        # the diagonal of the row below stands left of it now
+        # the diagonal entry of the row below is now one to the left
         here, below = get(upper, first + a), 1 / get(inverse, a + 1)
         length = np.sqrt(here * here + below * below)
         cos, sin = here / length, below / length
@@ -117,7 +117,7 @@ def remove(face, k, out):
 
 @subroutine
 def maximum(face, k, x):
-    """Fill x[:k] with the weights of sum 1 that are best, whatever their signs."""
+    """Fill x[:k] with the best weights of sum 1, whatever their signs."""
     _, lower, inverse, scores, ones, width = face
     square = mass = 0.0
     for a in range(k):
@@ -149,7 +149,10 @@ def correction(face, k, rest, x):
 
 @subroutine
 def walk(k, p, x):
-    """Move p towards x while no weight is negative; who has none left, -1: nobody."""
+    """Move p towards x until a weight is 0.
+
+    Returns the place of that output, or -1 if x is reached.
+    """
     way, out = 1.0, -1
     for a in range(k):
         to = get(x, a)

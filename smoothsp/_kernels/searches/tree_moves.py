@@ -82,7 +82,7 @@ def of_one(scores, n, single, along, room, chances):
 
 @subroutine
 def _shares(logs, orders, way, p, dp, k):
-    """The logarithm of the sum of the weights of k's heads, which it is taken from."""
+    """Fill shares p of k's heads; return the log of their weights' sum, subtracted."""
     order, top = np.int64(2**62), -np.inf
     for i in range(k):
         if logs[i, k] > -np.inf:
@@ -112,7 +112,7 @@ def _shares(logs, orders, way, p, dp, k):
 
 @subroutine
 def _go_around(logs, orders, way, r, k):
-    """Add to each arc of the others the way over k, of share ``r[0, k]``."""
+    """Add to each arc of the others the path over k, of share ``r[0, k]``."""
     for i in range(k):
         for j in range(1, k):
             r[0, k, i, j] = r[1, k, i, j] = 0.0

@@ -118,7 +118,7 @@ def _pick(row, lowest, n, chance):
 
 @subroutine
 def _walk(room, n, lowest, state, drawn):
-    """Heads of the words that have none, from loop-erased walks to those that do."""
+    """Draw heads of the other words, by loop-erased walks to words that have one."""
     wide, w = room[1].shape[1] - LANES, aligned(room[0][0])
     done = arrays.zeros(n + 1, np.bool_)
     done[0] = True

@@ -83,7 +83,7 @@ def scratch(size):
 
 @subroutine(forceinline=True)
 def width(size):
-    """Of a row of a matrix."""
+    """The length of a row of a matrix, in whole vectors."""
     return (size + LANES - 1) // LANES * LANES
 
 
@@ -103,7 +103,7 @@ def weights(arcs, b, n, single, room):
         for v in range(0, wide, LANES):
             row = load_some(given, at + i * size + v, max(n + 1 - v, 0), nothing)
             store(w, i * wide + v, row)
-        # what is never read
+        # what no tree uses
         put(w, i * wide, NOTHING)
         put(w, i * wide + i, NOTHING)
     shift, root = 0.0, NOTHING
@@ -137,7 +137,10 @@ def weights(arcs, b, n, single, room):
 
 @subroutine(forceinline=True)
 def _log_of_product(factors, count, place):
-    """Of ``count`` normal positive numbers, whole vectors; writes one at ``place``."""
+    """The log of the product of ``count`` normal positive numbers, in whole vectors.
+
+    Writes one vector at ``place``.
+    """
     power, left = splat(0.0), splat(1.0)
     for v in range(0, count, LANES):
         x = load(factors, v)
@@ -155,8 +158,8 @@ def _log_of_product(factors, count, place):
 def eliminate(n, single, room):
     """The logarithm of the sum over trees; -inf where a word has lost all heads.
 
-    Of the turned weights what is left of the diagonal become shares ``w[i, k] / D``;
-    what is right of it is what the words' own arcs weighed when they were eliminated.
+    Left of the diagonal, turned weights become shares ``w[i, k] / D``; right of it are
+    the weights that the words' own arcs had when they were eliminated.
     """
     wide = room[1].shape[1] - LANES
     w, turned = aligned(room[0][0]), aligned(room[0][1])
@@ -189,7 +192,7 @@ def eliminate(n, single, room):
         for v in range(0, k, LANES):
             part = load(shares, v) * over
             store_some(turned, k * wide + v, k - v, part)
-            # the next sum waits for the first of these
+            # row k - 1 first, since the next sum waits for it
             for j in range(k - 1, 0, -1):
                 at = j * wide + v
                 way = splat_at(turned, j * wide + k)
@@ -240,13 +243,13 @@ def adjoint(n, single, room):
         for v in range(0, k, LANES):
             part = _mixed(turned, k, wide, across, 1, k, v, wide)
             store(along, v, part)
-            # what lies beyond is no share
+            # beyond the diagonal there are no shares
             share = load_some(turned, own + v, k - v, zero)
             children = children + share * part
         rest = 1 - sum_of(children)
         over = splat(1 / get(sums, k))
         for v in range(0, k, LANES):
-            # row k by modifier: what its children's arcs are worth
+            # row k, by modifier: derivatives in the weights of arcs from k
             part = _mixed(turned, own, 1, down, 0, k, v, wide)
             store_some(down, own + v, k - v, part)
         apart = single and k > 1

@@ -41,9 +41,9 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
 
 @subroutine
 def maxima(x, circuit, low, high, one, L):
-    """Every item from definition ``low`` to ``high``: the largest of its products.
+    """Fill every item from definition ``low`` to ``high``: the largest of its products.
 
-    Padding that is NaN or +inf becomes -inf, so that nothing here makes a NaN.
+    NaN and +inf, which only padding holds, become -inf: so no sum is NaN.
     """
     x = span(x)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -73,7 +73,7 @@ def maxima(x, circuit, low, high, one, L):
 
 @subroutine
 def _tile_maxima(x, heads, h, runs, r, none, L):
-    """The maxima of a tile, its left factors loaded once for all of it."""
+    """The maxima of a tile: each left factor is loaded once for all its definitions."""
     a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
     b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
     b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
@@ -97,14 +97,14 @@ def _tile_maxima(x, heads, h, runs, r, none, L):
 
 @subroutine
 def clear(out):
-    """-1 everywhere."""
+    """Fill with -1."""
     for i in range(len(out)):
         out[i] = -1
 
 
 @subroutine
 def trace(x, lane, L, root, circuit, stack, parts):
-    """The leaves, from 0, of the best product at the root, then -1."""
+    """Fill parts with the leaves, from 0, of the best output of the root, then -1."""
     clear(parts)
     leaves = circuit.own + circuit.shared
     count, top = 0, 0

@@ -1,4 +1,4 @@
-"""What is possible, and what is read: bits, 64 rows to a word."""
+"""Which outputs are possible, and which leaves are read: bits, 64 rows to a word."""
 
 import numpy as np
 from numba.extending import register_jitable
@@ -21,7 +21,7 @@ FORBIDDEN, WRONG, LARGE = 1, 2, 4
 
 @kernel
 def extremes(address, size, limit, like):
-    """What is among so many numbers of the float type of ``like``, added up.
+    """What ``size`` numbers of the float type of ``like`` hold: a sum of codes.
 
     ``FORBIDDEN``: -inf, or NaN; ``WRONG``: NaN or +inf; ``LARGE``: more than ``limit``.
     """
@@ -77,7 +77,10 @@ def possible(circuit, roots, table, like, answer):
 
 @register_jitable
 def spread(circuit, low, high, words):
-    """Bits of items from definition ``low`` to ``high``: of products, all of both."""
+    """Fill the bits of items from definition ``low`` to ``high``.
+
+    An item has those that both factors of one of its products have.
+    """
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for h in range(low, high):
         any_of = np.uint64(0)
@@ -92,7 +95,7 @@ def spread(circuit, low, high, words):
 
 @kernel
 def reading(circuit, roots, answer):
-    """Fill answer[B, P + Q]: whether the root of the row may use the leaf at all."""
+    """Fill answer[B, P + Q]: whether the root of a row can reach the leaf."""
     B, leaves = answer.shape
     words = arrays.empty(circuit.items, np.uint64)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -109,7 +112,7 @@ def reading(circuit, roots, answer):
             for r in range(starts[h], starts[h + 1]):
                 a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
                 for _ in range(runs[r, 0]):
-                    # a product with an impossible factor is none
+                    # a product with an impossible factor is not followed
                     if circuit.uses[a] >= 0 and circuit.uses[b] >= 0:
                         words[a] |= word
                         words[b] |= word
@@ -123,7 +126,7 @@ def reading(circuit, roots, answer):
 
 @register_jitable
 def needed(circuit, roots, first, last):
-    """The definitions that rows need, ``first`` to ``last``, as a range."""
+    """The definitions that rows ``first`` to ``last`` need, as a range."""
     low, high = len(circuit.heads), 0
     for b in range(first, last):
         high = max(high, circuit.place[roots[b]] + 1)

@@ -1,4 +1,4 @@
-"""Outputs given as the leaves that they use: what they score, whether they exist."""
+"""Outputs given as the leaves that they use: their scores, and whether they exist."""
 
 import numpy as np
 

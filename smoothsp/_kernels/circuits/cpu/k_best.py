@@ -19,10 +19,10 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 
-# What is noted of an item, in one line of the cache: the row that noted it, its best
+# What is stored of an item, in one cache line: the row that stored it, its best
 # product, and the second with its number among the products.
 ROW, BEST_A, BEST_B, NEXT_A, NEXT_B, NUMBER = range(6)
-# How far the second is below the best: the fourth float64 of the line.
+# The fourth float64 of the line: by how much the second is below the best.
 LOSS = 3
 NOTES = 16
 # A candidate, then an output: from which output it deviates, at which step of the
@@ -83,7 +83,7 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
                 score = read(
                     scores, B, row, room, circuit, parts[row, k], labels[row, k]
                 )
-                # summed anew, so the last bits may differ: at most the score before
+                # summed again, so the last bits may differ: at most the score before it
                 values[row, k] = min(score, values[row, k - 1]) if k else score
 
 
@@ -121,7 +121,7 @@ def _follow(
             o = chain[steps]
             a, b = np.intp(found[o, TO_A]), np.intp(found[o, TO_B])
             if o == k and most > 0:
-                # another product there, in the place of this one
+                # another product at that step, instead of this one
                 here = x[a * L + lane] + x[b * L + lane]
                 number = found[k, TO_NUMBER]
                 p, q, number, below = _after(x, lane, L, item, circuit, here, number)
@@ -149,7 +149,7 @@ def _follow(
 
 @subroutine
 def _note(x, lane, L, row, item, circuit, notes, losses):
-    """Note the best product of an item, and the second; the first of equal ones."""
+    """Store the best product of an item, and the second; of equal ones the first."""
     runs, starts = circuit.runs, circuit.starts
     h = circuit.place[item]
     most = more = -np.inf
@@ -179,9 +179,9 @@ def _note(x, lane, L, row, item, circuit, notes, losses):
 
 @subroutine
 def _after(x, lane, L, item, circuit, here, number):
-    """The product that follows one in order of value, then number; -1 if none does.
+    """The product that follows one in the order of value, then number; -1 if none does.
 
-    Of values as ``_note`` has them: their losses may be equal where they are not.
+    Values are compared, as in ``_note``: equal losses may come from unequal values.
     """
     runs, starts = circuit.runs, circuit.starts
     h = circuit.place[item]
@@ -202,7 +202,7 @@ def _after(x, lane, L, item, circuit, here, number):
 
 @subroutine
 def _insert(offer, score, waiting, offers, count, most):
-    """A candidate into the list, sorted, after its equals; at most so many are kept."""
+    """Insert a candidate into the sorted list, after its equals; keep ``most``."""
     if count == most:
         if score <= offers[count - 1]:
             return count

@@ -23,7 +23,7 @@ def one_of(room):
 
 @subroutine
 def gather(table, B, rows, x, one, L):
-    """Item 0 and the leaves of ``x``: 0, and scores of the rows; a row a lane."""
+    """Fill item 0 of ``x`` with 0 and its leaves with scores, one row in each lane."""
     out = span(x)
     store(out, 0, one - one)
     first = 1
@@ -40,7 +40,7 @@ def gather(table, B, rows, x, one, L):
 
 @subroutine
 def gather_numbers(table, B, rows, m, e, one, L):
-    """The same as numbers ``m 2^e``; the largest size of an exponent of a lane."""
+    """The same as numbers ``m 2^e``; returns each lane's largest absolute exponent."""
     out, exponents = span(m), span(e)
     zero = one - one
     store(out, 0, one)
@@ -64,7 +64,7 @@ def gather_numbers(table, B, rows, m, e, one, L):
 
 @subroutine
 def _square(scores, rows, width, k, item, out, one, L):
-    """Scores k to k + L of the rows to items from ``item`` on; 0 without a row."""
+    """Write scores k to k + L of rows to items from ``item`` on; 0 without a row."""
     zero = one - one
     for lane in range(L):
         v = zero
@@ -81,14 +81,14 @@ def _square(scores, rows, width, k, item, out, one, L):
 
 @subroutine
 def _repeat(scores, item, out, one, L):
-    """Each score in all lanes, to items from ``item`` on."""
+    """Write each score to all lanes of items from ``item`` on."""
     for q in range(len(scores)):
         store(out, (item + q) * L, constant(one, np.float64(scores[q])))
 
 
 @subroutine
 def scatter(x, table, B, rows, L):
-    """The leaves of x to the targets of a table, where there is one; overwrites x."""
+    """Copy the leaves of x to the targets of a table, if any; overwrites x."""
     source = span(x)
     last = 1
     for t in range(len(table)):
@@ -113,7 +113,7 @@ def scatter(x, table, B, rows, L):
 
 @subroutine
 def clear(x, items, one, L):
-    """Zero in all lanes of so many items."""
+    """Write 0 to all lanes of the first ``items`` items."""
     out = span(x)
     for i in range(0, items * L, L):
         store(out, i, one - one)
@@ -121,7 +121,7 @@ def clear(x, items, one, L):
 
 @subroutine
 def bounds(circuit, roots, rows):
-    """The first definition that one of the rows needs, and that after the last."""
+    """The range of definitions that holds all that the rows need."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
         h = np.intp(circuit.place[roots[row]])

@@ -111,22 +111,22 @@ def furthest(L):
 
 @register_jitable
 def faintest(L):
-    """Marginals below are 0: their products might be denormal."""
+    """Marginals below this are set to 0: their products might be denormal."""
     return 2.0**-60 if L == 16 else 2.0**-500
 
 
 @register_jitable
 def large(L):
-    """So large that its last bits count ones."""
+    """A number so large that the last bits of its mantissa count ones."""
     return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
 
 
 @subroutine(forceinline=True)
 def enter(m, e, first, last, reach, one, L):
-    """Scores in items ``first`` to ``last`` of m become numbers in m and e.
+    """Turn the scores in items ``first`` to ``last`` of m into numbers in m and e.
 
-    Returns the largest size of an exponent so far, a lane, ``reach`` being that before.
-    -inf is zero, and so is NaN: it stands where nothing is read.
+    Returns the largest absolute exponent so far of each lane, ``reach`` included. -inf
+    becomes zero, and so does NaN, which only padding holds.
     """
     zero = one - one
     most = constant(one, furthest(L))
@@ -137,7 +137,7 @@ def enter(m, e, first, last, reach, one, L):
     low_part = constant(one, -1.4286068203094172e-6)
     for i in range(first * L, last * L, L):
         w = load(m, i)
-        x = smaller(larger(w, least), most)  # a NaN compares with nothing
+        x = smaller(larger(w, least), most)  # comparisons with NaN are false
         # x = k ln 2 + r, with k whole and |r| at most half of ln 2
         k = fma(x, rate, whole) - whole
         r = fma(k, low_part, fma(k, high_part, x))

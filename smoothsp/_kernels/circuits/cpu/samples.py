@@ -55,7 +55,7 @@ def uniform(state):
 
 @subroutine
 def _draw(m, e, lane, L, item, circuit, chance):
-    """A product of an item, by its share of the item's sum."""
+    """Draw a product of an item, by its share of the item's sum."""
     runs, starts = circuit.runs, circuit.starts
     h = circuit.place[item]
     first = starts[h]
@@ -71,7 +71,7 @@ def _draw(m, e, lane, L, item, circuit, chance):
             p, q = a * L + lane, b * L + lane
             share = m[p] * m[q]
             if share > 0:
-                # rounding may leave a remainder: then the last possible product
+                # if rounding leaves a remainder: the last possible product
                 best_a, best_b = a, b
                 left -= share * 2.0 ** (e[p] + e[q] - top)
                 if left < 0:

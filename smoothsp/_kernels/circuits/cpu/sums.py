@@ -43,8 +43,8 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
     targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
-    ``far[b]`` says that scores of row b are too large for that type: its answer is none
-    then. The value of a row without a possible output is -inf.
+    ``far[b]`` says that scores of row b are too large for that type: its answers are
+    not valid then. The value of a row without a possible output is -inf.
     """
     L = 64 // room.itemsize
     B = len(rows.roots)
@@ -75,10 +75,11 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
 
 @subroutine
 def inside(m, e, circuit, low, high, one, L):
-    """Every item from definition ``low`` to ``high``: the sum of its products.
+    """Fill every item from definition ``low`` to ``high``: the sum of its products.
 
-    ``sum m_a m_b 2^(e_a + e_b - top)``, where top is the first product's exponent: any
-    will do that is not far below the largest. If it is, all again with the largest.
+    ``sum m_a m_b 2^(e_a + e_b - top)``, where top is the exponent of the first product.
+    Any top that is not far below the largest exponent is exact enough; if the first is
+    far below, the sum is computed again with the largest.
     """
     m, e = span(m), span(e)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -110,7 +111,7 @@ def inside(m, e, circuit, low, high, one, L):
 
 @subroutine
 def _from_largest(m, e, out, runs, first, last, most, one, L):
-    """The sum of the products over the largest exponent of one."""
+    """The sum of the products, with the largest of their exponents taken out."""
     none = constant(one, lowest(L))
     top = none
     for r in range(first, last):
@@ -126,7 +127,7 @@ def _from_largest(m, e, out, runs, first, last, most, one, L):
 
 @subroutine(forceinline=True)
 def _total(m, e, runs, first, last, top, most, one, L):
-    """The sum of the products over ``2^top``; too large if one is far above it."""
+    """The sum of the products over ``2^top``; very large if one is far above it."""
     start = constant(one, origin(L))
     most = start + most
     shift = start - top
@@ -144,7 +145,7 @@ def _total(m, e, runs, first, last, top, most, one, L):
 
 @subroutine
 def _tile_inside(m, e, heads, h, runs, r, one, L):
-    """``inside`` of a tile, its left factors loaded once for all of it."""
+    """``inside`` of a tile: each left factor is loaded once for all its definitions."""
     zero = one - one
     none, start = constant(one, lowest(L)), constant(one, origin(L))
     most = start + constant(one, highest(L))
@@ -183,10 +184,10 @@ def _tile_inside(m, e, heads, h, runs, r, one, L):
 
 @subroutine
 def outside(m, e, mu, circuit, low, high, one, L):
-    """Marginals of all items from those of the roots.
+    """Fill the marginals of all items from those of the roots.
 
-    A product's share of the item's sum, times the item's marginal, is added to the
-    marginals of both factors.
+    The share of a product in the sum of its item, times the item's marginal, is added
+    to the marginals of both factors.
     """
     m, e, mu = span(m), span(e), span(mu)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
@@ -236,9 +237,9 @@ def outside(m, e, mu, circuit, low, high, one, L):
 
 @subroutine(forceinline=True)
 def _share(m, e, g, out, one, L):
-    """An item's marginal g over its mantissa, and its exponent as ``power2`` takes it.
+    """The marginal g of an item over its mantissa, and its exponent for ``power2``.
 
-    The exponent is the lowest where the item is impossible: its products get nothing.
+    The exponent of an impossible item is the lowest, so that its products get nothing.
     """
     zero = one - one
     total = load(m, out)
@@ -249,7 +250,7 @@ def _share(m, e, g, out, one, L):
 
 @subroutine
 def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
-    """``outside`` of a tile: what its left factors get is summed in a register."""
+    """``outside`` of a tile: what a left factor gets is summed in a register."""
     zero = one - one
     out0, out1 = np.intp(heads[h]) * L, np.intp(heads[h + 1]) * L
     out2, out3 = np.intp(heads[h + 2]) * L, np.intp(heads[h + 3]) * L
@@ -275,7 +276,7 @@ def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
         store(mu, b1, load(mu, b1) + v1)
         store(mu, b2, load(mu, b2) + v2)
         store(mu, b3, load(mu, b3) + v3)
-        # one item may be left and right: read after the writes
+        # an item may be both left and right: read after the writes
         store(mu, a, load(mu, a) + ((v0 + v1) + (v2 + v3)))
         a += step
         b0 += step0

@@ -31,10 +31,10 @@ from smoothsp._kernels.vectors.simd_compare import differ
 def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
 
-    Then, if ``outwards``, the targets of ``scores``: how the marginals move. ``scores``
-    and ``along`` are tables of potentials of float64. ``room`` is ``[5, size]`` of
-    float64, the first two of which ``sums`` has just filled for these rows, no more
-    than there are lanes.
+    And, if ``outwards``, the targets of ``scores`` with the derivatives of marginals
+    along that direction. ``scores`` and ``along`` are tables of potentials of float64.
+    ``room`` is ``[5, size]`` of float64, the first two of which ``sums`` has just
+    filled for these rows, no more than there are lanes.
     """
     B = len(rows.roots)
     L = 64 // room.itemsize
@@ -84,7 +84,7 @@ def _means(m, e, d, circuit, low, high, one, L):
 
 @subroutine
 def _moves(m, e, d, mu, to, circuit, low, high, one, L):
-    """Marginals, and how they move: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
+    """Fill marginals and their derivatives: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
 
     q is a product's share of its item, d' the direction along it, d the item's mean.
     """

@@ -1,4 +1,4 @@
-"""What makes a circuit: products as runs, what each item needs, a good order."""
+"""How a circuit is stored: products as runs, what each item needs, a good order."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def compress(left, right, counts, runs):
                         if count == 1:
                             step_a = step_b = 0
                         if step_a == 0:
-                            # sums keep a right factor that stays in a register
+                            # a right factor of step 0 stays in a register
                             a, step_a, b, step_b = b, step_b, a, step_a
                         runs[found, 0] = count
                         runs[found, 1], runs[found, 2] = a, step_a
@@ -89,7 +89,7 @@ def _side(starts, runs, h):
             alike = alike and runs[r, 0] == runs[first, 0] > 1
             for column in (side, side + 1):
                 alike = alike and runs[r, column] == runs[first, column]
-            # other factors have steps that are not 0, and so have the common ones
+            # the steps of the other factors are not 0, nor are those of the common ones
             alike = alike and runs[r, 2] != 0 and runs[r, 4] != 0
         if alike:
             return side
@@ -98,10 +98,10 @@ def _side(starts, runs, h):
 
 @kernel
 def schedule(starts, runs, tiles, place, roots, order):
-    """Fill ``order`` with the definitions that roots need, those of the first first.
+    """Fill ``order`` with the definitions that roots need, the first root's first.
 
     A definition comes right after the last of those that it needs, which are then in
-    the cache; and a short row needs the first few only. Returns how many there are.
+    the cache; and a short row needs a prefix only. Returns how many there are.
     """
     H = len(tiles)
     seen = arrays.zeros(H, np.bool_)
@@ -135,7 +135,7 @@ def schedule(starts, runs, tiles, place, roots, order):
 
 @subroutine
 def _push(h, starts, tiles, seen, run, stack, top):
-    """The tile of a definition onto the stack, unless it was there before."""
+    """Push the tile of a definition on the stack, unless it was there before."""
     if h < 0:
         return top
     while tiles[h] == 0:
@@ -172,7 +172,7 @@ def measure(leaves, heads, starts, runs, tiles, place, since, uses, levels):
                 b += runs[r, 4]
         since[item], uses[item], levels[item] = first, most, level + 1
         if h + 1 == len(heads) or tiles[h + 1] != 0:
-            # a tile is done as a whole, so what one of it needs all do
+            # a tile is computed as a whole: what one definition needs, all of it need
             tile = h
             while tiles[tile] == 0:
                 tile -= 1
