@@ -16,7 +16,7 @@ def is_named(X: Any) -> bool | None:
 
     None where there is no token to tell.
     """
-    if sparse.issparse(X) or isinstance(X, np.ndarray | str):
+    if sparse.issparse(X) or isinstance(X, np.ndarray | str) and not _of_objects(X):
         return False
     if not hasattr(X, "__iter__") or not hasattr(X, "__len__"):
         raise TypeError(f"X: expected a list of sentences, got {type(X).__name__}")
@@ -52,6 +52,11 @@ def is_named(X: Any) -> bool | None:
     return None
 
 
+def _of_objects(X: Any) -> bool:
+    """Whether sentences are entries of an array, which is a list then."""
+    return isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+
+
 def sizes_of(X: Any) -> NDArray[np.int64]:
     """Positions of each sentence."""
     if (
@@ -59,6 +64,7 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
         or not hasattr(X, "__len__")
         or sparse.issparse(X)
         or isinstance(X, np.ndarray | str | Mapping)
+        and not _of_objects(X)
     ):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
@@ -105,6 +111,8 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
         sizes = _lengths(lengths, np.shape(X)[0])
         return canonical(_with_columns(X), sizes), sizes
     sizes = sizes_of(X)
+    # in the order in which they come: a Series counts by the names of its rows
+    X = list(X)
     # an empty list does not say how many features there are
     told = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
     parts = [_matrix(X[i], i) for i in told]

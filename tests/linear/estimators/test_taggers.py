@@ -91,6 +91,26 @@ class Table:
         return np.array(self.values, dtype)
 
 
+class Series:
+    """As pandas has them: entries in order, which have other names than 0, 1, 2."""
+
+    def __init__(self, entries):
+        self.entries = entries
+
+    def __len__(self):
+        return len(self.entries)
+
+    def __iter__(self):
+        return iter(self.entries)
+
+    def __getitem__(self, name):
+        return self.entries[-1 - name]
+
+
+def of_objects(sequences):
+    return np.array([*sequences, None], dtype=object)[:-1]
+
+
 @pytest.mark.parametrize("make", TAGGERS)
 def test_forms_of_sequences_are_one(make):
     X, y = corpus()
@@ -100,6 +120,8 @@ def test_forms_of_sequences_are_one(make):
         ([sparse.csr_matrix(x) for x in X], {}),
         ([x.tolist() for x in X], {}),
         ([Table(x) for x in X], {}),
+        (Series(X), {}),
+        (of_objects(X), {}),
         (flat, {"lengths": lengths}),
         (sparse.csr_array(flat), {"lengths": lengths}),
     ):
