@@ -16,7 +16,7 @@ def is_named(X: Any) -> bool | None:
 
     None where there is no token to tell.
     """
-    if sparse.issparse(X) or isinstance(X, np.ndarray | str) and not _of_objects(X):
+    if sparse.issparse(X) or (isinstance(X, np.ndarray | str) and not _of_objects(X)):
         return False
     if not hasattr(X, "__iter__") or not hasattr(X, "__len__"):
         raise TypeError(f"X: expected a list of sentences, got {type(X).__name__}")
@@ -63,8 +63,7 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
         not hasattr(X, "__iter__")
         or not hasattr(X, "__len__")
         or sparse.issparse(X)
-        or isinstance(X, np.ndarray | str | Mapping)
-        and not _of_objects(X)
+        or (isinstance(X, np.ndarray | str | Mapping) and not _of_objects(X))
     ):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
