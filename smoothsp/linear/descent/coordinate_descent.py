@@ -162,7 +162,8 @@ def descend(
     """
     run = _Run(problem, plan, history)
     if resume is not None:
-        run.load(resume)
+        with checks.reading_state():
+            run.load(resume)
     try:
         return run.to_the_end(resume is None)
     except KeyboardInterrupt:

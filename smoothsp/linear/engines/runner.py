@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget
 from smoothsp.linear.engines.solution import Solution, State
+from smoothsp.linear.inputs import checks
 
 
 class Solver(Protocol):
@@ -137,8 +138,9 @@ def run(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        budget.load(resume, settings)
-        solver.load(resume)
+        with checks.reading_state():
+            budget.load(resume, settings)
+            solver.load(resume)
     elif start is not None:
         solver.begin(start)
     saved: State = {}

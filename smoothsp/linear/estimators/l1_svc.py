@@ -109,6 +109,8 @@ class L1SVC(BinaryClassifier):
         signs = whole_set.signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
+        # a state is one of the samples as they are: kept before they are scaled
+        _ = problem.checksum
         scales = _scaled(problem)
 
         def solve(look: Callable[[Certificate], Any]) -> Solution:

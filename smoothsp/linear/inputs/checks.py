@@ -1,7 +1,8 @@
 """Checks of what the estimators are given, and their messages."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,20 @@ def state(value: object) -> Mapping[str, Any]:
             f"arrays, got {type(value).__name__}"
         )
     return value
+
+
+@contextmanager
+def reading_state() -> Iterator[None]:
+    """Around what goes on from a state: one that lacks something was damaged."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as why:
+        if str(why).startswith(("resume:", "state:")):
+            raise
+        raise ValueError(
+            "resume: expected a state as the callback of a fit had it, got one that was"
+            f" damaged or edited ({type(why).__name__}: {in_one_line(str(why))})"
+        ) from why
 
 
 def in_one_line(value: object) -> str:

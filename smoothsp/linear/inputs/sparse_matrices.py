@@ -3,6 +3,7 @@
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.multiclass import csr_rows
@@ -41,6 +42,12 @@ def checked(X: Any) -> Any:
     fresh = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
     fresh.sum_duplicates()
     return fresh
+
+
+def parts_of(X: Any) -> list[NDArray[Any]]:
+    """The arrays that a matrix is made of, and its shape."""
+    arrays = [X.indptr, X.indices, X.data] if sparse.issparse(X) else [X]
+    return [*arrays, np.array(X.shape)]
 
 
 _AXES = ("row", "column")

@@ -1,5 +1,6 @@
 """Two classes, the hinge, and a bias that costs nothing."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ from scipy import sparse
 
 from smoothsp._kernels.multiclass import binary_hinge
 from smoothsp._kernels.multiclass.box_equality import box_equality
-from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_matrices import checked
+from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs.sparse_matrices import checked, parts_of
 
 Floats = NDArray[np.float64]
 
@@ -81,6 +82,13 @@ class BinaryProblem:
     def __len__(self) -> int:
         """How many samples."""
         return len(self.y)
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these samples from others."""
+        return arrays.checksum(
+            *parts_of(self.X), self.y, self.bounds, np.array(self.bias)
+        )
 
     @property
     def squares(self) -> Floats:

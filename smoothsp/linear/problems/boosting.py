@@ -1,11 +1,13 @@
 """The margins of weak learners, the worst of which counts."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs.sparse_matrices import parts_of
 from smoothsp.linear.problems.binary import matrix_of
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,11 @@ class LPBoostProblem:
     def __len__(self) -> int:
         """1: the maximum is of all rows together."""
         return 1
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these margins from others."""
+        return arrays.checksum(*parts_of(self.U))
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The largest product, and its row."""

@@ -1,13 +1,15 @@
 """F1: a loss of the whole set of samples at once."""
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import contingency
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs.sparse_matrices import parts_of
 from smoothsp.linear.problems.binary import matrix_of, signs_of
 
 Floats = NDArray[np.float64]
@@ -66,6 +68,11 @@ class F1Problem:
     def __len__(self) -> int:
         """One example: the whole set."""
         return 1
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these samples from others."""
+        return arrays.checksum(*parts_of(self.X), self.y)
 
     def _gains(self, w: Floats) -> Floats:
         """What calling each sample by the wrong label adds."""

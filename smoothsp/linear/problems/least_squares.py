@@ -1,10 +1,13 @@
 """Squares of residuals."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear.inputs import arrays
+from smoothsp.linear.inputs.sparse_matrices import parts_of
 from smoothsp.linear.problems.binary import matrix_of
 
 Floats = NDArray[np.float64]
@@ -62,6 +65,11 @@ class LeastSquaresProblem:
     def __len__(self) -> int:
         """How many samples."""
         return len(self.y)
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these samples from others."""
+        return arrays.checksum(*parts_of(self.X), self.y)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
         """The mean square, and its gradient."""

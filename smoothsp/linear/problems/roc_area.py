@@ -1,11 +1,13 @@
 """The area under the ROC curve: a loss of all pairs of a positive and a negative."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs.sparse_matrices import parts_of
 from smoothsp.linear.problems.binary import matrix_of, signs_of
 
 Floats = NDArray[np.float64]
@@ -66,6 +68,13 @@ class ROCAreaProblem:
     def __len__(self) -> int:
         """One example: the whole set."""
         return 1
+
+    @cached_property
+    def checksum(self) -> int:
+        """A number that tells these samples from others."""
+        return arrays.checksum(
+            *parts_of(self.X), self._positive, self._negative, *self._shares
+        )
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge of pairs, and a subgradient."""

@@ -92,7 +92,8 @@ def grid_search(
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        run.load(resume)
+        with checks.reading_state():
+            run.load(resume)
     run.follow(tol, True, len(values))
     return GridSolution(
         points=run.points,

@@ -110,8 +110,9 @@ class LBFGS:
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            budget.load(resume, settings)
-            run.load(resume)
+            with checks.reading_state():
+                budget.load(resume, settings)
+                run.load(resume)
         elif start is not None:
             run.begin(objective.fits(weights_of(start))[run.used])
         with budget.running():

@@ -81,7 +81,8 @@ class PathRun(PointRun):
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            self.load(resume)
+            with checks.reading_state():
+                self.load(resume)
 
     def _spent(self) -> bool:
         rules = self.rules
