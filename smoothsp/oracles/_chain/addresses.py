@@ -22,6 +22,7 @@ PIECE = 800_000
 STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
 
 
+@lru_cache(maxsize=256)
 def rows_of_piece(B: int, T: int, S: int) -> int:
     """How many rows a piece has, one call on one thread; a small batch is one piece.
 
@@ -64,12 +65,17 @@ def way_of_one_call(
     work = _work(B, T, S) * itemsize // 4
     if rows_of_piece(B, T, S) < B or (S > STATES_OVER_LANES and work >= 2 * PIECE):
         return None
-    return (1, None) if lanes_pay(B, S, 64 // itemsize) else (None, 1)
+    return _way(B, S, 64 // itemsize)
 
 
 def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:
     """``in_lanes, over_states`` of ``_kernels.chain.cpu.whole_calls``."""
-    return (1, None) if lanes_pay(where[0], where[2], len(where[-1])) else (None, 1)
+    return _way(where[0], where[2], len(where[9]))
+
+
+@lru_cache(maxsize=256)
+def _way(B: int, S: int, lanes: int) -> tuple[int | None, int | None]:
+    return (1, None) if lanes_pay(B, S, lanes) else (None, 1)
 
 
 def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import whole_calls
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
-from smoothsp.oracles._chain.record import Potentials, Record
+from smoothsp.oracles._chain.record import EMPTY, Potentials, Record
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import Known, is_ordinary, nothing_traces
 
@@ -94,6 +94,8 @@ class Total:
                         x.mul_(grad)
             else:
                 known = [x * grad for x in known]
+            if all(wanted):
+                return *known, *rest
             pairs = zip(known, wanted, strict=True)
             return *(x if want else None for x, want in pairs), *rest
         # asked for here, they must not have been changed in the meantime
@@ -145,18 +147,22 @@ def _whole(
     options: tuple[float, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
     """The code that ``call`` returns, the sum, and its gradients."""
-    total = chain.new()
-    gradients = [chain.new(*shape) for shape in chain.shapes]
+    (B, T, S), new = chain.sizes, EMPTY[chain.dtype].new_empty
+    total, slopes, moves = new(()), new(B, T, S), new(S, S)
+    start, end = new(S), new(S)
     code = call(
         *chain.addresses,
         y.data_ptr(),
         number,
         0 if weights is None else weights.data_ptr(),
         *options,
-        *(x.data_ptr() for x in gradients),
+        slopes.data_ptr(),
+        moves.data_ptr(),
+        start.data_ptr(),
+        end.data_ptr(),
         total.data_ptr(),
     )
-    return code, total, gradients
+    return code, total, [slopes, moves, start, end]
 
 
 def _by_pieces(
@@ -200,7 +206,7 @@ def _by_pieces(
 
 
 def _log_likelihood(*given: Any) -> int:
-    code: int = whole_calls.log_likelihood(*given, *way_of_sums(given[:10]))
+    code: int = whole_calls.log_likelihood(*given, *way_of_sums(given))
     return code
 
 
