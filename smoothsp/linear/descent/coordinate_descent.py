@@ -234,7 +234,9 @@ class _Run:
             self.compare(last)
             self.wanted = found.wanted
             self.progress.certify(last, self.wanted)
-            self.left = max(_LEFT, last.gap / max(float(problem.met[0]), self.wanted))
+            share = max(float(problem.met[0]), self.wanted)
+            # where nothing costs anything there is no gap either
+            self.left = max(_LEFT, last.gap / share) if share else _LEFT
             self.moves, self.visits = 0.0, 0
             if plan.shrinking:
                 self.choose(found.gaps)

@@ -102,6 +102,10 @@ class ChainCRF(Tagger):
 
 def marginals(problem: ChainProblem, w: NDArray[np.float64]) -> list[NDArray[Any]]:
     """Probabilities of the labels of each position, of unlabelled sentences."""
+    if not len(problem.labels):
+        return sequences.cut(
+            np.zeros((0, problem.num_labels)), np.diff(problem.offsets)
+        )
     objective = Objective(problem, Loss("likelihood"), 1.0)
     flat = problem.padded_weights(w)
     _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)

@@ -178,6 +178,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if value is not None and not math.isfinite(checks.number(name, value)):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
+        checks.at_least_zero("kernel_tol", self.kernel_tol)
+        if self.max_rank is not None:
+            checks.count("max_rank", self.max_rank)
         points, sizes = self._points(X, None)
         flat = sequences.tags_of(y, sizes)
         if not flat:

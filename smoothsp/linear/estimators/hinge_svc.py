@@ -194,6 +194,7 @@ class HingeSVC(BinaryClassifier):
         for name in ("store_dual", "warm_start"):
             if getattr(self, name):
                 raise ValueError(f"{name}: expected False, or solver='dual'")
+        whole_set.require_bounds(samples.bounds)
         rows = whole_set.with_constant(samples.X, constant)
         y = whole_set.signs(samples.labels)
         problem = whole.BinaryProblem(rows, y, weights=samples.bounds)

@@ -106,6 +106,7 @@ class L1SVC(BinaryClassifier):
         most = checks.count("max_epochs", self.max_epochs)
         free = checks.flag("fit_intercept", self.fit_intercept)
         samples = self._samples(X, y, sample_weight)
+        whole_set.require_bounds(samples.bounds)
         signs = whole_set.signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
@@ -272,13 +273,7 @@ class _Steps(Solver):
 def _length(bounds: Floats) -> float:
     """The norm of the bounds of the dual variables, whose squares may be none."""
     most = float(bounds.max())
-    found = most * float(np.linalg.norm(bounds / most)) if most else 0.0
-    if not found > np.finfo(np.float64).tiny:
-        raise ValueError(
-            "C: expected one for which C times the weights of the samples is a number,"
-            f" got {most:.3g}; raise C, or the weights"
-        )
-    return found
+    return most * float(np.linalg.norm(bounds / most))
 
 
 _POINTS = ("at", "first", "mean")

@@ -155,9 +155,11 @@ class LPBoostClassifier(BinaryClassifier):
         checks.two_classes(classes)
         checks.only_two_classes(classes)
         counts = checks.weights(sample_weight, len(labels))
-        used = counts > 0
+        n = _total(counts)
+        # shares that are rounded to 0 are 0
+        used = counts / n > 0
         X, labels, counts = _for_trees(X[used]), labels[used], counts[used]
-        n, prior = float(counts.sum()), counts / counts.sum()
+        prior = counts / n
         nu = None if self.nu is None else checks.positive("nu", self.nu)
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
@@ -220,6 +222,18 @@ class LPBoostClassifier(BinaryClassifier):
             if weight > 0:
                 score += weight * (2.0 * found.predict(X) - 1)
         return score
+
+
+def _total(counts: Floats) -> float:
+    """The sum of the weights of samples, if it is a number."""
+    with np.errstate(over="ignore"):
+        total = float(counts.sum())
+    if math.isinf(total):
+        raise ValueError(
+            "sample_weight: expected weights whose sum fits float64, got up to"
+            f" {counts.max():.3g}"
+        )
+    return total
 
 
 def _for_trees(X: Any) -> Any:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.problems import F1Problem, ROCAreaProblem
-from smoothsp.linear.problems.binary import optimal_bias
+from smoothsp.linear.problems.binary import optimal_bias, squares_of
 from smoothsp.linear.solvers import BMRM
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,9 @@ class _SetSVC(BinaryClassifier):
         constant = self._constant()
         lam = whole_set.lambda_of(C, total)
         rows = whole_set.with_constant(samples.X, constant)
+        with np.errstate(over="ignore"):
+            squares = squares_of(rows.astype(np.float64))
+        classifier.squares_in_range(squares, np.float64, constant)
         problem = self._problem(rows, y, weights)
 
         def solve(look: Callable[[Certificate], Any]) -> Any:
@@ -134,6 +137,12 @@ class F1SVC(_SetSVC):
                 "sample_weight: expected whole numbers, how often each sample counts,"
                 f" for F1 is of the whole set, got {weights[i]} at sample {i}"
             )
+        total = float(weights.sum())
+        needed = int(total * (8 + 12 * X.size / len(y)))
+        memory.require(
+            {f"{total:.3g} samples": needed},
+            "sample_weight is how often samples are repeated: lower it.",
+        )
         at = np.repeat(np.arange(len(y)), weights.astype(np.int64))
         return F1Problem(X[at], y[at])
 

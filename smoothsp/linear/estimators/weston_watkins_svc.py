@@ -203,7 +203,10 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             return classifier.linear_scores(self, X)
         rbf = hasattr(self, "support_vectors_")
         X = classifier.read_features(self, X, accept_sparse="csr" if rbf else False)
-        if rbf:
+        if not len(self.support_):
+            # scikit-learn has no kernel against nothing
+            similar = np.zeros((X.shape[0], 0), dtype=self.dual_coef_.dtype)
+        elif rbf:
             similar = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
         else:
             similar = X[:, self.support_]

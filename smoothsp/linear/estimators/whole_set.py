@@ -10,6 +10,7 @@ from scipy import sparse
 
 from smoothsp.linear.descent.certificates import STOPPING, goal
 from smoothsp.linear.descent.coordinate_descent import Status
+from smoothsp.linear.descent.dual_blocks import within_range
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.inputs import checks
 
@@ -59,8 +60,25 @@ def fit(
 
 def scaled(found: Certificate, scale: float) -> Certificate:
     """A certificate of an objective that is ``scale`` times as large."""
-    values = (scale * x for x in (found.primal, found.dual, found.gap))
+    values = [scale * x for x in (found.primal, found.dual, found.gap)]
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "C: expected one for which objective and gap fit float64, got"
+            f" {values[0]:.3g} and {values[2]:.3g}; lower C, or scale the features"
+        )
     return Certificate(found.passes, found.oracle_calls, found.seconds, *values)
+
+
+def require_bounds(bounds: NDArray[Any]) -> None:
+    """Refuse C times weights whose sum, or whose share of a mean, is no number."""
+    limits = bounds.astype(np.float64)
+    within_range(limits)
+    largest = float(limits.max())
+    if not largest / len(limits) >= np.finfo(np.float64).tiny:
+        raise ValueError(
+            "C: expected one for which C times the weights of the samples is a number,"
+            f" got {largest:.3g}; raise C, or the weights"
+        )
 
 
 def with_constant(X: Any, constant: float) -> Any:

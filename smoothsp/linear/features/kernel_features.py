@@ -122,7 +122,10 @@ class KernelFeatures:
     def _ask(self, A: Any, B: Any) -> Floats:
         if not (len(A) and len(B)):
             return np.zeros((len(A), len(B)))
-        found = np.asarray(self.kernel(A, B), dtype=np.float64)
+        try:
+            found = checks.real(np.asarray(self.kernel(A, B)))
+        except TypeError as error:
+            raise TypeError(f"kernel: expected real numbers, got {error}") from error
         if found.shape != (len(A), len(B)) or not np.isfinite(found).all():
             raise ValueError(
                 f"kernel: expected {(len(A), len(B))} finite numbers, got shape"

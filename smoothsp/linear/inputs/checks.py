@@ -161,9 +161,14 @@ def class_factors(
             'class_weight: expected None, "balanced" or a dict from classes to numbers,'
             f" got {in_one_line(value)}"
         )
-    found = np.asarray(
-        compute_class_weight(value, classes=classes, y=y), dtype=np.float64
-    )
+    try:
+        found = real(np.asarray(compute_class_weight(value, classes=classes, y=y)))
+    except (TypeError, ValueError) as error:
+        known = ", ".join(map(str, classes[:20].tolist()))
+        raise ValueError(
+            f"class_weight: expected numbers for classes of y ({known}), got"
+            f" {in_one_line(value)}"
+        ) from error
     for name, factor in zip(classes, found, strict=True):
         at_least_zero(f"class_weight of class {name}", factor)
     return found

@@ -73,6 +73,10 @@ class BinaryProblem:
         n = len(self.y)
         self._uniform = weights is None
         self.bounds = checks.weights(weights, n) / n
+        if not self.bounds.any():
+            raise ValueError(
+                "weights: expected one that, over n, is a number, got none"
+            )
         self.num_weights = int(self.X.shape[1])
         self._rows: tuple[Any, Any, Any] | None = None
         if sparse.issparse(self.X) and not self.bias:
@@ -93,8 +97,7 @@ class BinaryProblem:
     @property
     def squares(self) -> Floats:
         """Squared norm of each sample."""
-        squares = self.X.power(2) if sparse.issparse(self.X) else self.X**2
-        return np.asarray(squares.sum(axis=1))
+        return squares_of(self.X)
 
     def scores(self, w: Floats) -> Floats:
         """``X w``."""
@@ -321,6 +324,12 @@ def _one_class(kinks: Floats, y: Floats, more: float) -> float:
 
 def _logistic(z: Floats) -> Floats:
     return np.asarray(np.exp(-np.logaddexp(0.0, -z)))
+
+
+def squares_of(X: Any) -> Floats:
+    """Squared norm of each row."""
+    squares = X.power(2) if sparse.issparse(X) else X**2
+    return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
 
 
 def matrix_of(name: str, X: Any) -> Any:

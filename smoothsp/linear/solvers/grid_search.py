@@ -1,6 +1,6 @@
 """Weights at the values of a grid, each solved on its own or from the one above."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,11 @@ def grid_search(
     """
     checks.choice("warm_start", warm_start, _STARTS)
     checks.positive("tol", tol)
+    if not isinstance(lams, Iterable) or isinstance(lams, str):
+        raise TypeError(
+            "lams: expected a sequence of positive numbers, got"
+            f" {checks.in_one_line(lams)}"
+        )
     values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")

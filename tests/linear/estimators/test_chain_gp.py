@@ -223,3 +223,20 @@ def test_nothing_is_no_list_of_sequences():
             ChainGP().fit(X, None)
     with pytest.raises(ValueError, match=r"^X: expected a matrix .* got int64 of"):
         ChainGP().fit([[1, 2]], [[0, 1]])
+
+
+def test_parameters_of_the_kernel_keep_their_names():
+    X, y = [np.eye(2)], [["a", "b"]]
+    with pytest.raises(TypeError, match="kernel_tol: expected a number"):
+        ChainGP(kernel_tol="small").fit(X, y)
+    with pytest.raises(ValueError, match="max_rank: expected at least 1"):
+        ChainGP(max_rank=0).fit(X, y)
+    with pytest.raises(TypeError, match="kernel: expected real numbers, got complex"):
+        ChainGP(kernel=lambda A, B: A @ B.T + 0j).fit(X, y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_marginals_of_nothing_are_nothing():
+    model = ChainGP().fit([np.eye(2)], [["a", "b"]])
+    assert model.predict_marginals([]) == []
+    assert model.predict_marginals([np.zeros((0, 2))])[0].shape == (0, 2)

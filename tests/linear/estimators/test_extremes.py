@@ -5,13 +5,18 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from smoothsp.linear import (
+    F1SVC,
+    L1SVC,
+    ROCSVC,
     ChainCRF,
     ChainSVM,
     CrammerSingerSVC,
     HingeSVC,
+    LPBoostClassifier,
     MulticlassSVM,
     WestonWatkinsSVC,
 )
@@ -273,3 +278,65 @@ def test_nor_do_those_of_float32(name):
     assert fitted >= 5
     for scale, weight in ((1e20, None), (1e38, None), (1.0, 1e45)):
         assert fit_or_refuse(name, scale, np.float32, weight=weight) is None
+
+
+@pytest.mark.parametrize("model", [CrammerSingerSVC, WestonWatkinsSVC])
+def test_costs_of_zero_are_solved_by_weights_of_zero(model):
+    X, y = np.eye(3), [0, 1, 2]
+    found = model(cost=np.zeros((3, 3))).fit(X, y)
+    assert found.gap_ == 0 and not found.coef_.any()
+
+
+def test_kernels_without_a_support_vector_predict():
+    X, y = np.eye(3), [0, 1, 2]
+    model = WestonWatkinsSVC(kernel="rbf", cost=np.zeros((3, 3))).fit(X, y)
+    assert model.predict(X).tolist() == [0, 0, 0]
+    model = WestonWatkinsSVC(kernel="precomputed", cost=np.zeros((3, 3))).fit(X, y)
+    assert model.predict(X).tolist() == [0, 0, 0]
+
+
+WHOLE = {
+    "bmrm": lambda **given: HingeSVC(solver="bmrm", max_epochs=20, **given),
+    "pragam": lambda **given: HingeSVC(solver="pragam", max_epochs=20, **given),
+    "agm": lambda **given: HingeSVC(solver="agm", max_epochs=20, **given),
+    "l1": lambda **given: L1SVC(max_epochs=20, **given),
+    "f1": lambda **given: F1SVC(max_epochs=20, **given),
+    "roc": lambda **given: ROCSVC(max_epochs=20, **given),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_set_out_of_range_names_its_argument(name):
+    make, X, y = WHOLE[name], np.eye(4) - 0.5, [0, 1, 0, 1]
+    for C in (5e-324, 1e308):
+        with pytest.raises(ValueError, match="C: expected "):
+            make(C=C).fit(X, y)
+    if name in ("f1", "roc"):
+        with pytest.raises(ValueError, match="C: expected one for which objective"):
+            make(C=1e305).fit(X, y)
+        with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
+            make().fit(X * 1e155, y)
+        with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
+            make().fit(sparse.csr_array(X * 1e155), y)
+
+
+def test_f1_refuses_to_repeat_more_samples_than_there_is_memory():
+    for weight in (1e15, 1e300):
+        with pytest.raises(MemoryError, match="sample_weight is how often"):
+            F1SVC().fit(np.eye(2), [0, 1], sample_weight=[weight, 1])
+
+
+def test_weights_of_classes_are_named():
+    for wrong in ({0: "a"}, {0: 1, 7: 2}, {0: 1j}):
+        with pytest.raises(ValueError, match=r"class_weight: .* classes of y \(0, 1\)"):
+            HingeSVC(class_weight=wrong).fit(np.eye(2), [0, 1])
+
+
+def test_weights_of_boosted_samples_may_be_any_numbers():
+    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = LPBoostClassifier().fit(X, y, [1e20, 1e20, 5e-324, 5e-324])
+    assert few.score(X[:2], y[:2]) == 1 and not few.sample_weights_[2:].any()
+    with pytest.raises(ValueError, match="sample_weight: expected weights whose sum"):
+        LPBoostClassifier().fit(X, y, np.full(4, 1e308))

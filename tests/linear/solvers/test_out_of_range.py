@@ -165,3 +165,15 @@ def test_taggers_name_X(scale):
         strict=True,
     ):
         np.testing.assert_array_equal(one, two)
+
+
+def test_paths_of_vast_goals_and_costs_end():
+    path = RegularisationPath(eps=1e300).solve(MulticlassProblem(X, Y, num_labels=3))
+    assert path.complete and len(path.points) == 1
+    costs = 1e30 * (1 - np.eye(3))
+    path = RegularisationPath(max_passes=3000).solve(
+        MulticlassProblem(X, Y, cost=costs)
+    )
+    assert not path.complete and path.points
+    with pytest.raises(TypeError, match="lams: expected a sequence"):
+        grid_search(MulticlassProblem(X, Y, num_labels=3), 1.0)

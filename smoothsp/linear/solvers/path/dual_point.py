@@ -249,7 +249,8 @@ def begin(
         return dual_point, 0.0, alone
     theta = engine.problem.hinges(_FAR * psi) / _FAR
     dual_point.others += n
-    infinity = (norm + float(theta.mean())) / goal
+    # of a vast goal no smaller one than has weights whose squares are numbers
+    infinity = max((norm + float(theta.mean())) / goal, norm / _VAST)
     dual_point.scale_weights(infinity / _VAST)
     dual_point.measure()
     return dual_point, infinity, alone

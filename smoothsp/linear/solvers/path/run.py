@@ -103,14 +103,24 @@ class PathRun(PointRun):
             begins, bound = meeting(self.points[-1], point)
             self._learn(point, bound)
             if bound > self.rules.eps:
-                dual_point.scale_weights(
-                    self.points[-1].lam * math.exp(-self.stride) / lam
-                )
+                last = self.points[-1].lam
+                nearer = last * math.exp(-self.stride)
+                if nearer < last:
+                    dual_point.scale_weights(nearer / lam)
+                else:
+                    self.status = self._rounded()
                 return None
             point = dataclasses.replace(point, begins=begins)
         self._go_down(w)
         self.points.append(point)
         return point
+
+    def _rounded(self) -> str:
+        dual_point = self.dual_point
+        return (
+            f"rounding hides eps = {self.rules.eps:.3g} of an objective of"
+            f" {dual_point.primal:.3g} at lambda = {dual_point.lam:.3g}"
+        )
 
     def _learn(self, point: PathPoint, bound: float) -> None:
         """How far the next breakpoint may be.
@@ -163,6 +173,9 @@ class PathRun(PointRun):
         rho = 1 - slack / total
         if rules.certified:
             rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
+        if not rho * dual_point.lam < dual_point.lam:
+            self.status = self.status or self._rounded()
+            return
         dual_point.mix_with_gold(rho, delta)
 
     def _end(self) -> float:
