@@ -187,6 +187,7 @@ PUBLIC = {
         "BatchFrankWolfe",
         "CappedSimplex",
         "CasimirSVRG",
+        "CoordinateDescent",
         "ElasticNet",
         "ElasticNetBall",
         "GRID",

@@ -14,7 +14,7 @@ def test_it_runs_and_writes(tmp_path, monkeypatch, capsys):
     linear_models.main()
     with (tmp_path / "linear_models.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 10 and len({row["problem"] for row in rows}) == 5
+    assert len(rows) == 12 and len({row["problem"] for row in rows}) == 5
     above = [float(row["above at the end"]) for row in rows]
     assert min(above) >= -1e-9 and max(above) < 1e-4
     assert "squared hinge" in capsys.readouterr().out

@@ -14,40 +14,12 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.multiclass import csr_rows
 from smoothsp._kernels.multiclass.shrinking import note_move
 from smoothsp._kernels.vectors.long_sums import add
 from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
-from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat, store
+from smoothsp._kernels.vectors.simd import fma, load, span, splat, store
 from smoothsp._kernels.vectors.simd_parts import load_some, sum_of
-
-# Entries from which on gathering them in vectors is faster, measured.
-LONG = 32
-
-
-@subroutine(forceinline=True)
-def _sparse_product(low, high, columns, values, w, zero):
-    """``w'x``, in four sums that do not depend on each other."""
-    a = b = c = d = zero
-    e = low
-    while e + 4 <= high:
-        a += get(w, get(columns, e)) * get(values, e)
-        b += get(w, get(columns, e + 1)) * get(values, e + 1)
-        c += get(w, get(columns, e + 2)) * get(values, e + 2)
-        d += get(w, get(columns, e + 3)) * get(values, e + 3)
-        e += 4
-    while e < high:
-        a += get(w, get(columns, e)) * get(values, e)
-        e += 1
-    return (a + b) + (c + d)
-
-
-@subroutine(fastmath={"contract", "reassoc"})
-def _long_product(low, high, columns, values, w, zero):
-    """``w'x``, with vectors that are gathered: for rows of many entries."""
-    total = zero
-    for e in range(low, high):
-        total += get(w, get(columns, e)) * get(values, e)
-    return total
 
 
 @subroutine(forceinline=True)
@@ -63,14 +35,6 @@ def _dense_product(row, width, V, values, w, nothing):
         p = fma(load(w, e), load_some(values, row + e, width - e, nothing), p)
         e += V
     return sum_of(p + q)
-
-
-@subroutine(forceinline=True)
-def _add_sparse(low, high, change, columns, values, w):
-    """Add ``change`` times x to w."""
-    for e in range(low, high):
-        j = get(columns, e)
-        put(w, j, get(w, j) + change * get(values, e))
 
 
 @subroutine(forceinline=True)
@@ -127,7 +91,7 @@ def descend(
             product = _dense_product(i * width, width, V, values, w, nothing)
         else:
             low, high = indptr[i], indptr[i + 1]
-            product = _sparse_product(low, high, columns, values, w, zero)
+            product = csr_rows.product(low, high, columns, values, w, zero)
         violation = 1 - s * product
         old = coefficients[i]
         new = min(max(old + violation * inverse, zero), bounds[i])
@@ -141,7 +105,7 @@ def descend(
                 step = splat(zeros.dtype.type(change))
                 _add_dense(i * width, width, V, step, values, nothing, w)
             else:
-                _add_sparse(indptr[i], indptr[i + 1], change, columns, values, w)
+                csr_rows.add_row(indptr[i], indptr[i + 1], change, columns, values, w)
         note_move(i, unmoved, patience, waits, calm)
         above, below = max(violation, zero), max(-violation, zero)
         met[0] += (bounds[i] - old) * above + old * below
@@ -190,7 +154,7 @@ def gaps(
         else:
             low, high = indptr[i], indptr[i + 1]
             entries = high - low
-            product = _sparse_product(low, high, columns, values, w, zero)
+            product = csr_rows.product(low, high, columns, values, w, zero)
         m = 1 - signs[i] * product
         a, c = coefficients[i], bounds[i]
         above = m if m > 0 else zero
@@ -220,7 +184,7 @@ def rebuild(
         if width:
             _add_dense(i * width, width, V, splat(a), values, nothing, w)
         else:
-            _add_sparse(indptr[i], indptr[i + 1], a, columns, values, w)
+            csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
 
 
 @kernel
@@ -238,12 +202,9 @@ def risk(
     total = lost = zero
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
-        if high - low < LONG:
-            product = _sparse_product(low, high, columns, values, w, zero)
-        else:
-            product = _long_product(low, high, columns, values, w, zero)
+        product = csr_rows.any_product(low, high, columns, values, w, zero)
         short = 1 - signs[i] * product
         if not short <= 0:
             total, lost = add(total, lost, bounds[i] * short)
-            _add_sparse(low, high, -signs[i] * bounds[i], columns, values, out)
+            csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
     value[0] = total - lost

@@ -1,9 +1,54 @@
-"""Compressed rows: whether they are in order, their norms, and sums of them."""
+"""Compressed rows: whether they are in order, norms, products and sums of them."""
 
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat_at, store
+
+# Entries from which on it is faster to gather them in vectors, measured.
+LONG = 32
+
+
+@subroutine(forceinline=True)
+def product(low, high, columns, values, w, zero):
+    """``w'x``, in four sums that do not depend on each other."""
+    a = b = c = d = zero
+    e = low
+    while e + 4 <= high:
+        a += get(w, get(columns, e)) * get(values, e)
+        b += get(w, get(columns, e + 1)) * get(values, e + 1)
+        c += get(w, get(columns, e + 2)) * get(values, e + 2)
+        d += get(w, get(columns, e + 3)) * get(values, e + 3)
+        e += 4
+    while e < high:
+        a += get(w, get(columns, e)) * get(values, e)
+        e += 1
+    return (a + b) + (c + d)
+
+
+@subroutine
+def any_product(low, high, columns, values, w, zero):
+    """``w'x``, where rows may be long."""
+    if high - low < LONG:
+        return product(low, high, columns, values, w, zero)
+    return _long_product(low, high, columns, values, w, zero)
+
+
+@subroutine(fastmath={"contract", "reassoc"})
+def _long_product(low, high, columns, values, w, zero):
+    total = zero
+    for e in range(low, high):
+        total += get(w, get(columns, e)) * get(values, e)
+    return total
+
+
+@subroutine(forceinline=True)
+def add_row(low, high, change, columns, values, w):
+    """Add ``change`` times x to w."""
+    for e in range(low, high):
+        j = get(columns, e)
+        put(w, j, get(w, j) + change * get(values, e))
 
 
 @kernel

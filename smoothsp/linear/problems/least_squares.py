@@ -18,8 +18,8 @@ class LeastSquaresProblem:
 
     .. math:: R(w) = \tfrac1n \sum_i (y_i - \langle x_i, w \rangle)^2
 
-    With the penalties of :class:`AGM` this is the elastic net,
-    ``AGM(lam=..., l1=..., loss="likelihood")``.
+    With penalties this is the elastic net: :class:`CoordinateDescent` is for it, and
+    ``AGM(lam=..., l1=..., loss="likelihood")`` solves it, too.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from smoothsp.linear.solvers.accelerated.simple_terms import (
 )
 from smoothsp.linear.solvers.bcfw import BCFW
 from smoothsp.linear.solvers.casimir import CasimirSVRG
+from smoothsp.linear.solvers.coordinate_descent import CoordinateDescent
 from smoothsp.linear.solvers.cutting_planes.bmrm import BMRM
 from smoothsp.linear.solvers.frank_wolfe import BatchFrankWolfe
 from smoothsp.linear.solvers.gap_diagnostics import nonuniformity, staleness
@@ -43,6 +44,7 @@ __all__ = [
     "BatchFrankWolfe",
     "CappedSimplex",
     "CasimirSVRG",
+    "CoordinateDescent",
     "ElasticNet",
     "ElasticNetBall",
     "GridSolution",
