@@ -79,6 +79,10 @@ class Config:
 
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; the gaps at the end come back."""
+    for name, least in (("drawn", 2), ("max_passes", 1), ("seed", 0)):
+        value = getattr(config, name)
+        if value < least:
+            raise ValueError(f"{name}: expected at least {least}, got {value}")
     with run_folder.held(config.out):
         problems = problems_of(config)
         names = ("c", "max_passes", "eps", "seed")

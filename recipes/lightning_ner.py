@@ -1,5 +1,6 @@
 """Train a tagger with Lightning, by Casimir-SVRG or by Adam; --help tells the rest."""
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -52,6 +53,9 @@ class Data(pl.LightningDataModule):
         self.labels = splits.labels
         self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
         self.parts = {"train": splits.train, "dev": splits.dev}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"data": f"checksum {zlib.crc32(repr(self.parts).encode()):08x}"}
 
     def loader(self, part: str, shuffle: bool = False) -> DataLoader:
         number = {label: n for n, label in enumerate(self.labels)}
@@ -127,12 +131,16 @@ def main(
     resume: bool = False,
 ) -> dict[str, float]:
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
+    if epochs < 1:
+        raise ValueError(f"epochs: expected at least 1, got {epochs}")
     with run_folder.held(out):
         last = out / "last.ckpt"
-        if resume:
-            checkpoint.refuse_nan(last, checkpoint.read(last), "the checkpoint")
+        saved = checkpoint.read_numbers(last) if resume else {}
         pl.seed_everything(1)
         corpus = Data(data)
+        given = {"optimizer": optimizer} | corpus.state_dict()
+        began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
+        checkpoint.require_same(last, began, given if resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, optimizer)
         # a second run in the folder replaces the first one's files
         last_one = ModelCheckpoint(out, save_last=True, enable_version_counter=False)

@@ -96,6 +96,9 @@ def check(config: Config) -> None:
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
+    for power in (*config.log2_c, *config.race_log2_c):
+        if abs(power) > 1000:
+            raise ValueError(f"log2_c: expected -1000 to 1000, got {power}")
     for tolerance in config.tolerances:
         if not 0 < tolerance < 1:
             raise ValueError(

@@ -102,22 +102,38 @@ def _tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The state saved at ``path``, if it was made with the same settings."""
+    _require_file(path)
+    state = load(path)
+    refuse_nan(path, state, "the state")
+    require_same(path, state["settings"], settings)
+    return state
+
+
+def read_numbers(path: Path) -> dict[str, Any]:
+    """What a run to resume has saved, if all of its tensors are numbers."""
+    _require_file(path)
+    state = read(path)
+    refuse_nan(path, state, "the checkpoint")
+    return state
+
+
+def require_same(path: Path, began: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise if a run would go on with another setting than it began with."""
+    for name, value in settings.items():
+        if began.get(name) != value:
+            raise ValueError(
+                f"{name}: expected {began.get(name)} as in the run to resume ({path}),"
+                f" got {value}. Resume with what it began with, or train anew with"
+                " another --out"
+            )
+
+
+def _require_file(path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(
             f"resume: expected a run to continue, found no {path}. Start it without"
             " --resume, or give its folder with --out"
         )
-    state = load(path)
-    refuse_nan(path, state, "the state")
-    for name, value in settings.items():
-        began = state["settings"].get(name)
-        if began != value:
-            raise ValueError(
-                f"{name}: expected {began} as in the run to resume ({path}), got"
-                f" {value}. Resume with what it began with, or train anew with another"
-                " --out"
-            )
-    return state
 
 
 def use(path: Path, restore: Callable[[], Any]) -> Any:

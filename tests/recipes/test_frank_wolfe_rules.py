@@ -36,3 +36,9 @@ def test_looking_changes_no_run():
     assert cell["calls"][-1] == whole.oracle_calls / len(problem)
     # estimates of before the refresh are those of the pass before
     assert np.isnan(cell["stale"][2]) and cell["stale"][1] > 0
+
+
+def test_sizes_that_are_none_are_named(tmp_path):
+    for name, value in (("drawn", -1), ("drawn", 0), ("max_passes", 0), ("seed", -1)):
+        with pytest.raises(ValueError, match=f"{name}: expected at least"):
+            main(Config(**{name: value}, out=tmp_path))

@@ -273,6 +273,8 @@ def test_digits_are_the_default():
         ({"repeats": 0}, "repeats: expected at least 1, got 0"),
         ({"seed": -1}, "seed: expected at least 0"),
         ({"log2_c": ()}, "log2_c: expected one value at least"),
+        ({"log2_c": (5000,)}, "log2_c: expected -1000 to 1000, got 5000"),
+        ({"race_log2_c": (-5000,)}, "log2_c: expected -1000 to 1000, got -5000"),
         ({"tolerances": (1.5,)}, "tolerances: expected shares between 0 and 1"),
         ({"classes": (1,)}, "classes: expected at least 2, got 1"),
         ({"limit": 0.0}, "limit: expected a positive number"),
