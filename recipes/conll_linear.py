@@ -78,6 +78,13 @@ class Config:
 
 def main(config: Config) -> dict[str, float]:
     """Run the studies; what comes back is F, gap and F1 at the end of each method."""
+    for name in ("study", "seeds", "c"):
+        if not getattr(config, name):
+            raise ValueError(f"{name}: expected one value at least, got none")
+    if config.bound_passes < 1:
+        raise ValueError(
+            f"bound_passes: expected at least 1, got {config.bound_passes}"
+        )
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data))
     with run_folder.held(config.out):

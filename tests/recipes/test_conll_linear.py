@@ -214,3 +214,11 @@ def test_all_columns_of_a_file(tmp_path):
     words = Split([[("a",)]], [["O"]])
     assert data.usable(data.PAPER, words) == ["word[-2..2]", "bias"]
     assert data.usable(("word",), words) == ["word"]
+
+
+@pytest.mark.parametrize("name", ["study", "seeds", "c", "bound_passes"])
+def test_settings_without_a_value_are_named_at_the_door(name, tmp_path):
+    nothing = 0 if name == "bound_passes" else ()
+    with pytest.raises(ValueError, match=f"{name}: expected .* got (none|0)"):
+        main(Config(**{name: nothing}, out=tmp_path))
+    assert not any(tmp_path.iterdir())
