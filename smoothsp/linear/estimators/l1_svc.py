@@ -60,7 +60,8 @@ class L1SVC(BinaryClassifier):
     Notes
     -----
     The primal-dual hybrid gradient method, restarted at the average whenever its gap
-    has halved, on columns that are divided by powers of 2 near their root mean square;
+    has halved, on columns divided by powers of 2 near their root mean square over all
+    samples;
     an epoch costs two products with X. On a problem without curvature it
     converges linearly, where smoothing the hinge takes epochs in proportion to
     1 / ``tol``. Dual variables are scaled by :math:`\min(1, 1 / \|K \alpha\|_\infty)`,
@@ -128,7 +129,8 @@ class L1SVC(BinaryClassifier):
 def _scaled(problem: BinaryProblem) -> Floats:
     """Divide each column by a power of 2, in place; by which each was.
 
-    What is not 0 in it has about 1 as its root mean square then.
+    Its root mean square over all samples is about 1 then: a feature of few samples
+    takes steps that are as much longer.
     """
     X = problem.X
     dense = not sparse.issparse(X)
@@ -143,8 +145,7 @@ def _scaled(problem: BinaryProblem) -> Floats:
     powers = np.frexp(largest)[1]
     entries[:] = np.ldexp(entries, -powers[columns])
     squares = X**2 if dense else X.power(2)
-    counts = np.asarray((X != 0).sum(axis=0)).ravel()
-    means = np.asarray(squares.sum(axis=0)).ravel() / np.maximum(counts, 1)
+    means = np.asarray(squares.sum(axis=0)).ravel() / X.shape[0]
     more = np.round(np.log2(means, where=means > 0, out=np.zeros(len(means))) / 2)
     more = more.astype(np.int64)
     entries[:] = np.ldexp(entries, -more[columns])

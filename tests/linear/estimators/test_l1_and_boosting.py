@@ -49,6 +49,17 @@ def test_the_l1_svm_is_a_linear_programme(C, bias, weighted):
     assert best * (1 - 1e-9) <= value <= best * (1 + 2e-4)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_features_of_few_samples_are_learnt_as_fast_as_others(seed):
+    rng, d = np.random.default_rng(seed), 24
+    X = (rng.random((600, d)) < 0.5 ** (1 + np.arange(d) % 8)).astype(float)
+    scores = X @ (rng.normal(size=d) * 2.0 ** (np.arange(d) % 8 / 2))
+    y = np.where(scores + 0.2 * rng.normal(size=600) > 0, 1, -1)
+    model = L1SVC(C=0.5, tol=1e-3).fit(sparse.csr_array(X), y)
+    # 810 and 900 where columns are divided by the size of what is not 0 in them
+    assert model.n_epochs_ <= 600
+
+
 def test_bounds_of_the_l1_svm_hold_on_the_way():
     X, y = blobs(60, 5, 2, seed=2)
     best = least(X, y, np.full(60, 0.3), True)
