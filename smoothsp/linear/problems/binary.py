@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.multiclass import binary_hinge
+from smoothsp._kernels.multiclass import binary_hinge, excessive_gap
 from smoothsp._kernels.multiclass.box_equality import box_equality
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_matrices import checked, parts_of
@@ -127,6 +127,89 @@ class BinaryProblem:
         )
         return np.asarray(out[0])
 
+    def mix(
+        self, alpha: Floats, scores: Floats, mu: float, tau: float
+    ) -> tuple[Floats, Floats]:
+        r"""Dual variables on the way to those of the smoothed risk.
+
+        .. math:: \beta = (1 - \tau) \alpha
+            + \tau\, \mathrm{project}((1 - y s) / \mu)
+
+        Parameters
+        ----------
+        alpha, scores
+            ``(n,)``, float64: dual variables, and ``X w``.
+        mu
+            Positive.
+        tau
+            From 0 to 1.
+
+        Returns
+        -------
+        beta, combined
+            ``(n,)``, and ``combine(beta)``.
+        """
+        if self._rows is None:
+            smoothed = self.project((1 - self.y * scores) / mu)
+            beta = (1 - tau) * alpha + tau * smoothed
+            return beta, self.combine(beta)
+        n = len(self.y)
+        alpha, scores = _held("alpha", alpha, n), _held("scores", scores, n)
+        beta, combined = np.empty(n), np.empty(self.num_weights)
+        given = (*self._rows, self.y, self.bounds, alpha, scores, mu, tau)
+        excessive_gap.mix(0, n, *given, beta, combined)
+        return beta, combined
+
+    def climb(
+        self,
+        beta: Floats,
+        w: Floats,
+        scores: Floats,
+        tau: float,
+        L: float,
+        following: tuple[float, float] | None = None,
+    ) -> tuple[Floats, Floats, tuple[Floats, Floats] | None]:
+        r"""A projected step of the dual, and scores on the way to those of w.
+
+        .. math:: \alpha = \mathrm{project}(\beta + (1 - y (X w)) / L), \qquad
+            (1 - \tau) s + \tau X w
+
+        Parameters
+        ----------
+        beta, scores
+            ``(n,)``, float64.
+        w
+            ``(num_weights,)``, float64.
+        tau
+            From 0 to 1.
+        L
+            Positive.
+        following
+            mu and tau of the next ``mix``, if they are known.
+
+        Returns
+        -------
+        alpha, mixed
+            ``(n,)`` each.
+        ahead
+            What ``mix`` with them and ``following`` answers, where it costs less now,
+            else None.
+        """
+        if self._rows is None:
+            found = self.scores(w)
+            alpha = self.project(beta + (1 - self.y * found) / L)
+            return alpha, (1 - tau) * scores + tau * found, None
+        n, w = len(self.y), _held("w", w, self.num_weights)
+        beta, scores = _held("beta", beta, n), _held("scores", scores, n)
+        alpha, mixed = np.empty((2, n))
+        given = (*self._rows, self.y, self.bounds, w, beta, scores, tau, L)
+        if following is None:
+            excessive_gap.climb(0, n, *given, alpha, mixed)
+            return alpha, mixed, None
+        ahead = np.empty(n), np.empty(self.num_weights)
+        excessive_gap.climb_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
+        return alpha, mixed, ahead
+
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge, and a subgradient."""
         if self._rows is not None:
@@ -136,9 +219,7 @@ class BinaryProblem:
 
     def _risk_of_rows(self, w: Floats) -> tuple[float, Floats]:
         assert self._rows is not None
-        w = np.ascontiguousarray(w, dtype=np.float64)
-        if w.shape != (self.num_weights,):
-            raise ValueError(f"w: expected ({self.num_weights},), got {w.shape}")
+        w = _held("w", w, self.num_weights)
         slope, value = np.empty(self.num_weights), np.empty(1)
         binary_hinge.risk(
             0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, slope, value
@@ -283,6 +364,14 @@ class BinaryProblem:
         """
         value, alpha = self.smoothed_risk_of_scores(self.scores(w), 1.0, cost=0.0)
         return value + float(np.log(2) * self.bounds.sum()), -self.combine(alpha)
+
+
+def _held(name: str, x: Floats, size: int) -> Floats:
+    """As kernels take it, who read as many numbers unchecked."""
+    found = np.ascontiguousarray(x, dtype=np.float64)
+    if found.shape != (size,):
+        raise ValueError(f"{name}: expected ({size},), got {found.shape}")
+    return found
 
 
 def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> float:

@@ -140,6 +140,21 @@ def test_sparse_samples_read_once_are_those_read_twice(seed):
         assert value == pytest.approx((weights * short).mean(), rel=1e-13)
         expected = -((weights * y * (short > 0)) @ wide) / len(y)
         np.testing.assert_allclose(slope, expected, atol=1e-13)
+        # the steps of Pragam, whose answer for dense samples is in numpy
+        both = [
+            BinaryProblem(form, y, weights=weights)
+            for form in (sparse.csr_array(wide), wide)
+        ]
+        alpha = rng.random(len(X)) * both[0].bounds
+        scores = wide @ w
+        ways = [x.mix(alpha, scores, 0.7, 0.3) for x in both]
+        ways += [x.climb(alpha, w, scores + 1, 0.3, 7.0)[:2] for x in both]
+        *one, ahead = both[0].climb(alpha, w, scores + 1, 0.3, 7.0, (0.6, 0.2))
+        assert all(map(np.array_equal, one, ways[2]))
+        assert all(map(np.array_equal, ahead, both[0].mix(*one, 0.6, 0.2)))
+        for found, known in (ways[:2], ways[2:]):
+            for one, two in zip(found, known, strict=True):
+                np.testing.assert_allclose(one, two, atol=1e-13)
 
 
 def test_what_is_given_may_change_afterwards():
@@ -164,6 +179,14 @@ def test_wrong_arguments_are_named():
             BinaryProblem(form([[1.0, 2.0], [np.nan, 1.0]]), [1, -1])
     with pytest.raises(ValueError, match=r"w: expected \(2,\), got \(3,\)"):
         BinaryProblem(sparse.csr_array(X), [1, -1]).risk(np.zeros(3))
+    rows, two, three = (
+        BinaryProblem(sparse.csr_array(X), [1, -1]),
+        *map(np.ones, (2, 3)),
+    )
+    with pytest.raises(ValueError, match=r"alpha: expected \(2,\), got \(3,\)"):
+        rows.mix(three, two, 1.0, 0.5)
+    with pytest.raises(ValueError, match=r"w: expected \(2,\), got \(3,\)"):
+        rows.climb(two, three, two, 0.5, 1.0)
     with pytest.raises(ValueError, match=r"X: expected .samples, features., at least"):
         BinaryProblem(np.zeros((0, 3)), [])
     with pytest.raises(TypeError, match="X: expected real numbers, got complex"):

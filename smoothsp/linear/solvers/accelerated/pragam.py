@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
@@ -117,7 +116,10 @@ class Pragam:
 
 
 class _Reached(NamedTuple):
-    """Weights and their scores, dual variables, mu and L."""
+    """Weights and their scores, dual variables, mu and L.
+
+    ``ahead`` is what the next step begins with, if that is known.
+    """
 
     w: Floats
     scores: Floats
@@ -125,10 +127,16 @@ class _Reached(NamedTuple):
     mu: float
     L: float
     k: int
+    ahead: tuple[Floats, Floats] | None = None
+
+
+def _weight(k: int) -> float:
+    """Tau of step k where L is fixed."""
+    return 2 / (k + 3)
 
 
 class _Steps(Solver):
-    passes = calls = 0
+    calls = 0
     certifies_late = True
 
     def __init__(
@@ -142,6 +150,10 @@ class _Steps(Solver):
         self.most = max(float(problem.squares.sum()) / lam, self.least)
         self.at: _Reached | None = None
 
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return 0 if self.at is None else self.at.k + 1
+
     def advance(self) -> None:
         if self.at is None:
             following = self._first()
@@ -149,10 +161,9 @@ class _Steps(Solver):
             following = self._adapted(self.at)
         else:
             at = self.at
-            following = self._step(at, 2 / (at.k + 3), at.L, self._smoothed(at))
-        with uninterrupted():
-            self.at = following
-            self.passes += 1
+            following = self._step(at, _weight(at.k), at.L)
+        # one assignment, which Ctrl-C does not take apart
+        self.at = following
 
     def _first(self) -> _Reached:
         problem, lam = self.problem, self.lam
@@ -180,30 +191,25 @@ class _Steps(Solver):
         short = 1 - self.problem.y * at.scores
         return self.problem.project(short / at.mu)
 
-    def _step(self, at: _Reached, tau: float, L: float, smoothed: Floats) -> _Reached:
-        problem = self.problem
-        beta = (1 - tau) * at.alpha + tau * smoothed
-        w = problem.combine(beta) / self.lam
-        scores = problem.scores(w)
-        alpha = problem.project(beta + (1 - problem.y * scores) / L)
-        return _Reached(
-            (1 - tau) * at.w + tau * w,
-            # by linearity: no product
-            (1 - tau) * at.scores + tau * scores,
-            alpha,
-            (1 - tau) * at.mu,
-            L,
-            at.k + 1,
+    def _step(self, at: _Reached, tau: float, L: float) -> _Reached:
+        ahead = at.ahead or self.problem.mix(at.alpha, at.scores, at.mu, tau)
+        beta, w = ahead[0], ahead[1] / self.lam
+        mu, k = (1 - tau) * at.mu, at.k + 1
+        following = None if self.adaptive else (mu, _weight(k))
+        # scores of the mean by linearity: no product
+        alpha, scores, ahead_of_next = self.problem.climb(
+            beta, w, at.scores, tau, L, following
         )
+        mean = (1 - tau) * at.w + tau * w
+        return _Reached(mean, scores, alpha, mu, L, k, ahead_of_next)
 
     def _adapted(self, at: _Reached) -> _Reached:
-        smoothed = self._smoothed(at)
         L = max(at.L / _DOWN, self.least)
         while True:
             ratio = at.mu / L
             # tau^2 / (1 - tau) = mu / L
             tau = 2 / (1 + math.sqrt(1 + 4 / ratio))
-            following = self._step(at, tau, L, smoothed)
+            following = self._step(at, tau, L)
             if self._excessive(following) or self.most <= L:
                 return following
             L = min(_UP * L, self.most)
@@ -249,7 +255,6 @@ class _Steps(Solver):
         return found
 
     def load(self, state: State) -> None:
-        self.passes = int(state["passes"])
         if "w" not in state:
             return
         sizes = np.shape(state["w"]), np.shape(state["alpha"])
