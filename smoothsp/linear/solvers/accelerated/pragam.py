@@ -151,7 +151,7 @@ class _Steps(Solver):
         self.at: _Reached | None = None
 
     @property
-    def passes(self) -> int:  # type: ignore[override]
+    def passes(self) -> int:
         return 0 if self.at is None else self.at.k + 1
 
     def advance(self) -> None:
