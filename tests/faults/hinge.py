@@ -29,7 +29,7 @@ FAULTS = {
         "product = _dense_product(k * width, width",
     ),
     "one of four sums forgotten": (
-        KERNEL,
+        "_kernels/multiclass/csr_rows",
         "return (a + b) + (c + d)",
         "return (a + b) + c",
     ),

@@ -164,8 +164,8 @@ FAULTS = {
     ),
     "steps too far are kept": (
         PATH + "run",
-        "if bound > self.rules.eps:\n                dual_point",
-        "if False:\n                dual_point",
+        "if bound > self.rules.eps:\n                last =",
+        "if False:\n                last =",
     ),
     "complete too early": (
         PATH + "run",

@@ -160,8 +160,18 @@ FAULTS = {
     ),
     "gradient step of the old point": (
         PRAGAM,
-        "alpha = problem.project(beta + (1 - problem.y * scores) / L)",
-        "alpha = problem.project(at.alpha + (1 - problem.y * scores) / L)",
+        "            beta, w, at.scores, tau, L, following\n",
+        "            at.alpha, w, at.scores, tau, L, following\n",
+    ),
+    "step from nothing": (
+        "_kernels/multiclass/excessive_gap",
+        "moved = beta + (1 - sign * score) / L",
+        "moved = (1 - sign * score) / L",
+    ),
+    "next mixture of the last scores": (
+        "_kernels/multiclass/excessive_gap",
+        "b = _mixed(alpha[i], signs[i], mixed[i], next_mu",
+        "b = _mixed(alpha[i], signs[i], scores[i], next_mu",
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",

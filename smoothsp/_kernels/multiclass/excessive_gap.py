@@ -65,7 +65,8 @@ def climb_and_mix(
 
 @subroutine(forceinline=True)
 def _climbed(beta, sign, score, L, bound):
-    return min(max(beta + (1 - sign * score) / L, 0.0), bound)
+    moved = beta + (1 - sign * score) / L
+    return min(max(moved, 0.0), bound)
 
 
 @subroutine(forceinline=True)
