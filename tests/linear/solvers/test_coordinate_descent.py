@@ -156,5 +156,8 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="resume: expected a state of Coordinate"):
         CoordinateDescent(lam=2.0).solve(problem, resume=state)
     wide = LeastSquaresProblem(np.eye(3), [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="resume: expected a state of the same feat"):
+        CoordinateDescent(lam=1.0).solve(wide, resume=state)
+    del state["examples"]  # as before there were such marks
     with pytest.raises(ValueError, match="resume: expected weights and what is left"):
         CoordinateDescent(lam=1.0).solve(wide, resume=state)
