@@ -149,6 +149,7 @@ class BinaryProblem:
         beta, combined
             ``(n,)``, and ``combine(beta)``.
         """
+        mu = checks.positive("mu", mu)
         if self._rows is None:
             smoothed = self.project((1 - self.y * scores) / mu)
             beta = (1 - tau) * alpha + tau * smoothed
@@ -195,6 +196,7 @@ class BinaryProblem:
             What ``mix`` with them and ``following`` answers, where it costs less now,
             else None.
         """
+        L = checks.positive("L", L)
         if self._rows is None:
             found = self.scores(w)
             alpha = self.project(beta + (1 - self.y * found) / L)

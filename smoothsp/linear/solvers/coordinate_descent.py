@@ -160,14 +160,22 @@ class _Steps(Solver):
         self.columns: Any = (np.zeros(0, np.int32),) * 2 + (np.zeros(0),)
         self.products = np.zeros((0, 0))
         if stored:
-            self.products = _products(X, self.scale)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.products = _products(X, self.scale)
             self.squares = self.products.diagonal().copy()
             self.columns = np.zeros(X.shape[1] + 1, np.int32), *self.columns[1:]
         else:
             columns = sparse.csc_array(X)
             self.columns = columns.indptr, columns.indices, columns.data
-            squares = columns.multiply(columns).sum(axis=0)
+            with np.errstate(over="ignore"):
+                squares = columns.multiply(columns).sum(axis=0)
             self.squares = self.scale * np.asarray(squares)
+        if not np.isfinite(self.squares).all():
+            at = int((~np.isfinite(self.squares)).argmax())
+            raise ValueError(
+                "X: expected columns whose squared norm fits float64, got "
+                f"{self.squares[at]} in column {at}; scale the features"
+            )
         self._stand(np.zeros(problem.num_weights))
 
     def _stand(self, w: Floats) -> None:

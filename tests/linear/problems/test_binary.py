@@ -187,6 +187,10 @@ def test_wrong_arguments_are_named():
         rows.mix(three, two, 1.0, 0.5)
     with pytest.raises(ValueError, match=r"w: expected \(2,\), got \(3,\)"):
         rows.climb(two, three, two, 0.5, 1.0)
+    with pytest.raises(ValueError, match="mu: expected a positive number, got 0"):
+        rows.mix(two, two, 0.0, 0.5)
+    with pytest.raises(ValueError, match="L: expected a positive number, got 0"):
+        rows.climb(two, two, two, 0.5, 0)
     with pytest.raises(ValueError, match=r"X: expected .samples, features., at least"):
         BinaryProblem(np.zeros((0, 3)), [])
     with pytest.raises(TypeError, match="X: expected real numbers, got complex"):

@@ -161,3 +161,11 @@ def test_wrong_arguments_are_named():
     del state["examples"]  # as before there were such marks
     with pytest.raises(ValueError, match="resume: expected weights and what is left"):
         CoordinateDescent(lam=1.0).solve(wide, resume=state)
+
+
+@pytest.mark.parametrize("products", [True, False])
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
+def test_features_whose_squares_leave_float64_are_named(form, products):
+    problem = LeastSquaresProblem(form(np.diag([1.0, 1e200])), [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"X: expected columns whose .* in column 1;"):
+        CoordinateDescent(lam=1.0, products=products).solve(problem)
