@@ -92,6 +92,30 @@ def test_a_value_that_no_score_can_have_is_named_with_its_place(name):
         build()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("told", ["lengths", "mask"])
+def test_of_long_rows_the_last_real_step_is_looked_at_and_no_later_one(told, dtype):
+    emissions = torch.zeros(3, 80, 9, dtype=dtype)
+    moves = torch.zeros(9, 9, dtype=dtype)
+    real = torch.arange(80) < torch.tensor([[0], [70], [80]])
+    if told == "mask":
+        real[1, 3:60] = False
+        positions = {"mask": real}
+    else:
+        positions = {"lengths": real.sum(1)}
+    padded = emissions.masked_fill(~real[..., None], NAN)
+    torch.testing.assert_close(
+        Chain(padded, moves, **positions).log_partition(),
+        Chain(emissions, moves, **positions).log_partition(),
+        rtol=0,
+        atol=0,
+    )
+    with pytest.raises(ValueError, match="got nan at row 1, step 69, state 8"):
+        Chain(put(emissions, 1, 69, 8, NAN), moves, **positions)
+    with pytest.raises(ValueError, match="got nan at row 2, step 79, state 0"):
+        Chain(put(emissions, 2, 79, 0, NAN), moves, **positions)
+
+
 @pytest.mark.parametrize("S", [64, 65, 130])
 def test_of_many_states_the_last_may_be_the_only_one_left(S):
     emissions, transitions = torch.zeros(1, 3, S), torch.full((S, S), -INF)

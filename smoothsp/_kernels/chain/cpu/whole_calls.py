@@ -27,6 +27,8 @@ from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
+# Numbers of a row from which on it pays to leave out its padding.
+_LONG_ROW = 512
 # The relative error of a dtype, over its least normal number.
 _RANGE_32, _RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
@@ -119,17 +121,29 @@ def positions(B, T, mask, steps, lengths):
 
 @kernel
 def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
-    """Whether all numbers, those at masked positions too, have finite squares.
+    """Whether all numbers, those in the holes of a mask too, have finite squares.
 
-    It is all that most chains need, and is compiled in no time.
+    It is all that most chains need, and is compiled in no time. Of long rows what
+    stands behind the last real position is not read.
     """
     lanes = arrays.empty(16, zeros.dtype)
-    return (
+    if not (
         all_ordinary(at(start, (S,), zeros), 0, S, lanes)
         and all_ordinary(at(end, (S,), zeros), 0, S, lanes)
         and all_ordinary(at(transitions, (S * S,), zeros), 0, S * S, lanes)
-        and all_ordinary(at(emissions, (B * T * S,), zeros), 0, B * T * S, lanes)
-    )
+    ):
+        return False
+    flat = at(emissions, (B * T * S,), zeros)
+    if lengths == 0 or T * S < _LONG_ROW:
+        return all_ordinary(flat, 0, B * T * S, lanes)
+    sizes = at(lengths, (B,), np.int64)
+    for b in range(B):
+        N = sizes[b]
+        if steps != 0 and N > 0:
+            N = at(steps, (B, T), np.int64)[b, N - 1] + 1
+        if not all_ordinary(flat, b * T * S, N * S, lanes):
+            return False
+    return True
 
 
 @kernel
