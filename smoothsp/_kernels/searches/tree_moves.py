@@ -74,9 +74,9 @@ def of_one(scores, n, single, along, room, chances):
         if mass == -np.inf:
             return -np.inf
         value += mass
-        _go_around(logs, orders, way, r, k)
+        _eliminate(logs, orders, way, r, k)
     for k in range(1, n + 1):
-        _come_back(chances, moved, p, dp, r, k)
+        _reinstate(chances, moved, p, dp, r, k)
     return shift + value
 
 
@@ -111,7 +111,7 @@ def _shares(logs, orders, way, p, dp, k):
 
 
 @subroutine
-def _go_around(logs, orders, way, r, k):
+def _eliminate(logs, orders, way, r, k):
     """Add to each arc of the others the path over k, of share ``r[0, k]``."""
     for i in range(k):
         for j in range(1, k):
@@ -140,7 +140,7 @@ def _go_around(logs, orders, way, r, k):
 
 
 @subroutine
-def _come_back(chances, moved, p, dp, r, k):
+def _reinstate(chances, moved, p, dp, r, k):
     """Chances with k among the words, from those without it, and how they move."""
     used = turned = 0.0
     for i in range(k):

@@ -155,7 +155,7 @@ class CallbackEngine:
             own = self._put(i, corner) if keeps else Slot(corner)
         self.hits += corner is None
         self.steps += 1
-        self._go(i, own)
+        self._take_step(i, own)
 
     def _worst_of(self, asked: list[int]) -> list[Corner]:
         many = getattr(self.problem, "worst_many", None)
@@ -205,7 +205,7 @@ class CallbackEngine:
             store.append(new)
         return new
 
-    def _go(self, i: int, own: Slot) -> None:
+    def _take_step(self, i: int, own: Slot) -> None:
         plan, store, lam = self.plan, self.store[i], self.plan.lam
         straight = self._towards(i, own.corner)
         if not plan.weighed:

@@ -145,7 +145,7 @@ class _GridRun(PointRun):
                 self.earlier += self.dual_point.oracle_calls
                 self.dual_point = DualPoint(self.problem, lam, self.step_settings)
             elif lam < self.dual_point.lam:
-                _go_down(self.dual_point, lam, self.warm_start)
+                _decrease_lambda(self.dual_point, lam, self.warm_start)
         return True
 
     def _add(self) -> PathPoint:
@@ -175,7 +175,7 @@ class _GridRun(PointRun):
         self._finish()
 
 
-def _go_down(dual_point: DualPoint, lam: float, warm_start: str) -> None:
+def _decrease_lambda(dual_point: DualPoint, lam: float, warm_start: str) -> None:
     rho = lam / dual_point.lam
     if warm_start == "primal":
         delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates

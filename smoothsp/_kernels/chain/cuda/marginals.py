@@ -13,7 +13,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
 )
 
 # Steps after which sums of edges are added to those in float64.
-HAND_OVER = tl.constexpr(64)
+FLUSH_STEPS = tl.constexpr(64)
 
 
 @triton.jit
@@ -130,9 +130,9 @@ def sum_edges(
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
         b_total = tl.zeros([ROWS, BLOCK], tl.float64)
-        for begin in range(1, N, HAND_OVER):
+        for begin in range(1, N, FLUSH_STEPS):
             b_sum = tl.zeros([ROWS, BLOCK], dtype)
-            for n in range(begin, tl.minimum(begin + HAND_OVER, N)):
+            for n in range(begin, tl.minimum(begin + FLUSH_STEPS, N)):
                 b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
                 b_pull = tl.load(pulls + n * S + o, mask=m, other=0.0)
                 b_sum += b_a[:, None] * b_pull[None, :]

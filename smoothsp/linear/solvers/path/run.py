@@ -111,7 +111,7 @@ class PathRun(PointRun):
                     self.status = self._rounded()
                 return None
             point = dataclasses.replace(point, begins=begins)
-        self._go_down(w)
+        self._decrease_lambda(w)
         self.points.append(point)
         return point
 
@@ -147,7 +147,7 @@ class PathRun(PointRun):
         small = dual_point.lam <= min(self.infinity / dual_point.n, self.alone)
         return small and change <= self.rules.eps
 
-    def _go_down(self, w: Floats) -> None:
+    def _decrease_lambda(self, w: Floats) -> None:
         """To the next lambda, with the same weights."""
         dual_point, rules = self.dual_point, self.rules
         if rules.certified:
