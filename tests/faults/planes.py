@@ -120,8 +120,13 @@ FAULTS = {
     ),
     "older slopes in the products": (
         CUTS,
-        "products[free, next_slots[a]] = products[next_slots[a], free] = product",
-        "products[free, next_slots[a]] = product",
+        "products[free, row] = products[row, free] = product",
+        "products[free, row] = product",
+    ),
+    "the last row once more": (
+        CUTS,
+        "places[max(count - 1, 0)], 0.0",
+        "places[max(count - 1, 0)], shares[max(count - 1, 0)]",
     ),
     "lambda forgotten in the programme": (
         CUTS,

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.searches import cuts
+from smoothsp._kernels.searches.cuts import LANES
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -74,20 +75,15 @@ class AllCuts:
         room = self.room
         if t > len(room.slopes):
             room = self._room(2 * t)
-        slots, made, p = (
-            np.empty(t, dtype=np.int64),
-            np.empty((t, 3)),
-            np.empty_like(slope),
-        )
-        found = np.empty(4)
+        slots, made = np.empty(t, dtype=np.int64), np.empty((t, 3))
+        p, found = np.empty(room.slopes.shape[1]), np.empty(4)
         cuts.add(
             self.slots, self.cuts, slope, offset, self.lam, self._patience, *room,
             slots, made, p, found,
         )  # fmt: skip
         kept, *means = found.tolist()
-        return self._with(
-            slots[: int(kept)], made[: int(kept)], room, Average(p, *means)
-        )
+        at = Average(p[: len(slope)], *means)
+        return self._with(slots[: int(kept)], made[: int(kept)], room, at)
 
     @property
     def _patience(self) -> int:
@@ -103,7 +99,7 @@ class AllCuts:
 
     def _room(self, size: int) -> "_Room":
         """As much room, with the cuts in the same places."""
-        t, room = len(self.room.slopes), _Room.of(size, self.room.slopes.shape[1])
+        t, room = len(self.room.slopes), _Room.of(size, len(self.at.p))
         room.slopes[:t] = self.room.slopes
         room.products[:t, :t] = self.room.products
         return room
@@ -112,7 +108,7 @@ class AllCuts:
         """All that matters to the next cut."""
         at = self.slots
         return {
-            "slopes": self.room.slopes[at],
+            "slopes": self.room.slopes[at, : len(self.at.p)],
             "products": self.room.products[np.ix_(at, at)],
             "offsets": self.cuts[:, 0].copy(),
             "weights": self.cuts[:, 1].copy(),
@@ -123,21 +119,30 @@ class AllCuts:
         """The model of a state."""
         t, size = np.shape(state["slopes"])
         room = self.room if t <= len(self.room.slopes) else _Room.of(2 * t, size)
-        room.slopes[:t], room.products[:t, :t] = state["slopes"], state["products"]
+        room.slopes[:t, :size] = state["slopes"]
+        room.products[:t, :t] = state["products"]
         columns = (state[name] for name in ("offsets", "weights", "idle"))
         cuts = np.stack([np.asarray(x, dtype=np.float64) for x in columns], axis=1)
         return self._with(np.arange(t), cuts, room, self.at)
 
 
 class _Room(NamedTuple):
-    """Slopes in rows, and their products; not all rows are in use."""
+    """Slopes in rows, and their products; not all rows are in use.
+
+    Rows begin and end at whole vectors, and have zeros after the slope.
+    """
 
     slopes: Floats
     products: Floats
 
     @classmethod
     def of(cls, cuts: int, size: int) -> "_Room":
-        return cls(np.zeros((cuts, size)), np.zeros((cuts, cuts)))
+        wide = -(-size // LANES) * LANES
+        memory = np.empty(cuts * wide + LANES)
+        past = -memory.ctypes.data // memory.itemsize % LANES
+        slopes = memory[past : past + cuts * wide].reshape(cuts, wide)
+        slopes[:, size:] = 0.0
+        return cls(slopes, np.zeros((cuts, cuts)))
 
 
 class OneAverage:

@@ -7,10 +7,11 @@ import pytest
 from scipy import sparse
 from sklearn.svm import SVC
 
+from smoothsp._kernels.searches.cuts import BLOCK
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import BCFW, BMRM
-from smoothsp.linear.solvers.cutting_planes.models import OneAverage
+from smoothsp.linear.solvers.cutting_planes.models import AllCuts, OneAverage
 
 INNER = ["qp", "line-search"]
 
@@ -123,6 +124,30 @@ def test_the_step_of_the_line_search_is_that_of_both_formulas():
                 b = (1 - other) * offset + other * (value - w @ slope)
                 assert b - q @ q / (2 * lam) <= reached + 1e-12
         w = -model.at.p / lam
+
+
+@pytest.mark.parametrize("size", [1, 8, 9, 2 * BLOCK + 3])
+def test_products_and_mean_are_those_of_the_cuts(size):
+    rng, lam, kept = np.random.default_rng(size), 0.5, []
+    model = AllCuts(size, lam, drop_after=2)
+    # less room than there are cuts: the second half is in a larger one
+    model.room = type(model.room).of(5, size)
+    for _ in range(12):
+        slope, offset = rng.normal(size=size), float(rng.normal())
+        model = model.add(slope, offset)
+        kept.append((offset, slope))
+        offsets, weights = model.state()["offsets"], model.state()["weights"]
+        kept = [cut for cut in kept if cut[0] in offsets]
+        b, G = np.array([b for b, _ in kept]), np.array([g for _, g in kept])
+        assert (model.state()["slopes"] == G).all() and (offsets == b).all()
+        products = model.state()["products"]
+        np.testing.assert_allclose(products, G @ G.T, rtol=1e-12, atol=1e-10)
+        assert (products == products.T).all()
+        np.testing.assert_allclose(model.at.p, weights @ G, rtol=1e-12, atol=1e-13)
+        # a maximum of the dual: no cut has a steeper ascent
+        slopes = lam * b - G @ model.at.p
+        assert slopes.max() <= weights @ slopes + 1e-9 * max(1, size)
+    assert len(model.room.slopes) > 5 or size == 1
 
 
 def test_all_cuts_take_fewer_rounds_than_their_average():
