@@ -16,6 +16,7 @@ from smoothsp.oracles._chain import (
 from smoothsp.oracles._chain.checks import chain_record, chain_values
 from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
 
@@ -299,6 +300,8 @@ class Chain(Summed):
         if self._large:
             return large.decode_topk(self, k)
         ys, valid = best.decode_topk.ask(self._record, k)
+        if self._record.plain and nothing_traces() and valid.numpy().all():
+            return self.score(ys), ys, valid
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
         return values, ys, valid
