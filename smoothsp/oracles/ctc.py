@@ -98,39 +98,36 @@ class CTC(CircuitStructure):
         if not 0 <= blank < C:
             raise ValueError(f"blank: expected a class from 0 to {C - 1}, got {blank}")
         M = targets.shape[1]
-        sizes = {"lengths": (lengths, T), "target_lengths": (target_lengths, M)}
-        several = {
-            name: torch.full((B,), most, device=device)
-            if given is None
-            else checks.row_lengths(given, B, most, device, name)
-            for name, (given, most) in sizes.items()
-        }
-        whole = lengths is None and target_lengths is None
-        lengths, target_lengths = several["lengths"], several["target_lengths"]
-        real = torch.arange(M, device=device) < target_lengths[:, None]
-        wrong = real & ((targets < 0) | (targets >= C) | (targets == blank))
-        if bool(wrong.any()):
-            b, m = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"targets: expected classes from 0 to {C - 1} other than the blank "
-                f"{blank}, got {int(targets[b, m])} at row {b}, label {m}"
-            )
+        frames: Tensor | int = T
+        labels: Tensor | int = M
+        if lengths is not None:
+            frames = checks.row_lengths(lengths, B, T, device)
+        if target_lengths is not None:
+            name = "target_lengths"
+            labels = checks.row_lengths(target_lengths, B, M, device, name)
+        real = None
+        if isinstance(labels, Tensor):
+            real = torch.arange(M, device=device) < labels[:, None]
+        _check_targets(targets, real, C, blank)
         self.blank = blank
         # the blank, then the labels
-        self._classes = torch.full((B, M + 1), blank, device=device)
-        self._classes[:, 1:] = torch.where(real, targets, blank)
+        kept = targets if real is None else torch.where(real, targets, blank)
+        self._classes = torch.cat([kept.new_full((B, 1), blank), kept], 1)
         # from a label to the next without a blank: only if they differ
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
         alike = targets[:, 1:] == targets[:, :-1]
         skips = skips.masked_fill(alike, -torch.inf)
-        needed = target_lengths + (alike & real[:, 1:]).sum(1)
-        self._known_to_fit = not bool((needed > lengths).any())
+        self._known_to_fit = isinstance(frames, int) and 2 * M <= T
+        if not self._known_to_fit:
+            between = alike if real is None else alike & real[:, 1:]
+            few = labels + between.sum(1) > frames
+            self._known_to_fit = not bool(few.any())
         built = topology(_paths, T, M)
         self._start(
             built,
             {"log_probs": log_probs, "skips": skips},
-            roots=built.root(*((T, M) if whole else (lengths, target_lengths))),
-            lengths=lengths,
+            roots=built.root(frames, labels),
+            lengths=frames,
             shape=(T,),
         )
 
@@ -190,6 +187,22 @@ class CTC(CircuitStructure):
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]
 
 
+def _check_targets(targets: Tensor, real: Tensor | None, C: int, blank: int) -> None:
+    """Real labels are classes, but for the blank."""
+    if targets.numel():
+        low, high = (int(x) for x in targets.aminmax())
+        if 0 <= low <= high < C and not low <= blank <= high:
+            return
+    wrong = (targets < 0) | (targets >= C) | (targets == blank)
+    wrong = wrong if real is None else wrong & real
+    if bool(wrong.any()):
+        b, m = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"targets: expected classes from 0 to {C - 1} other than the blank "
+            f"{blank}, got {int(targets[b, m])} at row {b}, label {m}"
+        )
+
+
 def _paths(T: int, M: int) -> tuple[Circuit, Items]:
     """``alpha[t, s]``: all ways to be at place s of blank, label, ..., at frame t."""
     c = Circuit()
@@ -197,20 +210,23 @@ def _paths(T: int, M: int) -> tuple[Circuit, Items]:
     frame, skip = c.leaves(T, M + 1), c.leaves(max(M - 1, 0))
     c.label(frame, np.arange(T)[:, None], np.arange(M + 1))
     alpha, reach = c.chart(T, S), c.chart(T, M)
-    blanks, labels = slice(0, None, 2), slice(1, None, 2)
     from_label = np.append(np.full(min(M, 1), c.NONE, np.int32), skip)
     answer = np.full((T + 1, M + 1), c.NONE, np.int32)
     answer[0, 0] = c.ONE
     for t in range(T):
+        # a frame passes two places at most
+        alpha[t, 2 * t + 2 :] = c.NONE
+        blanks, labels = slice(0, 2 * t + 2, 2), slice(1, 2 * t + 2, 2)
+        most = len(alpha[t, labels])
         if t == 0:
-            alpha[0] = c.NONE
             alpha[0, :2] = frame[0, :2]
         else:
             old = np.append([c.NONE, c.NONE], alpha[t - 1]).astype(np.int32)
             stays, skips = np.stack([old[2:], old[1:-1]], 1), old[:-2, None]
             c.define(alpha[t, blanks], (stays[blanks], frame[t, :1, None]))
-            c.define(reach[t], (stays[labels],), (skips[labels], from_label[:, None]))
-            c.multiply(alpha[t, labels], reach[t], frame[t, 1:])
+            skipped = skips[labels], from_label[:most, None]
+            c.define(reach[t, :most], (stays[labels],), skipped)
+            c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])
         ends = c.chart(M + 1)
         last_label = np.append(c.NONE, alpha[t, 1::2]).astype(np.int32)
         c.define(ends, (np.stack([alpha[t, ::2], last_label], 1),))

@@ -59,6 +59,7 @@ class Asked:
         if found is None or found.topology is not topology:
             roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
             found = _alike[key] = cls(topology, roots)
+            found.edges = topology.needed(root)
             while len(_alike) > MOST_ALIKE:
                 _alike.popitem(last=False)
         return found

@@ -123,31 +123,12 @@ class Circuit:
         calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
         runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
-        heads, starts, runs, tiles = _ordered(
-            heads, calls, counts, runs, roots, self._count
-        )
-        needs = np.empty((4, self._count), np.int32)
+        definitions = _ordered(heads, calls, counts, runs, roots, self._count)
         leaves = self._own + self._shared
-        topology.measure(leaves, heads, starts, runs, tiles, *needs)
-        place, since, uses, levels = needs
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
             labels[0, leaf], labels[1, leaf] = at, value
-        return Edges(
-            items=self._count,
-            own=self._own,
-            shared=self._shared,
-            heads=heads,
-            starts=starts,
-            runs=runs,
-            tiles=tiles,
-            place=place,
-            since=since,
-            uses=uses,
-            depth=int(levels.max()),
-            positions=labels[0],
-            values=labels[1],
-        )
+        return _edges(self._own, self._shared, self._count, labels, *definitions)
 
     def _reserve(self, shape: tuple[int, ...], known: bool) -> Items:
         size = _size(shape)
@@ -218,6 +199,39 @@ class Circuit:
             raise ValueError(f"{name}: expected leaves, then shared ones, then charts")
 
 
+def needed(edges: Edges, root: int) -> Edges:
+    """The same with the definitions alone that an item needs, in the same order."""
+    tiles, order = edges.tiles, np.empty_like(edges.heads)
+    given = edges.starts, edges.runs, tiles, edges.place
+    order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])
+    if len(order) == len(tiles):
+        return edges
+    labels = np.stack([edges.positions, edges.values])
+    definitions = _picked(order, edges.heads, edges.starts, edges.runs, tiles)
+    return _edges(edges.own, edges.shared, edges.items, labels, *definitions)
+
+
+def _edges(
+    own: int, shared: int, items: int, labels: Items, *definitions: Items
+) -> Edges:
+    """From definitions, in order: heads, starts, runs, tiles."""
+    needs = np.empty((4, items), np.int32)
+    topology.measure(own + shared, *definitions, *needs)
+    place, since, uses, levels = needs
+    return Edges(
+        items,
+        own,
+        shared,
+        *definitions,
+        place=place,
+        since=since,
+        uses=uses,
+        depth=int(levels.max()),
+        positions=labels[0],
+        values=labels[1],
+    )
+
+
 def _ordered(
     heads: Items,
     calls: Items,
@@ -233,7 +247,14 @@ def _ordered(
     place = np.full(items, -1, np.int32)
     place[heads] = np.arange(len(heads))
     order = order[: topology.schedule(starts, runs, tiles, place, roots, order)]
-    counts = counts[order]
+    return _picked(order, heads, starts, runs, tiles)
+
+
+def _picked(
+    order: Items, heads: Items, starts: Items, runs: Items, tiles: Items
+) -> tuple[Items, Items, Items, Items]:
+    """The definitions ``order``, one after the other: heads, starts, runs, tiles."""
+    counts = np.diff(starts)[order]
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
     runs = np.ascontiguousarray(runs[np.repeat(starts[order], counts) + within])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.edges import Edges
-from smoothsp.oracles._circuits.circuit import Circuit, Items
+from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
 
 Builder = Callable[..., tuple[Circuit, Items]]
 MOST_BYTES = 2**28
@@ -39,6 +39,8 @@ class Topology:
     roots: Tensor
     labels: int
 
+    # What one root needs, by root.
+    parts: dict[int, Edges] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
     reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
@@ -61,6 +63,12 @@ class Topology:
     def leaves(self) -> int:
         """Leaves of a row, and those that all share."""
         return self.edges.own + self.edges.shared
+
+    def needed(self, root: int) -> Edges:
+        """Of the definitions those that a root needs."""
+        if root not in self.parts:
+            self.parts[root] = needed(self.edges, root)
+        return self.parts[root]
 
     @cached_property
     def bytes(self) -> int:
