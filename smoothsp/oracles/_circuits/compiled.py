@@ -196,7 +196,7 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
         scratch = room(asked.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges, asked.rows
-            sums_cpu.sums(*what, given.rows, scratch, False, value, far)
+            sums_cpu.inwards(*what, given.rows, scratch, value, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
@@ -223,7 +223,7 @@ def tangent(
         scratch = room(asked.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges, asked.rows, given.rows
-            sums_cpu.sums(*what, scratch, False, value, far)
+            sums_cpu.inwards(*what, scratch, value, far)
             tangent_cpu.tangent(*what, ways.rows, scratch, outwards, means)
 
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
+from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
@@ -61,8 +61,8 @@ def maxima(x, circuit, low, high, one, L):
             continue
         top = none
         for r in range(starts[h], starts[h + 1]):
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            a, step_a = factor(runs, r, 1, L)
+            b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 top = larger(load(x, a) + load(x, b), top)
                 a += step_a
@@ -74,11 +74,11 @@ def maxima(x, circuit, low, high, one, L):
 @subroutine
 def _tile_maxima(x, heads, h, runs, r, none, L):
     """The maxima of a tile: each left factor is loaded once for all its definitions."""
-    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
-    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
-    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
+    a, step = factor(runs, r, 1, L)
+    b0, step0 = factor(runs, r, 3, L)
+    b1, step1 = factor(runs, r + 1, 3, L)
+    b2, step2 = factor(runs, r + 2, 3, L)
+    b3, step3 = factor(runs, r + 3, 3, L)
     t0 = t1 = t2 = t3 = none
     for _ in range(runs[r, 0]):
         v = load(x, a)

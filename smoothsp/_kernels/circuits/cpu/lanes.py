@@ -112,11 +112,20 @@ def scatter(x, table, B, rows, L):
 
 
 @subroutine
-def clear(x, items, one, L):
-    """Write 0 to all lanes of the first ``items`` items."""
+def clear(x, circuit, low, high, one, L):
+    """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
     out = span(x)
-    for i in range(0, items * L, L):
+    heads = circuit.heads
+    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
         store(out, i, one - one)
+    for h in range(low, high):
+        store(out, np.intp(heads[h]) * L, one - one)
+
+
+@subroutine(loops=False)
+def factor(runs, r, column, L):
+    """Where the first left (1) or right (3) factor of a run is, and the step."""
+    return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L
 
 
 @subroutine

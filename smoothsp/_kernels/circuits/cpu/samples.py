@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors import arrays
 def samples(first, last, circuit, rows, seeds, room, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
-    -1 where nothing is labelled. ``room`` is as ``sums`` has just filled it for these
+    -1 where nothing is labelled. ``room`` is as ``inwards`` has just filled it for these
     rows, no more than there are lanes, in float64.
     """
     L = 64 // room.itemsize

@@ -7,6 +7,7 @@ import numpy as np
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
     clear,
+    factor,
     gather_numbers,
     one_of,
     scatter,
@@ -52,25 +53,44 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
-        low, high = bounds(circuit, rows.roots, lanes)
-        store(span(mu), 0, gather_numbers(scores, B, lanes, m, e, one, L))
-        for lane in range(len(lanes)):
-            row = lanes[lane]
-            reach = np.float64(mu[lane]) * circuit.uses[rows.roots[row]]
-            far[row] = reach > furthest(L)
-        inside(m, e, circuit, low, high, one, L)
+        low, high = _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L)
         if outwards:
-            clear(mu, circuit.items, one, L)
-        for lane in range(len(lanes)):
-            row = lanes[lane]
-            at = rows.roots[row] * L + lane
-            z = np.float64(m[at])
-            value[row] = math.log(z) + np.float64(e[at]) * LN2 if z > 0 else -np.inf
-            if outwards and z > 0:
-                mu[at] = 1
-        if outwards:
+            clear(mu, circuit, low, high, one, L)
+            for lane in range(len(lanes)):
+                at = rows.roots[lanes[lane]] * L + lane
+                if m[at] > 0:
+                    mu[at] = 1
             outside(m, e, mu, circuit, low, high, one, L)
             scatter(mu, scores, B, lanes, L)
+
+
+@kernel
+def inwards(first, last, circuit, rows, scores, room, value, far):
+    """Fill value[B], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
+
+    For the rows ``rows.order[first:last]``, no more than there are lanes.
+    """
+    L = 64 // room.itemsize
+    one, lanes = one_of(room), rows.order[first:last]
+    m, e, mu = room[0], room[1], room[2]
+    _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L)
+
+
+@subroutine(loops=False)
+def _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L):
+    """``inwards`` of the rows ``lanes``; returns the range of definitions."""
+    low, high = bounds(circuit, rows.roots, lanes)
+    reach = gather_numbers(scores, len(rows.roots), lanes, m, e, one, L)
+    store(span(mu), 0, reach)
+    inside(m, e, circuit, low, high, one, L)
+    for lane in range(len(lanes)):
+        row = lanes[lane]
+        root = rows.roots[row]
+        far[row] = np.float64(mu[lane]) * circuit.uses[root] > furthest(L)
+        at = root * L + lane
+        z = np.float64(m[at])
+        value[row] = math.log(z) + np.float64(e[at]) * LN2 if z > 0 else -np.inf
+    return low, high
 
 
 @subroutine
@@ -115,8 +135,8 @@ def _from_largest(m, e, out, runs, first, last, most, one, L):
     none = constant(one, lowest(L))
     top = none
     for r in range(first, last):
-        a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-        b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+        a, step_a = factor(runs, r, 1, L)
+        b, step_b = factor(runs, r, 3, L)
         for _ in range(runs[r, 0]):
             top = larger(load(e, a) + load(e, b), top)
             a += step_a
@@ -133,8 +153,8 @@ def _total(m, e, runs, first, last, top, most, one, L):
     shift = start - top
     total = one - one
     for r in range(first, last):
-        a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-        b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+        a, step_a = factor(runs, r, 1, L)
+        b, step_b = factor(runs, r, 3, L)
         for _ in range(runs[r, 0]):
             k = smaller((load(e, a) + load(e, b)) + shift, most)
             total = fma(load(m, a) * load(m, b), power2(k), total)
@@ -150,11 +170,11 @@ def _tile_inside(m, e, heads, h, runs, r, one, L):
     none, start = constant(one, lowest(L)), constant(one, origin(L))
     most = start + constant(one, highest(L))
     half = constant(one, 2.0 ** (highest(L) / 2))
-    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
-    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
-    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
+    a, step = factor(runs, r, 1, L)
+    b0, step0 = factor(runs, r, 3, L)
+    b1, step1 = factor(runs, r + 1, 3, L)
+    b2, step2 = factor(runs, r + 2, 3, L)
+    b3, step3 = factor(runs, r + 3, 3, L)
     k = load(e, a)
     s0, s1 = start - (k + load(e, b0)), start - (k + load(e, b1))
     s2, s3 = start - (k + load(e, b2)), start - (k + load(e, b3))
@@ -213,8 +233,8 @@ def outside(m, e, mu, circuit, low, high, one, L):
             continue
         g, shift = _share(m, e, g, out, one, L)
         for r in range(first, last):
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            a, step_a = factor(runs, r, 1, L)
+            b, step_b = factor(runs, r, 3, L)
             if step_b == 0:
                 # summed in a register: else each product waits for the last one's store
                 total = zero
@@ -261,11 +281,11 @@ def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
     g1, s1 = _share(m, e, g1, out1, one, L)
     g2, s2 = _share(m, e, g2, out2, one, L)
     g3, s3 = _share(m, e, g3, out3, one, L)
-    a, step = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-    b0, step0 = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
-    b1, step1 = np.intp(runs[r + 1, 3]) * L, np.intp(runs[r + 1, 4]) * L
-    b2, step2 = np.intp(runs[r + 2, 3]) * L, np.intp(runs[r + 2, 4]) * L
-    b3, step3 = np.intp(runs[r + 3, 3]) * L, np.intp(runs[r + 3, 4]) * L
+    a, step = factor(runs, r, 1, L)
+    b0, step0 = factor(runs, r, 3, L)
+    b1, step1 = factor(runs, r + 1, 3, L)
+    b2, step2 = factor(runs, r + 2, 3, L)
+    b3, step3 = factor(runs, r + 3, 3, L)
     for _ in range(runs[r, 0]):
         k, v = load(e, a), load(m, a)
         v0 = (g0 * power2((k + load(e, b0)) + s0)) * (v * load(m, b0))

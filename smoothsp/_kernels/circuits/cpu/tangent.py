@@ -10,6 +10,7 @@ import numpy as np
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
     clear,
+    factor,
     gather,
     one_of,
     scatter,
@@ -33,8 +34,8 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
 
     And, if ``outwards``, the targets of ``scores`` with the derivatives of marginals
     along that direction. ``scores`` and ``along`` are tables of potentials of float64.
-    ``room`` is ``[5, size]`` of float64, the first two of which ``sums`` has just
-    filled for these rows, no more than there are lanes.
+    ``room`` is ``[5, size]`` of float64, the first two of which ``inwards`` has
+    just filled for these rows, no more than there are lanes.
     """
     B = len(rows.roots)
     L = 64 // room.itemsize
@@ -45,8 +46,8 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     gather(along, B, lanes, d, one, L)
     _means(m, e, d, circuit, low, high, one, L)
     if outwards:
-        clear(mu, circuit.items, one, L)
-        clear(to, circuit.items, one, L)
+        clear(mu, circuit, low, high, one, L)
+        clear(to, circuit, low, high, one, L)
     for lane in range(len(lanes)):
         row = lanes[lane]
         at = rows.roots[row] * L + lane
@@ -71,8 +72,8 @@ def _means(m, e, d, circuit, low, high, one, L):
         shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(zero, total, one / larger(total, one), zero)
         for r in range(starts[h], starts[h + 1]):
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            a, step_a = factor(runs, r, 1, L)
+            b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * share * power2(k)
@@ -102,8 +103,8 @@ def _moves(m, e, d, mu, to, circuit, low, high, one, L):
         shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(faint, g, one / larger(total, one), zero)
         for r in range(starts[h], starts[h + 1]):
-            a, step_a = np.intp(runs[r, 1]) * L, np.intp(runs[r, 2]) * L
-            b, step_b = np.intp(runs[r, 3]) * L, np.intp(runs[r, 4]) * L
+            a, step_a = factor(runs, r, 1, L)
+            b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * share * power2(k)
