@@ -50,8 +50,8 @@ FAULTS = {
     ),
     "labels with the scores of those before": (
         "oracles/ctc",
-        "c.multiply(alpha[t, labels], reach[t], frame[t, 1:])",
-        "c.multiply(alpha[t, labels], reach[t], frame[t, :-1])",
+        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])",
+        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, :most])",
     ),
     # the builder
     "runs that begin one too late": (
@@ -68,8 +68,8 @@ FAULTS = {
     ),
     "each root that of the last row": (
         ENGINE + "asked",
-        "self.rows = Rows(order, found)",
-        "self.rows = Rows(order, found[order])",
+        "self.rows = Rows(order, np.ascontiguousarray(found, np.int64))",
+        "self.rows = Rows(order, np.ascontiguousarray(found[order], np.int64))",
     ),
     # the loops
     "leaves one lane off": (

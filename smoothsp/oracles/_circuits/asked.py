@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Rows
 from smoothsp._kernels.circuits.layout.schedule import Lanes
 from smoothsp.oracles._circuits.topology import Topology
@@ -39,7 +40,7 @@ class Asked:
     """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
-        self.topology, self.edges = topology, topology.edges
+        self.topology = topology
         self.roots, found = (
             _constant(roots) if is_transformed() else (roots, roots.numpy())
         )
@@ -47,7 +48,9 @@ class Asked:
         order = np.arange(len(found))
         if not self.alike:
             order = np.argsort(-topology.edges.place[found], kind="stable")
-        self.rows = Rows(order, found)
+        self.rows = Rows(order, np.ascontiguousarray(found, np.int64))
+        self.rows_at = addresses(self.rows)
+        self.edges, self.edges_at = topology.edges, topology.edges_at
         self._lanes: dict[torch.device, Lanes] = {}
         self.possible = bool((topology.edges.uses[found] >= 0).all())
 
@@ -60,9 +63,20 @@ class Asked:
             roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
             found = _alike[key] = cls(topology, roots)
             found.edges = topology.needed(root)
+            found.edges_at = addresses(found.edges)
             while len(_alike) > MOST_ALIKE:
                 _alike.popitem(last=False)
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the arrays of a copy are elsewhere
+        left = {"edges_at", "rows_at", "_lanes"}
+        return {name: x for name, x in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lanes, self.rows_at = {}, addresses(self.rows)
+        self.edges_at = addresses(self.edges)
 
     def select(self, rows: Any) -> "Asked":
         """Of some rows."""

@@ -74,7 +74,7 @@ def sums(
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, number)
-        rows = first, last, asked.edges, asked.rows
+        rows = first, last, asked.edges_at, asked.rows_at
         sums_cpu.sums(*rows, given.rows, scratch, outwards, value, far)
 
     lanes = LANES[dtype]
@@ -130,7 +130,7 @@ def truly_far(leaves: Leaves, asked: Asked, far: Any, most: float) -> Tensor:
     """Of the rows ``far[B]`` those that read what lies above exponents, ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), asked.topology.leaves), dtype=torch.bool)
-    faults.reading(asked.edges, asked.roots[rows].numpy(), read.numpy())
+    faults.reading(asked.edges_at, asked.roots[rows].numpy(), read.numpy())
     scores = pick(leaves, rows).joined().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * asked.topology.most / LN2
@@ -176,7 +176,7 @@ def choose(
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 1 if k is None else 2, number)
-        kernel(first, last, asked.edges, asked.rows, given.rows, scratch, *out)
+        kernel(first, last, asked.edges_at, asked.rows_at, given.rows, scratch, *out)
 
     work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * parts.numel()
     run_rows(piece, B, work, together=lanes)
@@ -195,7 +195,7 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges, asked.rows
+            what = *rows, asked.edges_at, asked.rows_at
             sums_cpu.inwards(*what, given.rows, scratch, value, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
@@ -222,7 +222,7 @@ def tangent(
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges, asked.rows, given.rows
+            what = *rows, asked.edges_at, asked.rows_at, given.rows
             sums_cpu.inwards(*what, scratch, value, far)
             tangent_cpu.tangent(*what, ways.rows, scratch, outwards, means)
 
@@ -274,7 +274,9 @@ def count(
 def exist(asked: Asked, used: Tensor) -> Any:
     """Whether outputs exist that use such leaves ``[B, K, U]``: bool ``[B, K]``."""
     found = np.empty(used.shape[:2], np.bool_)
-    given_outputs.exist(asked.edges, asked.rows.roots, used.contiguous().numpy(), found)
+    given_outputs.exist(
+        asked.edges_at, asked.rows.roots, used.contiguous().numpy(), found
+    )
     return found
 
 
@@ -282,7 +284,7 @@ def possible(leaves: Leaves, asked: Asked) -> Any:
     """Whether a row has an output that is not forbidden: bool ``[B]``."""
     found = np.empty(len(asked.roots), np.bool_)
     given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
-    faults.possible(asked.edges, asked.rows.roots, given.rows, vector, found)
+    faults.possible(asked.edges_at, asked.rows.roots, given.rows, vector, found)
     return found
 
 

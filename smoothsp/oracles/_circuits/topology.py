@@ -5,12 +5,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
 
@@ -69,6 +71,15 @@ class Topology:
         if root not in self.parts:
             self.parts[root] = needed(self.edges, root)
         return self.parts[root]
+
+    @cached_property
+    def edges_at(self) -> NDArray[np.int64]:
+        """The addresses of ``edges``."""
+        return addresses(self.edges)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the arrays of a copy are elsewhere
+        return {name: x for name, x in vars(self).items() if name != "edges_at"}
 
     @cached_property
     def bytes(self) -> int:

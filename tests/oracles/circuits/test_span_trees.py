@@ -1,11 +1,16 @@
 """What trees over spans have besides the laws of circuits: counts, sizes, messages."""
 
+import copy
 import math
+import pickle
 
+import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from torch.testing import assert_close
 
+from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp.oracles import Grammar, SpanTree
 
 
@@ -115,3 +120,21 @@ def test_nan_below_the_diagonal_is_never_read():
     spans[0, 0, 2] = torch.nan
     with pytest.raises(ValueError, match=r"spans: .* row 0, entry \[0, 2\]"):
         SpanTree(spans)
+
+
+def saved_and_loaded(built):
+    return pickle.loads(pickle.dumps(built))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, saved_and_loaded])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([4, 2, 0])])
+def test_a_copy_reads_its_own_memory(again, lengths):
+    draw = torch.Generator().manual_seed(0)
+    built = SpanTree(torch.randn(3, 4, 4, generator=draw).double(), lengths=lengths)
+    other = again(built)
+    asked = other._asked
+    assert_array_equal(asked.edges_at, addresses(asked.edges))
+    assert_array_equal(asked.rows_at, addresses(asked.rows))
+    assert not np.isin(asked.rows_at[:, 0], built._asked.rows_at[:, 0]).any()
+    assert_close(other.log_partition(), built.log_partition())
+    assert_close(other.select(torch.arange(2)).decode()[1], built.decode()[1][:2])

@@ -4,6 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -20,6 +21,7 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
     what they say, -1 where nothing does; ``value`` the sum of their scores. ``scores``
     is a table of potentials of the float type of ``room``, scratch, ``[1, size]``.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)

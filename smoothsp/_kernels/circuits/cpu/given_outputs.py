@@ -4,6 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import score_of
 from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
+from smoothsp._kernels.circuits.layout.addresses import circuit_at
 from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
@@ -59,6 +60,7 @@ def count(weights, used, table):
 @kernel
 def exist(circuit, roots, used, answer):
     """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b."""
+    circuit = circuit_at(circuit)
     B, K, U = used.shape
     words = arrays.empty(circuit.items, np.uint64)
     for begin in range(0, B * K, WORD):

@@ -15,6 +15,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import maxima, read
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -38,6 +39,7 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
     ``scores`` is a table of potentials of float64. ``room`` is scratch, ``[2, size]``
     of float64.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     B = len(rows.roots)
     L = 64 // room.itemsize
     K = values.shape[1]

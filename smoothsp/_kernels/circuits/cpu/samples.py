@@ -4,6 +4,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.best import clear
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -13,9 +14,10 @@ from smoothsp._kernels.vectors import arrays
 def samples(first, last, circuit, rows, seeds, room, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
-    -1 where nothing is labelled. ``room`` is as ``inwards`` has just filled it for these
-    rows, no more than there are lanes, in float64.
+    -1 where nothing is labelled. ``room`` is as ``inwards`` has just filled it for
+    these rows, no more than there are lanes, in float64.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     L = 64 // room.itemsize
     m, e = room[0], room[1]
     leaves = circuit.own + circuit.shared

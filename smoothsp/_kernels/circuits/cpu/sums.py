@@ -23,6 +23,7 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
     put_number,
 )
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -47,6 +48,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
     ``far[b]`` says that scores of row b are too large for that type: its answers are
     not valid then. The value of a row without a possible output is -inf.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     L = 64 // room.itemsize
     B = len(rows.roots)
     one = one_of(room)
@@ -70,6 +72,7 @@ def inwards(first, last, circuit, rows, scores, room, value, far):
 
     For the rows ``rows.order[first:last]``, no more than there are lanes.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     L = 64 // room.itemsize
     one, lanes = one_of(room), rows.order[first:last]
     m, e, mu = room[0], room[1], room[2]

@@ -22,6 +22,7 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     origin,
     power2,
 )
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
@@ -37,6 +38,7 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     ``room`` is ``[5, size]`` of float64, the first two of which ``inwards`` has
     just filled for these rows, no more than there are lanes.
     """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)

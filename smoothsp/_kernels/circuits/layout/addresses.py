@@ -1,0 +1,62 @@
+"""Circuits and rows as tables of numbers and addresses, and back in compiled code.
+
+To take the arrays of a circuit one by one costs a call more than a small batch does.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.circuits.layout.edges import Edges, Rows
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.arrays import at
+
+
+def addresses(fields: Edges | Rows) -> NDArray[np.int64]:
+    """A row for each field: a number and 0, or the address of an array and its length.
+
+    The caller keeps the arrays alive.
+    """
+    rows: list[tuple[Any, int]] = []
+    for x in fields:
+        if isinstance(x, np.ndarray):
+            if not x.flags.c_contiguous:
+                raise ValueError("addresses: expected contiguous arrays")
+            rows.append((x.__array_interface__["data"][0], len(x)))
+        else:
+            rows.append((x, 0))
+    return np.array(rows, np.int64)
+
+
+@subroutine(loops=False)
+def circuit_at(table):
+    """The ``Edges`` of which ``table`` has the addresses."""
+    runs = at(table[5, 0], (table[5, 1], 5), np.int32)
+    return Edges(
+        table[0, 0],
+        table[1, 0],
+        table[2, 0],
+        _integers(table, 3),
+        _integers(table, 4),
+        runs,
+        _integers(table, 6),
+        _integers(table, 7),
+        _integers(table, 8),
+        _integers(table, 9),
+        table[10, 0],
+        _integers(table, 11),
+        _integers(table, 12),
+    )
+
+
+@subroutine(loops=False)
+def rows_at(table):
+    """The ``Rows`` of which ``table`` has the addresses."""
+    order = at(table[0, 0], (table[0, 1],), np.int64)
+    return Rows(order, at(table[1, 0], (table[1, 1],), np.int64))
+
+
+@subroutine(loops=False)
+def _integers(table, field):
+    return at(table[field, 0], (table[field, 1],), np.int32)
