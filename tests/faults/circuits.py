@@ -61,6 +61,12 @@ FAULTS = {
         "    starts = starts + (counts[0] == 0)\n    counts = counts * 1\n"
         "    ends[1:-1] -= counts[1:] > 1\n    within",
     ),
+    "rows of one size visit one definition less": (
+        ENGINE + "circuit",
+        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])",
+        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])"
+        "[1:]",
+    ),
     "left factors for right": (
         ENGINE + "circuit",
         "return left, right[0] if right",

@@ -9,6 +9,8 @@ from smoothsp._kernels.circuits.cpu import topology
 from smoothsp._kernels.circuits.layout.edges import Edges
 
 Items = NDArray[np.int32]
+# heads, starts, runs, tiles: see ``Edges``
+Definitions = tuple[Items, Items, Items, Items]
 
 
 class Circuit:
@@ -128,7 +130,7 @@ class Circuit:
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
             labels[0, leaf], labels[1, leaf] = at, value
-        return _edges(self._own, self._shared, self._count, labels, *definitions)
+        return _edges(self._own, self._shared, self._count, labels, definitions)
 
     def _reserve(self, shape: tuple[int, ...], known: bool) -> Items:
         size = _size(shape)
@@ -208,21 +210,24 @@ def needed(edges: Edges, root: int) -> Edges:
         return edges
     labels = np.stack([edges.positions, edges.values])
     definitions = _picked(order, edges.heads, edges.starts, edges.runs, tiles)
-    return _edges(edges.own, edges.shared, edges.items, labels, *definitions)
+    return _edges(edges.own, edges.shared, edges.items, labels, definitions)
 
 
 def _edges(
-    own: int, shared: int, items: int, labels: Items, *definitions: Items
+    own: int, shared: int, items: int, labels: Items, definitions: Definitions
 ) -> Edges:
-    """From definitions, in order: heads, starts, runs, tiles."""
+    heads, starts, runs, tiles = definitions
     needs = np.empty((4, items), np.int32)
-    topology.measure(own + shared, *definitions, *needs)
+    topology.measure(own + shared, heads, starts, runs, tiles, *needs)
     place, since, uses, levels = needs
     return Edges(
-        items,
-        own,
-        shared,
-        *definitions,
+        items=items,
+        own=own,
+        shared=shared,
+        heads=heads,
+        starts=starts,
+        runs=runs,
+        tiles=tiles,
         place=place,
         since=since,
         uses=uses,
@@ -239,8 +244,8 @@ def _ordered(
     runs: Items,
     roots: NDArray[np.int64],
     items: int,
-) -> tuple[Items, Items, Items, Items]:
-    """Definitions that the roots need, in a good order: heads, starts, runs, tiles."""
+) -> Definitions:
+    """Definitions that the roots need, in a good order."""
     starts = np.append(0, np.cumsum(counts)).astype(np.int32)
     tiles, order = np.empty_like(heads), np.empty_like(heads)
     topology.find_tiles(calls, starts, runs, tiles)
@@ -252,8 +257,8 @@ def _ordered(
 
 def _picked(
     order: Items, heads: Items, starts: Items, runs: Items, tiles: Items
-) -> tuple[Items, Items, Items, Items]:
-    """The definitions ``order``, one after the other: heads, starts, runs, tiles."""
+) -> Definitions:
+    """The definitions ``order``, one after the other."""
     counts = np.diff(starts)[order]
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
