@@ -143,15 +143,15 @@ def main(
         checkpoint.require_same(last, began, given if resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, optimizer)
         # a second run in the folder replaces the first one's files
-        last_one = ModelCheckpoint(out, save_last=True, enable_version_counter=False)
-        best = ModelCheckpoint(
-            out, "best", "f1", mode="max", enable_version_counter=False
-        )
-        callbacks = [Snapshots(), best, last_one]
+        one = {"dirpath": out, "enable_version_counter": False}
+        best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
+        callbacks = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
         trainer = pl.Trainer(
             max_epochs=epochs, default_root_dir=out, callbacks=callbacks
         )
         trainer.fit(model, corpus, ckpt_path=last if resume else None)
+        if not trainer.callback_metrics:  # it had all its epochs
+            trainer.validate(model, corpus, verbose=False)
         return {name: float(x) for name, x in trainer.callback_metrics.items()}
 
 

@@ -1,5 +1,6 @@
 """The Lightning script trains, and a resumed run is the run that was not cut."""
 
+import ast
 import runpy
 import sys
 from pathlib import Path
@@ -73,6 +74,17 @@ def test_a_run_goes_on_only_as_it_began(run, tmp_path):
         SystemExit, match=r"error: data: expected checksum .* got checksum"
     ):
         run(tmp_path, "--optimizer=adam", "--epochs=2", "--resume", "--data", other)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_had_all_its_epochs_says_again_how_it_ended(run, tmp_path, capfd):
+    pytest.importorskip("pytorch_lightning")
+    printed = []
+    for resume in ([], ["--resume"]):
+        run(tmp_path, "--optimizer", "adam", "--epochs", "1", *resume)
+        [line] = [x for x in capfd.readouterr().out.splitlines() if x.startswith("{")]
+        printed.append(ast.literal_eval(line))
+    assert printed[1]["f1"] == printed[0]["f1"]
 
 
 @pytest.mark.filterwarnings("ignore")
