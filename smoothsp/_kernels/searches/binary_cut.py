@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.searches.max_flow import SOURCE, maximise, scratch
+from smoothsp._kernels.searches.max_flow import maximise, scratch
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
@@ -51,45 +51,27 @@ def inspect(nodes, edges, found):
 
 
 @kernel
-def have_two_nodes(index, V, found):
-    """Fill found[0]: whether all edges have two nodes, of V."""
-    found[0] = True
-    for own in range(len(index)):
-        for e in range(index.shape[1]):
-            i, j = index[own, e, 0], index[own, e, 1]
-            if i == j or not 0 <= i < V or not 0 <= j < V:
-                found[0] = False
-
-
-@kernel
 def add_up(nodes, edges, index, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, V]."""
     for b in range(len(labels)):
-        own = b if len(index) > 1 else 0
+        pairs = index[b if len(index) > 1 else 0]
         for k in range(labels.shape[1]):
-            total = 0.0
-            for v in range(nodes.shape[1]):
-                total += nodes[b, v, labels[b, k, v]]
-            for e in range(edges.shape[1]):
-                y, z = labels[b, k, index[own, e, 0]], labels[b, k, index[own, e, 1]]
-                if edges.shape[2] == 4:
-                    total += edges[b, e, 2 * y + z]
-                elif y == z:
-                    total += edges[b, e, 0]
-            values[b, k] = total
+            values[b, k] = _score(nodes[b], edges[b], pairs, labels[b, k])
 
 
 @kernel
-def cut(first, last, nodes, edges, graph, scale, labels, bound, found):
-    """Fill labels[B, V], found[B], and bound[B]: no labelling scores more."""
+def cut(first, last, nodes, edges, graph, scale, labels, values, bound, found):
+    """Fill labels[B, V], their scores, found[B], and bound[B]: none scores more."""
     V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V)
+    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
     for b in range(first, last):
         least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
         bound[b] = -least
         found[b] = least < np.inf
         for v in range(V):
-            labels[b, v] = 1 if memory[1][0, v] == SOURCE else 0
+            labels[b, v] = 1 if memory[0][1, v] > 0 else 0
+        pairs = graph[0][b if len(graph[0]) > 1 else 0]
+        values[b] = _score(nodes[b], edges[b], pairs, labels[b])
 
 
 @kernel
@@ -101,18 +83,32 @@ def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
     no cut, and is on the way for its neighbours.
     """
     V, E = nodes.shape[1], edges.shape[1]
-    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V)
+    room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
     for b in range(first, last):
         own = b if len(graph[0]) > 1 else 0
         least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
         found[b] = least < np.inf
         for v in range(V):
-            labels[b, v] = 1 if memory[1][0, v] == SOURCE else 0
+            labels[b, v] = 1 if memory[0][1, v] > 0 else 0
             lost[b, v] = np.inf
         if found[b]:
             _, starts, heads, back, _ = graph
             arcs = starts[own], heads[own], back[own], room, ends
             _gather_all(V, *arcs, memory[0], labels[b], lost[b])
+
+
+@subroutine
+def _score(nodes, edges, pairs, labels):
+    total = 0.0
+    for v in range(len(nodes)):
+        total += nodes[v, labels[v]]
+    for e in range(len(edges)):
+        y, z = labels[pairs[e, 0]], labels[pairs[e, 1]]
+        if edges.shape[1] == 4:
+            total += edges[e, 2 * y + z]
+        elif y == z:
+            total += edges[e, 0]
+    return total
 
 
 @subroutine(forceinline=True)
@@ -141,7 +137,7 @@ def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
         b, nodes, edges, scale, index[own], places[own], back[own], room, ends
     )
     if base == np.inf:
-        memory[1][0] = 0
+        memory[0][1] = 0
         return base
     return base + maximise(starts[own], heads[own], back[own], room, ends, memory)
 
@@ -188,7 +184,7 @@ def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
 def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
     """Fill lost[V]: what fits from the end of a node's own side to it."""
     graph = span(starts), span(heads), span(back), span(room), span(ends)
-    parent, marks, _, queue, _ = integers
+    parent, marks, queue, _ = integers
     search = span(parent), span(marks), span(queue), span(labels)
     marks[:] = -1
     clock = 0

@@ -6,10 +6,10 @@ the pair, ``room`` what still fits through them. ``ends[v]`` is what still fits 
 source to v, or, negative, from v to the sink. To move such an amount along an arc is
 no loss: it may come back.
 
-Source: Boykov and Kolmogorov, "An Experimental Comparison of Min-Cut/Max-Flow
-Algorithms for Energy Minimization in Vision" (2004), section 3; the passes before it
-are those of Kolmogorov, "Convergent Tree-Reweighted Message Passing for Energy
-Minimization" (2006), section 5.1, for two labels.
+Source: Goldberg, Hed, Kaplan, Tarjan and Werneck, "Maximum Flows by Incremental
+Breadth-First Search" (2011). The order of the passes before it is that of Kolmogorov,
+"Convergent Tree-Reweighted Message Passing for Energy Minimization" (2006), section
+5.1.
 """
 
 import numpy as np
@@ -19,57 +19,87 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
-FREE, SOURCE, SINK = 0, 1, 2
 # in place of an arc to a parent
 NO_PARENT, TERMINAL, ORPHAN = -1, -2, -3
 FAR = 2**30
+# How often a node may rise while orphans of one path are adopted.
+RISES = 2
+# of each tree, in turn: where its queue begins, how many wait, and levels that grew
+FIRST, COUNT, GROWN = 0, 2, 4
+# how many times orphans were adopted
+TIMES = 6
 
 
 @kernel
-def lay_out(index, starts, heads, back, places):
-    """Fill the graph of edges ``index[E, 2]``; places[e] is the arc there."""
-    E, V = len(index), len(starts) - 1
-    starts[:] = 0
-    for e in range(E):
-        starts[index[e, 0] + 1] += 1
-        starts[index[e, 1] + 1] += 1
-    for v in range(V):
-        starts[v + 1] += starts[v]
-    at = starts[:V].copy()
-    for e in range(E):
-        i, j = index[e, 0], index[e, 1]
-        a, b = at[i], at[j]
-        if i == j:
-            b += 1
-        at[i] += 1
-        at[j] += 1
-        heads[a], heads[b] = j, i
-        back[a], back[b] = b, a
-        places[e] = a
+def lay_out(given, index, starts, heads, back, places, found):
+    """Fill the graphs of edges ``given[L, E, 2]``, which ``index`` is a copy of.
+
+    places[L, E] are the arcs there. Those of a node to later nodes stand last. Fills
+    found[0]: whether all edges have two nodes; if not, nothing else means anything.
+    """
+    V = starts.shape[1] - 1
+    found[0] = True
+    before, after = arrays.empty(V + 1, np.int32), arrays.empty(V + 1, np.int32)
+    for own in range(len(given)):
+        before[:] = 0
+        after[:] = 0
+        for e in range(given.shape[1]):
+            i, j = given[own, e, 0], given[own, e, 1]
+            if i == j or not 0 <= i < V or not 0 <= j < V:
+                found[0] = False
+                return
+            index[own, e, 0], index[own, e, 1] = i, j
+            before[max(i, j)] += 1
+            after[min(i, j)] += 1
+        at = 0
+        for v in range(V):
+            starts[own, v] = at
+            at += before[v]
+            # both ways from where earlier nodes meet later ones
+            before[v], middle = at, at
+            at += after[v]
+            after[v] = middle
+        starts[own, V] = at
+        for e in range(given.shape[1]):
+            i, j = index[own, e, 0], index[own, e, 1]
+            low, high = min(i, j), max(i, j)
+            before[high] -= 1
+            a, b = after[low], before[high]
+            after[low] += 1
+            heads[own, a], heads[own, b] = high, low
+            back[own, a], back[own, b] = b, a
+            places[own, e] = a if i < j else b
 
 
 @subroutine
-def scratch(V):
-    """Parents, stamps, distances, a queue and orphans, trees and marks of V nodes."""
-    return arrays.empty((5, V + 1), np.int32), arrays.empty((2, V), np.int8)
+def scratch(V, E):
+    """Parents, levels and two queues of V nodes; orphans, arcs, who waits, fronts."""
+    return (
+        arrays.empty((4, V), np.int32),
+        # each rise, or the end of it, makes an orphan of each child
+        arrays.empty(V + 2 * (RISES + 2) * E, np.int32),
+        arrays.empty(2 * E, np.int32),
+        arrays.empty(2 * V, np.int8),
+        arrays.empty(TIMES + 1 + V, np.int64),
+    )
 
 
 @subroutine
 def maximise(starts, heads, back, room, ends, memory):
-    """Push as much as fits. The amount; in ``memory[1][0]`` the trees at the end.
+    """Push as much as fits. The amount; in ``memory[0][1]`` the levels at the end.
 
-    Nodes of the tree of the source are on its side of a minimum cut. Infinite amounts
-    are allowed; if one fits from end to end, it is returned at once.
+    Nodes of levels above 0 are on the side of the source of a minimum cut. Infinite
+    amounts are allowed; if one fits from end to end, it is returned at once.
     """
     V = len(ends)
     graph = span(starts), span(heads), span(back), span(room), span(ends)
-    parent, stamp, depth, queue, orphans = memory[0]
-    nodes = span(parent), span(stamp), span(depth), span(memory[1][0])
-    waiting = span(queue), span(memory[1][1])
+    integers, orphans, arcs, waits, fronts = memory
+    trees = span(integers[0]), span(integers[1]), span(orphans), span(arcs)
+    waiting = span(integers[2]), span(integers[3]), span(waits), span(fronts)
     flow = 0.0
     if _are_many(V, ends):
         flow = _pass_on(0, V, 1, graph) + _pass_on(V - 1, -1, -1, graph)
-    return flow + _grow_trees(V, graph, nodes, waiting, span(orphans))
+    return flow + _grow_trees(V, graph, trees, waiting)
 
 
 @subroutine
@@ -85,8 +115,9 @@ def _are_many(V, ends):
 def _pass_on(first, last, step, graph):
     """Move, node by node, what fits from an end on to later neighbours; the flow.
 
-    Each of them is offered the same part. Where amounts from both ends meet they
-    cancel, which takes most of the flow at the price of two looks at each arc.
+    The last of them are offered all of it, so that it gathers at few nodes. Where
+    amounts from both ends meet they cancel, which takes most of the flow at the price
+    of a look at each arc.
     """
     starts, heads, back, room, ends = graph
     flow = 0.0
@@ -94,18 +125,16 @@ def _pass_on(first, last, step, graph):
         left = get(ends, v)
         if left == 0 or np.isinf(left):
             continue
-        begin, end = get(starts, v), get(starts, v + 1)
-        later = 0
-        for a in range(begin, end):
-            later += (get(heads, a) > v) == (step > 0)
         sign, rest = (1.0, left) if left > 0 else (-1.0, -left)
-        part = rest / max(later, end - begin - later, 1)
-        for a in range(begin, end):
+        begin, end = get(starts, v), get(starts, v + 1)
+        a = end - 1 if step > 0 else begin
+        while begin <= a < end:
             u = get(heads, a)
             if (u > v) != (step > 0):
-                continue
+                break
             there, here = (a, get(back, a)) if left > 0 else (get(back, a), a)
-            amount = min(part, rest, get(room, there))
+            a -= step
+            amount = min(rest, get(room, there))
             put(room, there, get(room, there) - amount)
             put(room, here, get(room, here) + amount)
             met = get(ends, u)
@@ -117,97 +146,106 @@ def _pass_on(first, last, step, graph):
 
 
 @subroutine
-def _grow_trees(V, graph, nodes, waiting, orphans):
-    """Push what fits along paths between trees that grow from the two ends."""
+def _grow_trees(V, graph, trees, waiting):
+    """Push what fits along shortest paths between trees that grow from the two ends.
+
+    Levels are distances from an end, negative in the tree of the sink, 0 in none. A
+    tree grows by one level at a time, from the nodes that wait in its queue.
+    """
     ends = graph[4]
-    parent, stamp, depth, tree = nodes
-    queue, waits = waiting
-    flow, clock = 0.0, 0
-    first = count = 0
+    parent, level, _, _ = trees
+    waits, fronts = waiting[2], waiting[3]
+    for side in range(2):
+        put(fronts, side + FIRST, 0)
+        put(fronts, side + COUNT, 0)
+        put(fronts, side + GROWN, 0)
+    put(fronts, TIMES, 0)
     for v in range(V):
-        put(stamp, v, 0)
-        put(depth, v, 1)
         held = get(ends, v)
-        put(waits, v, held != 0)
+        put(waits, v, 0)
+        put(waits, V + v, 0)
+        put(fronts, TIMES + 1 + v, 0)
         put(parent, v, TERMINAL if held != 0 else NO_PARENT)
-        put(tree, v, SOURCE if held > 0 else (SINK if held < 0 else FREE))
+        put(level, v, 1 if held > 0 else (-1 if held < 0 else 0))
         if held != 0:
-            put(queue, count, v)
-            count += 1
-    # the node that is being grown stays first in the queue
-    while count > 0:
-        v = get(queue, first)
-        bridge = -1
-        if get(parent, v) != NO_PARENT:
-            bridge, count = _grow(v, V, graph, nodes, waiting, first, count)
-        if bridge < 0:
-            put(waits, v, 0)
-            first = first + 1 if first + 1 < V else 0
-            count -= 1
-            continue
-        clock += 1
-        amount, lost = _augment(bridge, graph, parent, orphans)
-        flow += amount
-        if flow == np.inf:
-            return flow
-        at = 0
-        while at < lost:
-            v = get(orphans, at)
-            at += 1
-            if _adopt(v, graph, nodes, clock):
-                continue
-            if lost + get(graph[0], v + 1) - get(graph[0], v) > V + 1:
-                # its front part has been processed
-                for i in range(at, lost):
-                    put(orphans, i - at, get(orphans, i))
-                lost -= at
-                at = 0
-            lost, count = _let_go(
-                v, V, graph, nodes, waiting, first, count, orphans, lost
-            )
+            _wait(v, V, 0 if held > 0 else 1, waiting)
+    flow = 0.0
+    while get(fronts, COUNT) > 0:
+        behind = get(fronts, 1 + GROWN) < get(fronts, GROWN)
+        side = 1 if behind and get(fronts, 1 + COUNT) > 0 else 0
+        queue = waiting[1] if side else waiting[0]
+        sign = -1 if side else 1
+        grown = get(fronts, side + GROWN) + 1
+        put(fronts, side + GROWN, grown)
+        for _ in range(get(fronts, side + COUNT)):
+            first = get(fronts, side + FIRST)
+            v = get(queue, first)
+            put(fronts, side + FIRST, first + 1 if first + 1 < V else 0)
+            put(fronts, side + COUNT, get(fronts, side + COUNT) - 1)
+            put(waits, side * V + v, 0)
+            own = sign * get(level, v)
+            if own == grown + 1:
+                _wait(v, V, side, waiting)
+            elif own > 0:
+                flow += _grow(v, V, side, graph, trees, waiting)
+                if flow == np.inf:
+                    return flow
     return flow
 
 
 @subroutine(forceinline=True)
-def _wait(v, V, waiting, first, count):
-    queue, waits = waiting
-    if get(waits, v):
-        return count
-    at = first + count
-    put(queue, at if at < V else at - V, v)
-    put(waits, v, 1)
-    return count + 1
+def _wait(v, V, side, waiting):
+    one, other, waits, fronts = waiting
+    if get(waits, side * V + v):
+        return
+    at = get(fronts, side + FIRST) + get(fronts, side + COUNT)
+    at = at if at < V else at - V
+    if side:
+        put(other, at, v)
+    else:
+        put(one, at, v)
+    put(fronts, side + COUNT, get(fronts, side + COUNT) + 1)
+    put(waits, side * V + v, 1)
 
 
 @subroutine(forceinline=True)
-def _grow(v, V, graph, nodes, waiting, first, count):
-    """Grow a tree from v until an arc joins the source's tree to the sink's."""
+def _grow(v, V, side, graph, trees, waiting):
+    """Take the neighbours of v into its tree; the flow over arcs to the other tree."""
     starts, heads, back, room, _ = graph
-    parent, stamp, depth, tree = nodes
-    mine = get(tree, v)
+    parent, level, _, arcs = trees
+    sign = -1 if side else 1
+    mine = get(level, v)
+    flow, count = 0.0, 0
+    # what is found here and now is told apart later: few branches are guessed wrong
     for a in range(get(starts, v), get(starts, v + 1)):
-        other = get(back, a)
-        if not get(room, a if mine == SOURCE else other) > 0:
-            continue
-        u = get(heads, a)
-        if get(tree, u) == FREE:
-            put(tree, u, mine)
-            count = _wait(u, V, waiting, first, count)
-        elif get(tree, u) != mine:
-            return (a if mine == SOURCE else other), count
-        elif get(stamp, u) > get(stamp, v) or get(depth, u) <= get(depth, v):
-            continue
-        # free until now, or this path to the end is shorter
-        put(parent, u, other)
-        put(stamp, u, get(stamp, v))
-        put(depth, u, get(depth, v) + 1)
-    return -1, count
+        fits = get(room, get(back, a) if side else a) > 0
+        put(arcs, count, a)
+        count += fits & (sign * get(level, get(heads, a)) <= 0)
+    for i in range(count):
+        a = get(arcs, i)
+        u, other = get(heads, a), get(back, a)
+        used = other if side else a
+        while (get(room, used) > 0) & (sign * get(level, u) <= 0):
+            if get(level, u) == 0:
+                put(level, u, mine + sign)
+                put(parent, u, other)
+                _wait(u, V, side, waiting)
+                break
+            flow += _augment(used, V, graph, trees, waiting)
+            if flow == np.inf:
+                return flow
+            if get(level, v) != mine:
+                if sign * get(level, v) > 0:
+                    _wait(v, V, side, waiting)
+                return flow
+    return flow
 
 
 @subroutine(forceinline=True)
-def _augment(bridge, graph, parent, orphans):
-    """Push what fits through the path over an arc; return it, and how many orphans."""
+def _augment(bridge, V, graph, trees, waiting):
+    """Push what fits through the path over an arc; return it."""
     _, heads, back, room, ends = graph
+    parent, _, orphans, _ = trees
     below, above = get(heads, get(back, bridge)), get(heads, bridge)
     amount = get(room, bridge)
     v = below
@@ -221,11 +259,11 @@ def _augment(bridge, graph, parent, orphans):
         v = get(heads, get(parent, v))
     amount = min(amount, -get(ends, v))
     if amount == np.inf:
-        return amount, 0
-    lost = 0
+        return amount
     put(room, bridge, get(room, bridge) - amount)
     put(room, get(back, bridge), get(room, get(back, bridge)) + amount)
     for side in range(2):
+        lost = 0
         v = above if side else below
         while get(parent, v) != TERMINAL:
             a = get(parent, v)
@@ -246,73 +284,66 @@ def _augment(bridge, graph, parent, orphans):
             put(parent, v, ORPHAN)
             put(orphans, lost, v)
             lost += 1
-    return amount, lost
+        if lost > 0:
+            _adopt(lost, V, side, graph, trees, waiting)
+    return amount
 
 
 @subroutine(forceinline=True)
-def _adopt(v, graph, nodes, clock):
-    """Find v a parent in its tree, the nearest to the end; whether there is one."""
-    starts, heads, back, room, _ = graph
-    parent, stamp, depth, tree = nodes
-    mine = get(tree, v)
-    nearest, chosen = FAR, -1
-    for a in range(get(starts, v), get(starts, v + 1)):
-        u = get(heads, a)
-        if get(tree, u) != mine:
-            continue
-        if not get(room, get(back, a) if mine == SOURCE else a) > 0:
-            continue
-        # whether its path ends at the source or the sink
-        steps, w = 0, u
-        while True:
-            if get(stamp, w) == clock:
-                steps += get(depth, w)
-                break
-            up = get(parent, w)
-            steps += 1
-            if up == TERMINAL:
-                put(stamp, w, clock)
-                put(depth, w, 1)
-                break
-            if up < 0:
-                steps = -1
-                break
-            w = get(heads, up)
-        if steps < 0:
-            continue
-        if steps < nearest:
-            nearest, chosen = steps, a
-        w = u
-        while get(stamp, w) != clock:
-            put(stamp, w, clock)
-            put(depth, w, steps)
-            steps -= 1
-            w = get(heads, get(parent, w))
-    if chosen < 0:
-        return False
-    put(parent, v, chosen)
-    put(stamp, v, clock)
-    put(depth, v, nearest + 1)
-    return True
+def _adopt(lost, V, side, graph, trees, waiting):
+    """Find orphans new parents, as near to the end as they can be.
 
-
-@subroutine(forceinline=True)
-def _let_go(v, V, graph, nodes, waiting, first, count, orphans, lost):
-    """Take v out of its tree, its children being orphans; those and who waits."""
+    Those whose level rises leave their children as orphans; those that would be farther
+    than the tree has grown leave it. So do those that rise again and again, as parts of
+    a tree would that were cut off: their neighbours wait to take them again.
+    """
     starts, heads, back, room, _ = graph
-    parent, _, _, tree = nodes
-    mine = get(tree, v)
-    put(tree, v, FREE)
-    put(parent, v, NO_PARENT)
-    for a in range(get(starts, v), get(starts, v + 1)):
-        u = get(heads, a)
-        if get(tree, u) != mine:
+    parent, level, orphans, _ = trees
+    sign = -1 if side else 1
+    fronts = waiting[3]
+    farthest = get(fronts, side + GROWN) + 1
+    times = get(fronts, TIMES) + RISES + 1
+    put(fronts, TIMES, times)
+    # the nearest first
+    for i in range(lost // 2):
+        v = get(orphans, i)
+        put(orphans, i, get(orphans, lost - 1 - i))
+        put(orphans, lost - 1 - i, v)
+    at = 0
+    while at < lost:
+        v = get(orphans, at)
+        begin, end = get(starts, v), get(starts, v + 1)
+        nearest, chosen, more = FAR, -1, lost
+        for a in range(begin, end):
+            u, other = get(heads, a), get(back, a)
+            far = sign * get(level, u)
+            fits = get(room, a if side else other) > 0
+            nearer = (far > 0) & (far < nearest) & fits
+            nearest = far if nearer else nearest
+            chosen = a if nearer else chosen
+            # in case that it is a child
+            put(orphans, more, u)
+            more += get(parent, u) == other
+        at += 1
+        if nearest + 1 == sign * get(level, v):
+            put(parent, v, chosen)
             continue
-        if get(room, get(back, a) if mine == SOURCE else a) > 0:
-            count = _wait(u, V, waiting, first, count)
-        up = get(parent, u)
-        if up >= 0 and get(heads, up) == v:
-            put(parent, u, ORPHAN)
-            put(orphans, lost, u)
-            lost += 1
-    return lost, count
+        for i in range(lost, more):
+            put(parent, get(orphans, i), ORPHAN)
+        lost = more
+        rises = max(get(fronts, TIMES + 1 + v), times) + 1
+        put(fronts, TIMES + 1 + v, rises)
+        if nearest < farthest and rises <= times + RISES:
+            put(parent, v, chosen)
+            put(level, v, sign * (nearest + 1))
+            if nearest + 1 == farthest:
+                _wait(v, V, side, waiting)
+            continue
+        put(parent, v, NO_PARENT)
+        put(level, v, 0)
+        if nearest < farthest:
+            for a in range(begin, end):
+                u = get(heads, a)
+                fits = get(room, a if side else get(back, a)) > 0
+                if fits & (sign * get(level, u) > 0):
+                    _wait(u, V, side, waiting)

@@ -113,6 +113,12 @@ class SearchStructure:
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
         return None
 
+    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+        """Best outputs, and their scores ``(batch,)`` if a kernel adds them up."""
+        best, _ = self._best()
+        total = self._totals(best[:, None])
+        return best, None if total is None else total[:, 0]
+
     # What follows ---------------------------------------------------------------
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
@@ -389,10 +395,9 @@ class SearchStructure:
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         if self._is_plain() and not self._wants_gradient():
-            best, _ = self._best()
-            total = self._totals(best[:, None])
+            best, total = self._best_and_total()
             if total is not None:
-                found = torch.from_numpy(total).squeeze(1).to(self._main.dtype)
+                found = torch.from_numpy(total).to(self._main.dtype)
                 if np.isfinite(found.numpy()).all():
                     return found, torch.from_numpy(best)
         y, _ = self._ask(None)

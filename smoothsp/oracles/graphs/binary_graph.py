@@ -68,8 +68,8 @@ class BinaryGraph(SearchStructure):
     On the CPU; tensors on a device are brought there and back.
 
     Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph
-    Cuts?" (2004); Boykov and Kolmogorov (2004) for the flow; Yanover and Weiss (2004)
-    for the k best.
+    Cuts?" (2004); Goldberg et al., "Maximum Flows by Incremental Breadth-First Search"
+    (2011); Yanover and Weiss (2004) for the k best.
 
     Examples
     --------
@@ -97,8 +97,7 @@ class BinaryGraph(SearchStructure):
         checks.like("edges", edges, "nodes", nodes)
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            given = checks.integers("index", index, nodes.device)
-            pairs = given.detach().cpu().numpy()
+            pairs = checks.integers("index", index, nodes.device).numpy(force=True)
         B, V = len(nodes), nodes.shape[1]
         several = pairs.ndim == 3
         E = pairs.shape[-2] if pairs.ndim in (2, 3) else -1
@@ -112,8 +111,7 @@ class BinaryGraph(SearchStructure):
         else:
             checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
         pairs = pairs.reshape(B if several else 1, E, 2)
-        _require_nodes(pairs, V)
-        self._build(nodes, edges, _lay_out(pairs.copy(), V))
+        self._build(nodes, edges, _lay_out(pairs, V))
 
     def _build(self, nodes: Tensor, edges: Tensor, graph: Graph) -> None:
         self._graph = graph
@@ -232,7 +230,7 @@ class BinaryGraph(SearchStructure):
         Views of contiguous tensors are made once.
         """
         given = self._own.values()
-        whole = all(x.is_contiguous() and x.device.type == "cpu" for x in given)
+        whole = all(x.is_contiguous() and x.is_cpu for x in given)
         # views keep their memory, so that no other is at the same place
         place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
         if whole and self._kept is not None and self._kept[0] == place:
@@ -256,26 +254,28 @@ class BinaryGraph(SearchStructure):
         binary_cut.add_up(*arrays)
         return values
 
-    def _cut(
-        self, tables: tuple[NDArray[Any], NDArray[Any]], graph: Graph
-    ) -> tuple[Ints, Floats, Bools]:
-        """Labels ``[M, V]``, bounds and which exist, of nodes and edges."""
+    def _cut(self, tables: Tables, graph: Graph) -> tuple[Ints, Floats, Floats, Bools]:
+        """Labels ``[M, V]``, scores, bounds and which exist, of nodes and edges."""
         M, V = tables[0].shape[:2]
-        labels, bound = np.empty((M, V), np.int64), np.empty(M)
-        found = np.empty(M, np.bool_)
+        labels, found = np.empty((M, V), np.int64), np.empty(M, np.bool_)
+        values, bound = np.empty((2, M))
         work = 100 * M * (V + tables[1].shape[1])
-        arrays = *tables, graph, self._factor, labels, bound, found
+        arrays = *tables, graph, self._factor, labels, values, bound, found
         run_rows(binary_cut.cut, M, work, *arrays)
-        return labels, bound, found
+        return labels, values, bound, found
 
     def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
         edges = self._tables()[1][rows].astype(np.float64)
-        labels, _, found = self._cut((nodes, edges), self._graph_of(rows))
+        labels, _, _, found = self._cut((nodes, edges), self._graph_of(rows))
         return labels, found
 
     def _best(self) -> tuple[Ints, Bools]:
-        labels, _, found = self._cut(self._tables(), self._graph)
+        labels, _, _, found = self._cut(self._tables(), self._graph)
         return labels.reshape(len(labels), *self.shape), found
+
+    def _best_and_total(self) -> tuple[Ints, Floats]:
+        labels, values, _, _ = self._cut(self._tables(), self._graph)
+        return labels.reshape(len(labels), *self.shape), values
 
     def _k_best(self, k: int) -> tuple[Ints, Bools]:
         nodes = self._tables()[0].astype(np.float64)
@@ -291,7 +291,7 @@ class BinaryGraph(SearchStructure):
 
         ``decode()`` attains it, but for rounding; so each proves the other.
         """
-        found = self._cut(self._tables(), self._graph)[1] / self._factor
+        found = self._cut(self._tables(), self._graph)[2] / self._factor
         return self._held(torch.from_numpy(found).to(self.nodes.device), "the bound")
 
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
@@ -319,15 +319,18 @@ class BinaryGraph(SearchStructure):
         return np.where(other, best - lost[..., None] / self._factor, best)
 
 
-def _lay_out(index: Ints, nodes: int) -> Graph:
-    """The graphs of the edges ``[L, E, 2]``, for kernels."""
-    L, E, _ = index.shape
+def _lay_out(edges: Ints, nodes: int) -> Graph:
+    """The graphs of the edges ``[L, E, 2]``, for kernels; these are copied."""
+    L, E, _ = edges.shape
     starts = np.empty((L, nodes + 1), np.int32)
     heads, back = np.empty((2, L, 2 * E), np.int32)
-    places = np.empty((L, E), np.int32)
-    for one in range(L):
-        arrays = starts[one], heads[one], back[one], places[one]
-        max_flow.lay_out(index[one], *arrays)
+    index, places = np.empty((L, E, 2), np.int64), np.empty((L, E), np.int32)
+    fine = np.empty(1, np.bool_)
+    max_flow.lay_out(
+        np.ascontiguousarray(edges), index, starts, heads, back, places, fine
+    )
+    if not fine[0]:
+        _refuse(edges, nodes)
     return index, starts, heads, back, places
 
 
@@ -348,12 +351,8 @@ def _both_ways(edges: Tensor) -> Tensor:
     return torch.where(same, edges[..., None, None], 0.0)
 
 
-def _require_nodes(index: Ints, V: int) -> None:
-    """Edges ``[L, E, 2]`` between two nodes each."""
-    fine = np.empty(1, np.bool_)
-    binary_cut.have_two_nodes(index, V, fine)
-    if fine[0]:
-        return
+def _refuse(index: Ints, V: int) -> None:
+    """Name one of the edges ``[L, E, 2]`` that has no two nodes."""
     wrong = (index < 0) | (index >= V)
     if wrong.any():
         found = index[wrong][0]

@@ -31,6 +31,19 @@ def test_the_flow_proves_the_labelling_of_images(strength):
         assert y.shape == (B, H, W)
 
 
+@pytest.mark.parametrize("strength", [0.3, 1.0, 3.0])
+def test_the_flow_proves_the_labelling_where_few_nodes_prefer_a_label(strength):
+    # trees are deep there, and large parts of them are cut off at a time
+    for H, W in ((1, 400), (20, 60), (48, 48)):
+        nodes, down, right = image(W, 1, H, W)
+        nodes[:, :, 1:-1] = 0
+        nodes[:, :, 0, 1] += 2
+        nodes[:, :, -1, 0] += 2
+        built = BinaryGraph.grid(strength * nodes, down, right)
+        value, _ = built.decode()
+        assert_close(built.bound(), value, rtol=1e-12, atol=1e-9)
+
+
 def test_whole_numbers_have_the_flow_of_scipy():
     generator = torch.Generator().manual_seed(3)
     V, E = 60, 200
