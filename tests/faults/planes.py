@@ -180,8 +180,13 @@ FAULTS = {
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",
-        "bound = float(point.alpha.sum()) / max(longest, 1.0)",
-        "bound = float(point.alpha.sum())",
+        "return float(alpha.sum()) / max(longest, 1.0)",
+        "return float(alpha.sum())",
+    ),
+    "a free bias without balance": (
+        ESTIMATORS + "l1_svc",
+        "return np.where(sides[0], shares[0], shares[1]) * alpha",
+        "return alpha",
     ),
     "cap of the next": (
         ESTIMATORS + "lp_boost",
@@ -239,6 +244,7 @@ def check_laws():
     test = test_degenerate_sets.test_features_too_large_prove_nothing
     test(ROCAreaProblem, 8)
     estimators.test_bounds_of_the_l1_svm_hold_on_the_way()
+    estimators.test_multipliers_prove_a_bound_once_no_bias_can_gain()
     for seed in range(6):
         estimators.test_a_softmax_with_a_cap(seed)
     estimators.test_the_game_against_a_cone_programme(0, 0.2)

@@ -32,8 +32,8 @@ def descend(
 ):  # fmt: skip
     """Make a pass; ``sweeps[0]`` is how many sweeps it took, 0 if nothing moved.
 
-    ``squares`` are ``2/n |x_j|^2`` and ``scale`` is 2/n. ``rest`` is all g if there are
-    products, else ``y - X w``; X is then in CSC.
+    ``squares`` are ``2/n |x_j|^2``, ``scale`` is 2/n, and l1 has a number for each
+    weight. ``rest`` is all g if there are products, else ``y - X w``; X is then in CSC.
     """
     d, whole = len(weights), len(products) > 0
     columns, values, left = span(indices), span(data), span(rest)
@@ -54,7 +54,7 @@ def descend(
                 g = scale * csr_rows.any_product(low, high, columns, values, left, zero)
             new = 0.0
             if bend > 0:
-                new = _shrunk(g + squares[j] * old, l1) / bend
+                new = _shrunk(g + squares[j] * old, l1[j]) / bend
             change = new - old
             if abs(change) <= ROUNDING * abs(old):
                 continue

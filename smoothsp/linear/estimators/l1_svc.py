@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.linear import elastic_net
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Certificate, Solution, State
@@ -16,15 +17,25 @@ from smoothsp.linear.estimators import whole_set
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import BinaryProblem
-from smoothsp.linear.solvers.accelerated.pragam import spectral_square
 
 Floats = NDArray[np.float64]
 
-# Steps begin again from a point whose gap is this share of that where they last did, or
-# where it no longer falls after this share of all steps.
-_FALL, _LONG = 0.5, 0.3
-# Passes from one certificate, and chance to restart, to the next.
-_EVERY = 10
+# Of the largest bound of a multiplier, and of the curvature of a feature whose mean
+# square is 1: how sharp the hinge is at first, and how firmly weights are held.
+_SHARP, _HELD = 0.1, 0.01
+# What multipliers of the first inner problem may be short of feasible, relative; how
+# much less those of each later one, and of the last ones.
+_CLOSE, _CLOSER, _CLOSEST = 0.1, 0.4, 1e-9
+# Newton steps of an inner problem: so few, and the next one is harder; at most so many.
+_EASY, _MANY = 6, 30
+# Weights that a Newton step moves, at most; sweeps for it; how close, of what is left
+# of the gain after the first.
+_MOVED, _SWEEPS, _EXACT = 1000, 50, 1e-6
+# What a gain may lose of the objective; so little more on a diagonal makes it regular.
+_ROUNDING, _RIDGE = 1e-15, 1e-12
+# Passes from one certificate to the next, and certificates without a smaller gap after
+# which the rest is rounding.
+_EVERY, _PATIENCE = 10, 40
 
 
 class L1SVC(BinaryClassifier):
@@ -48,7 +59,7 @@ class L1SVC(BinaryClassifier):
     fit_intercept
         Whether there is a b.
     max_epochs
-        Passes over the samples, at most.
+        Newton steps, at most, each of them a few passes over the samples.
     callback
         As in :class:`HingeSVC`.
 
@@ -59,19 +70,20 @@ class L1SVC(BinaryClassifier):
 
     Notes
     -----
-    The primal-dual hybrid gradient method, restarted at the average whenever its gap
-    has halved, on columns divided by powers of 2 near their root mean square over all
-    samples;
-    an epoch costs two products with X. On a problem without curvature it
-    converges linearly, where smoothing the hinge takes epochs in proportion to
-    1 / ``tol``. Dual variables are scaled by :math:`\min(1, 1 / \|K \alpha\|_\infty)`,
-    which keeps them feasible, since their set is convex and has 0 in it: their sum is
-    the lower bound.
+    The proximal method of multipliers: the hinge is smoothed around the multipliers of
+    the samples, and weights are held where they were, both less and less; then both
+    begin anew at what that gives. Each of these problems is solved by Newton steps, in
+    which absolute values stay as they are, of the weights that have most to gain, 1000
+    at most. Few samples are on the smooth part of their hinge, so that an epoch, which
+    is such a step, costs a few products with X. Columns are divided by powers of 2 near
+    their root mean square over all samples. Dual variables are scaled by
+    :math:`\min(1, 1 / \|K \alpha\|_\infty)`, which keeps them feasible, since their
+    set is convex and has 0 in it: their sum is the lower bound.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
-    Accelerated Gradient Methods", example 2, for problem and dual; Applegate, Hinder,
-    Lu and Lubin, "Faster First-Order Primal-Dual Methods for Linear Programming using
-    Restarts and Sharpness", algorithm 1.
+    Accelerated Gradient Methods", example 2, for problem and dual; Rockafellar,
+    "Augmented Lagrangians and Applications of the Proximal Point Algorithm in Convex
+    Programming", section 5, for the method.
 
     Examples
     --------
@@ -153,16 +165,34 @@ def _scaled(problem: BinaryProblem) -> Floats:
 
 
 class _Point(NamedTuple):
-    """Weights, their scores, and dual variables."""
+    """Weights and bias, those that they are held at, multipliers, and the next ones."""
 
     w: Floats
-    scores: Floats
+    bias: Floats
+    centre: Floats
+    middle: Floats
     alpha: Floats
+    beta: Floats
 
-    def towards(self, other: "_Point", share: float) -> "_Point":
-        """The point at a share of the way."""
-        pairs = zip(self, other, strict=True)
-        return _Point(*(a + share * (b - a) for a, b in pairs))
+
+class _Pace(NamedTuple):
+    """How sharp the hinge is, how firmly weights are held, how close is close enough.
+
+    ``tries`` are the Newton steps since multipliers last changed, ``idle`` the
+    certificates since the gap last fell.
+    """
+
+    sharp: float
+    held: float
+    close: float
+    tries: int = 0
+    idle: int = 0
+
+    def harder(self) -> "_Pace":
+        """That of the next problem."""
+        times = 2.0 if self.tries < _EASY else 1.0
+        held, close = self.held / times, max(self.close * _CLOSER, _CLOSEST)
+        return _Pace(self.sharp * times, held, close, 0, self.idle)
 
 
 class _Best(NamedTuple):
@@ -172,10 +202,13 @@ class _Best(NamedTuple):
 
 
 class _Steps(Solver):
-    """Steps of both players of the saddle, restarted at their average.
+    r"""Newton steps for ``lam |w|_1``, weights held at a centre, and smoothed hinges.
 
-    ``ratio`` is that of the lengths of their steps. Weights are those of columns that
-    were divided by ``scales``.
+    .. math:: \max_{0 \le \beta_i \le c_i / n}
+        \beta_i m_i - \tfrac{1}{2 \sigma} (\beta_i - \alpha_i)^2,
+        \qquad m_i = 1 - y_i (\langle x_i, w \rangle + b)
+
+    Weights are those of columns that were divided by ``scales``.
     """
 
     passes = calls = 0
@@ -183,103 +216,180 @@ class _Steps(Solver):
 
     def __init__(self, problem: BinaryProblem, lam: float, scales: Floats) -> None:
         self.problem, self.lam, self.scales = problem, lam / scales, scales
-        # without features any step will do
-        self.norm = math.sqrt(1.05 * spectral_square(problem)) or 1.0
         zero, nothing = np.zeros(problem.num_weights), np.zeros(len(problem))
-        self.at = self.first = self.mean = _Point(zero, nothing, nothing)
+        none = np.zeros(1)
+        self.at = _Point(zero, none, zero, none, nothing, nothing)
         self.best = _Best(zero, math.inf, -math.inf)
-        self.ratio = 1 / _length(problem.bounds)
-        # steps since the restart, the gap there, and the gap last seen
-        self.steps, self.goal, self.last = 0, math.inf, math.inf
+        sharp = _SHARP * float(problem.bounds.max())
+        held = _HELD * sharp * len(problem)
+        self.pace = _Pace(sharp, held, _CLOSE)
 
-    def advance(self) -> None:
-        problem, at = self.problem, self.at
-        step = self.ratio / self.norm
-        moved = at.w + step * problem.combine(at.alpha)
-        w = np.sign(moved) * np.maximum(np.abs(moved) - step * self.lam, 0.0)
-        scores = problem.scores(w)
-        short = 1 - problem.y * (2 * scores - at.scores)
-        alpha = problem.project(at.alpha + short / (self.ratio * self.norm))
-        following = _Point(w, scores, alpha)
-        mean = self.mean.towards(following, 1 / (self.steps + 1))
+    def advance(self) -> str | None:
+        at, pace = self.at, self.pace
+        if pace.idle >= _PATIENCE:
+            return "the gap does not fall any more: it is rounding"
+        value, beta, tight = self._inner(at.w, at.bias)
+        moved = None
+        if pace.tries < _MANY:
+            moved = self._newton(value, beta, tight)
+        if moved is None:
+            at = _Point(at.w, at.bias, at.w, at.bias, beta, beta)
+            pace = pace.harder()
+        else:
+            at = at._replace(w=moved[0], bias=moved[1], beta=beta)
+            pace = pace._replace(tries=pace.tries + 1)
         with uninterrupted():
-            self.at, self.mean, self.steps = following, mean, self.steps + 1
-            self.passes += 1
+            self.at, self.pace, self.passes = at, pace, self.passes + 1
+        return None
+
+    def _inner(self, w: Floats, bias: Floats) -> tuple[float, Floats, Any]:
+        """The inner objective, its multipliers, and where hinges are smooth."""
+        problem, at, (sharp, held, *_) = self.problem, self.at, self.pace
+        short = 1 - problem.y * (problem.scores(w) + bias)
+        free = at.alpha + sharp * short
+        beta = np.clip(free, 0.0, problem.bounds)
+        apart = beta - at.alpha
+        value = float(beta @ short - (apart / sharp) @ apart / 2)
+        far, off = w - at.centre, bias - at.middle
+        value += held / 2 * float(far @ far + off @ off) + float(self.lam @ np.abs(w))
+        return value, beta, (free > 0) & (free < problem.bounds)
+
+    def _newton(
+        self, value: float, beta: Floats, smooth: Any
+    ) -> tuple[Floats, Floats] | None:
+        """Weights and bias after a step; None if they are near enough to the best."""
+        problem, at, pace, lam = self.problem, self.at, self.pace, self.lam
+        slope = pace.held * (at.w - at.centre) - problem.combine(beta)
+        steep = np.abs(slope + lam * np.sign(at.w))
+        steep = np.where(at.w != 0, steep, np.maximum(np.abs(slope) - lam, 0.0))
+        wrong = float((steep / lam).max())
+        pull = 0.0
+        if problem.bias:
+            pull = float(problem.y @ beta)
+            pull -= pace.held * float(at.bias[0] - at.middle[0])
+            wrong = max(wrong, abs(pull) / (float(beta.sum()) or 1.0))
+        if wrong <= pace.close:
+            return None
+        chosen = np.flatnonzero((steep > 0) | (at.w != 0))
+        if len(chosen) > _MOVED:
+            chosen = np.sort(np.argpartition(steep, -_MOVED)[-_MOVED:])
+        width = len(chosen) + problem.bias
+        rows = problem.X[smooth][:, chosen]
+        bends = np.zeros((width, width))
+        square = rows.T @ rows
+        d = len(chosen)
+        bends[:d, :d] = square.toarray() if sparse.issparse(square) else square
+        start, shrink, ascent = (np.zeros(width) for _ in range(3))
+        start[:d], shrink[:d], ascent[:d] = at.w[chosen], lam[chosen], -slope[chosen]
+        if problem.bias:
+            bends[d, :d] = bends[:d, d] = np.asarray(rows.sum(axis=0)).ravel()
+            bends[d, d] = len(rows) if not sparse.issparse(rows) else rows.shape[0]
+            start[d], ascent[d] = at.bias[0], pull
+        bends *= pace.sharp
+        diagonal = np.diag_indices(width)
+        bends[diagonal] += pace.held + _RIDGE * bends[diagonal]
+        found = _lowest(bends, ascent, start, shrink)
+        step = found - start
+        gain = shrink @ (np.abs(start) - np.abs(found)) + ascent @ step
+        if not gain > _ROUNDING * abs(value):
+            return None
+        share = 1.0
+        while share > 1e-9:
+            w, bias = at.w.copy(), at.bias.copy()
+            w[chosen] += share * step[:d]
+            bias += share * step[d:].sum()
+            if self._inner(w, bias)[0] <= value - 1e-4 * share * gain:
+                return w, bias
+            share /= 2
+        return None
 
     def due(self) -> bool:
-        return self.passes % _EVERY == 0
+        return self.pace.tries == 0 or self.passes % _EVERY == 0
 
     def certify(self) -> tuple[float, float, float]:
-        gaps = [self._look(point) for point in (self.mean, self.at)]
-        least = min(gaps)
-        worse = self.steps > _LONG * self.passes and self.last < least
-        if least <= _FALL * self.goal or (worse and least < self.goal):
-            self._restart(self.at if gaps[1] < gaps[0] else self.mean, least)
-        else:
-            self.last = least
-        primal, dual = self.best.primal, self.best.dual
-        return primal, dual, max(primal - dual, 0.0)
+        problem, at, before = self.problem, self.at, self.best
+        value, own = problem.risk_of_scores(problem.scores(at.w))
+        primal = float(self.lam @ np.abs(at.w)) + value
+        dual = max(before.dual, self._bound(own), self._bound(self._balanced(at.beta)))
+        better = primal < before.primal
+        best = _Best(at.w, primal, dual) if better else before._replace(dual=dual)
+        fallen = best.primal - best.dual < before.primal - before.dual
+        with uninterrupted():
+            idle = 0 if fallen else self.pace.idle + 1
+            self.best, self.pace = best, self.pace._replace(idle=idle)
+        return best.primal, best.dual, max(best.primal - best.dual, 0.0)
 
-    def _look(self, point: _Point) -> float:
-        """The gap of a point, of which the best weights and bound are kept."""
-        problem, (w, least, dual) = self.problem, self.best
-        value = problem.risk_of_scores(point.scores)[0]
-        primal = float(self.lam @ np.abs(point.w)) + value
-        longest = float((np.abs(problem.combine(point.alpha)) / self.lam).max())
-        bound = float(point.alpha.sum()) / max(longest, 1.0)
-        if primal < least:
-            w, least = point.w, primal
-        self.best = _Best(w, least, max(dual, bound))
-        return primal - bound
+    def _bound(self, alpha: Floats) -> float:
+        """The dual value of multipliers, made so small that they are feasible."""
+        longest = float((np.abs(self.problem.combine(alpha)) / self.lam).max())
+        return float(alpha.sum()) / max(longest, 1.0)
 
-    def _restart(self, point: _Point, gap: float) -> None:
-        far = float(np.linalg.norm(point.w - self.first.w))
-        apart = float(np.linalg.norm(point.alpha - self.first.alpha))
-        if far > 0 and apart > 0:
-            self.ratio = math.sqrt(self.ratio * far / apart)
-        self.at = self.first = self.mean = point
-        self.steps, self.goal, self.last = 0, gap, math.inf
+    def _balanced(self, alpha: Floats) -> Floats:
+        """Less of the heavier class, as a free bias wants it."""
+        if not self.problem.bias:
+            return alpha
+        sides = [self.problem.y > 0, self.problem.y < 0]
+        masses = [float(alpha[side].sum()) for side in sides]
+        least = min(masses)
+        if not least > 0:
+            return np.zeros_like(alpha)
+        shares = [least / mass for mass in masses]
+        return np.where(sides[0], shares[0], shares[1]) * alpha
 
     def weights(self) -> Floats:
         return self.best.w / self.scales
 
     def state(self) -> State:
-        found: State = {"w": self.weights()}
-        for name in _POINTS:
-            found |= {f"{name}_{x}": v.copy() for x, v in _named(getattr(self, name))}
-        numbers = [getattr(self, name) for name in _NUMBERS]
-        found["numbers"] = np.array([*numbers, self.best.primal, self.best.dual])
+        found: State = {"best_w": self.weights()}
+        found |= {name: x.copy() for name, x in self.at._asdict().items()}
+        found["numbers"] = np.array([*self.pace, self.best.primal, self.best.dual])
         return found
 
     def load(self, state: State) -> None:
-        *numbers, primal, dual = (float(x) for x in state["numbers"])
-        points = [
-            _Point(*(state[f"{name}_{x}"].copy() for x in _Point._fields))
-            for name in _POINTS
-        ]
-        for (x, found), (_, own) in zip(
-            _named(points[0]), _named(self.at), strict=True
-        ):
+        point = _Point(*(state[name].copy() for name in _Point._fields))
+        for name, own in self.at._asdict().items():
+            found = getattr(point, name)
             if found.shape != own.shape:
                 raise ValueError(
-                    f"resume: expected {x} of {own.shape}, got {found.shape}. Was it"
+                    f"resume: expected {name} of {own.shape}, got {found.shape}. Was it"
                     " another problem?"
                 )
-        self.at, self.first, self.mean = points
-        self.ratio, steps, self.goal, self.last = numbers
-        self.steps, self.passes = int(steps), int(state["passes"])
-        self.best = _Best(state["w"] * self.scales, primal, dual)
+        *pace, tries, idle, primal, dual = (float(x) for x in state["numbers"])
+        sharp, held, close = pace
+        self.at = point
+        self.pace = _Pace(sharp, held, close, int(tries), int(idle))
+        self.passes = int(state["passes"])
+        self.best = _Best(state["best_w"] * self.scales, primal, dual)
 
 
-def _length(bounds: Floats) -> float:
-    """The norm of the bounds of the dual variables, whose squares may be none."""
-    most = float(bounds.max())
-    return most * float(np.linalg.norm(bounds / most))
+def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Floats:
+    """Where a quadratic with ``shrink |w|`` is lowest, from the start.
 
-
-_POINTS = ("at", "first", "mean")
-_NUMBERS = ("ratio", "steps", "goal", "last")
-
-
-def _named(point: _Point) -> list[tuple[str, Floats]]:
-    return list(zip(_Point._fields, point, strict=True))
+    Sweeps over the coordinates, and Newton steps of those that are not 0, up to where
+    the first changes its sign.
+    """
+    w, rest = start.copy(), ascent.copy()
+    none, zero, sweeps = np.zeros(0), np.zeros(1), np.ones(1, dtype=np.int64)
+    index, squares = np.zeros(len(w) + 1, dtype=np.int32), np.diag(bends).copy()
+    first = math.inf
+    for _ in range(_SWEEPS):
+        elastic_net.descend(
+            bends, index, index, none, squares, 1.0, shrink, 0.0, 5, zero, w, rest,
+            sweeps,
+        )  # fmt: skip
+        used = np.flatnonzero((w != 0) | (shrink == 0))
+        pull = rest[used] - shrink[used] * np.sign(w[used])
+        left = float((pull**2 / squares[used]).sum())
+        first = min(first, left)
+        step = np.linalg.solve(bends[np.ix_(used, used)], pull)
+        at, kinks = w[used], (shrink[used] > 0) & (step * w[used] < 0)
+        shares = np.where(kinks, -at / np.where(kinks, step, 1.0), math.inf)
+        share = min(1.0, float(shares.min(initial=math.inf)))
+        moved = np.where(shares <= share, -at, share * step)
+        w[used] += moved
+        rest -= bends[:, used] @ moved
+        outside = np.maximum(np.abs(rest) - shrink, 0.0)
+        outside[used] = 0.0
+        if share == 1.0 and float((outside**2 / squares).sum()) <= _EXACT * first:
+            break
+    return w

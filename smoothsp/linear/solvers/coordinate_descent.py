@@ -202,7 +202,7 @@ class _Steps(Solver):
             *self.columns,
             self.squares,
             self.scale,
-            self.l1,
+            np.full(len(self.w), self.l1),
             self.lam,
             _MOST_OF_PRODUCTS if self.stored else _MOST,
             np.zeros(1),

@@ -13,8 +13,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import L1SVC, LPBoostClassifier
-from smoothsp.linear.estimators import lp_boost
+from smoothsp.linear.estimators import l1_svc, lp_boost
 from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
+from smoothsp.linear.problems import BinaryProblem
 from tests.truth.svm_objectives import blobs
 
 
@@ -56,8 +57,59 @@ def test_features_of_few_samples_are_learnt_as_fast_as_others(seed):
     scores = X @ (rng.normal(size=d) * 2.0 ** (np.arange(d) % 8 / 2))
     y = np.where(scores + 0.2 * rng.normal(size=600) > 0, 1, -1)
     model = L1SVC(C=0.5, tol=1e-3).fit(sparse.csr_array(X), y)
-    # 810 and 900 where columns are divided by the size of what is not 0 in them
-    assert model.n_epochs_ <= 600
+    # Newton steps; products with the samples alone would take hundreds of them
+    assert model.n_epochs_ <= 100
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_weights_that_move_a_few_at_a_time_reach_the_same(most, monkeypatch):
+    X, y = blobs(60, 5, 2, seed=3)
+    monkeypatch.setattr(l1_svc, "_MOVED", most)
+    model = L1SVC(C=0.3, tol=1e-3).fit(sparse.csr_array(X), y)
+    best = least(X, y, np.full(60, 0.3), True)
+    last = model.history_[-1]
+    assert (model.coef_ != 0).sum() > most and last.gap <= 1e-3 * last.dual
+    assert last.dual <= best * (1 + 1e-9) and last.primal >= best * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_quadratic_with_absolute_values_is_lowest_where_slopes_are_none(seed):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 12))
+    A = rng.normal(size=(int(rng.integers(1, 20)), d))
+    bends = A.T @ A + 1e-3 * np.eye(d)
+    ascent, start = 3 * rng.normal(size=d), rng.normal(size=d) * rng.integers(0, 2, d)
+    shrink = np.where(rng.random(d) < 0.2, 0.0, rng.random(d) * 3)
+    w = l1_svc._lowest(bends, ascent, start, shrink)
+    slope = ascent - bends @ (w - start)
+    at_rest = np.where(w != 0, slope - shrink * np.sign(w), 0.0)
+    assert np.abs(at_rest).max() <= 1e-6 * np.abs(ascent).max()
+    assert (np.abs(slope) <= shrink + 1e-2 * np.abs(ascent).max()).all()
+
+
+def test_the_l1_svm_gets_far_where_samples_share_their_margins():
+    # most samples have no features, and only the bias tells them apart
+    rng = np.random.default_rng(0)
+    X = (rng.random((900, 12)) < 0.03).astype(float)
+    y = np.where(X @ rng.normal(size=12) + 0.1 * rng.normal(size=900) > 0.05, 1, -1)
+    model = L1SVC(C=1.0, tol=1e-7, max_epochs=300).fit(X, y)
+    last = model.history_[-1]
+    best = least(X, y, np.ones(900), True)
+    assert last.gap <= 1e-7 * last.dual
+    for at in model.history_:
+        assert at.dual <= best * (1 + 1e-9) and at.primal >= best * (1 - 1e-9)
+
+
+def test_multipliers_prove_a_bound_once_no_bias_can_gain():
+    X, y = blobs(60, 5, 2, seed=2)
+    signs, rng = np.where(y == 1, 1.0, -1.0), np.random.default_rng(0)
+    problem = BinaryProblem(X, signs, bias=True)
+    steps = l1_svc._Steps(problem, 0.05, np.ones(5))
+    alpha = rng.random(60) * problem.bounds * np.where(signs > 0, 1.0, 0.3)
+    found = steps._balanced(alpha)
+    assert abs(signs @ found) <= 1e-15 and (found >= 0).all()
+    assert (found <= alpha).all() and found.sum() > 0.2 * alpha.sum()
+    assert not steps._balanced(np.where(signs > 0, alpha, 0.0)).any()
 
 
 def test_bounds_of_the_l1_svm_hold_on_the_way():
