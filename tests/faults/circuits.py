@@ -159,6 +159,7 @@ KINDS = (
     "grammar",
     "tree",
     "ctc",
+    "loopy_graph",
 )
 
 

@@ -38,6 +38,19 @@ def test_log_partition_and_its_gradient_are_those_of_torch(blank):
     assert_close(-ours.grad, given, rtol=1e-9, atol=1e-9)
 
 
+def test_a_batch_of_one_size_has_the_bits_of_one_with_lengths():
+    log_probs = drawn(4, 20, 5).requires_grad_()
+    targets = torch.arange(4 * 6).reshape(4, 6) % 4 + 1
+    answers = []
+    for lengths in (None, torch.full((4,), 20)):
+        ctc = CTC(log_probs, targets, lengths=lengths)
+        value = ctc.log_partition()
+        (slope,) = torch.autograd.grad(value.sum(), log_probs)
+        answers.append((value, slope, ctc.entropy(), *ctc.decode()))
+    for one, other in zip(*answers, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_paths_of_all_targets_together_are_all_paths():
     log_probs = drawn(1, 3, 3)
     total = torch.zeros(1).double()
