@@ -28,6 +28,9 @@ _SHARP, _HELD = 0.1, 0.01
 _CLOSE, _CLOSER, _CLOSEST = 0.1, 0.4, 1e-9
 # Newton steps of an inner problem: so few, and the next one is harder; at most so many.
 _EASY, _MANY = 6, 30
+# How much sharper the hinge is after a problem that took more steps than that, and
+# after one whose first step rounding hid.
+_SOFTER, _BLURRED = 1 / 2, 1 / 16
 # Weights that a Newton step moves, at most; sweeps for it; how close, of what is left
 # of the gain after the first.
 _MOVED, _SWEEPS, _EXACT = 1000, 50, 1e-6
@@ -188,9 +191,13 @@ class _Pace(NamedTuple):
     tries: int = 0
     idle: int = 0
 
-    def harder(self) -> "_Pace":
-        """That of the next problem."""
+    def after(self, solved: bool) -> "_Pace":
+        """That of the next problem, softer if this one was too hard to be solved."""
         times = 2.0 if self.tries < _EASY else 1.0
+        if not solved and self.tries == 0:
+            times = _BLURRED
+        elif not solved and self.tries == _MANY:
+            times = _SOFTER
         held, close = self.held / times, max(self.close * _CLOSER, _CLOSEST)
         return _Pace(self.sharp * times, held, close, 0, self.idle)
 
@@ -229,12 +236,12 @@ class _Steps(Solver):
         if pace.idle >= _PATIENCE:
             return "the gap does not fall any more: it is rounding"
         value, beta, tight = self._inner(at.w, at.bias)
-        moved = None
+        moved, solved = None, False
         if pace.tries < _MANY:
-            moved = self._newton(value, beta, tight)
+            moved, solved = self._newton(value, beta, tight)
         if moved is None:
             at = _Point(at.w, at.bias, at.w, at.bias, beta, beta)
-            pace = pace.harder()
+            pace = pace.after(solved)
         else:
             at = at._replace(w=moved[0], bias=moved[1], beta=beta)
             pace = pace._replace(tries=pace.tries + 1)
@@ -256,20 +263,12 @@ class _Steps(Solver):
 
     def _newton(
         self, value: float, beta: Floats, smooth: Any
-    ) -> tuple[Floats, Floats] | None:
-        """Weights and bias after a step; None if they are near enough to the best."""
+    ) -> tuple[tuple[Floats, Floats] | None, bool]:
+        """Weights and bias after a step, or none; and whether they are near enough."""
         problem, at, pace, lam = self.problem, self.at, self.pace, self.lam
-        slope = pace.held * (at.w - at.centre) - problem.combine(beta)
-        steep = np.abs(slope + lam * np.sign(at.w))
-        steep = np.where(at.w != 0, steep, np.maximum(np.abs(slope) - lam, 0.0))
-        wrong = float((steep / lam).max())
-        pull = 0.0
-        if problem.bias:
-            pull = float(problem.y @ beta)
-            pull -= pace.held * float(at.bias[0] - at.middle[0])
-            wrong = max(wrong, abs(pull) / (float(beta.sum()) or 1.0))
+        slope, steep, pull, wrong = self._slopes(at.w, at.bias, beta)
         if wrong <= pace.close:
-            return None
+            return None, True
         chosen = np.flatnonzero((steep > 0) | (at.w != 0))
         if len(chosen) > _MOVED:
             chosen = np.sort(np.argpartition(steep, -_MOVED)[-_MOVED:])
@@ -292,16 +291,37 @@ class _Steps(Solver):
         step = found - start
         gain = shrink @ (np.abs(start) - np.abs(found)) + ascent @ step
         if not gain > _ROUNDING * abs(value):
-            return None
+            # slopes still tell where values do not
+            w, bias = at.w.copy(), at.bias + step[d:].sum()
+            w[chosen] += step[:d]
+            less = self._slopes(w, bias, self._inner(w, bias)[1])[3] < wrong / 2
+            return ((w, bias) if less else None), False
         share = 1.0
         while share > 1e-9:
             w, bias = at.w.copy(), at.bias.copy()
             w[chosen] += share * step[:d]
             bias += share * step[d:].sum()
             if self._inner(w, bias)[0] <= value - 1e-4 * share * gain:
-                return w, bias
+                return (w, bias), False
             share /= 2
-        return None
+        return None, False
+
+    def _slopes(
+        self, w: Floats, bias: Floats, beta: Floats
+    ) -> tuple[Floats, Floats, float, float]:
+        """Slopes of the smooth part, how far from level, the bias's; the worst of all.
+
+        The worst one is relative, to the penalty or to the sum of the multipliers.
+        """
+        problem, at, held, lam = self.problem, self.at, self.pace.held, self.lam
+        slope = held * (w - at.centre) - problem.combine(beta)
+        steep = np.abs(slope + lam * np.sign(w))
+        steep = np.where(w != 0, steep, np.maximum(np.abs(slope) - lam, 0.0))
+        wrong, pull = float((steep / lam).max()), 0.0
+        if problem.bias:
+            pull = float(problem.y @ beta) - held * float(bias[0] - at.middle[0])
+            wrong = max(wrong, abs(pull) / (float(beta.sum()) or 1.0))
+        return slope, steep, pull, wrong
 
     def due(self) -> bool:
         return self.pace.tries == 0 or self.passes % _EVERY == 0

@@ -50,6 +50,21 @@ def test_the_l1_svm_is_a_linear_programme(C, bias, weighted):
     assert best * (1 - 1e-9) <= value <= best * (1 + 2e-4)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_large_c_and_columns_far_apart_in_size_are_no_worse(seed):
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(10, 80), rng.integers(5, 50)
+    X = rng.normal(size=(n, d)) * 10 ** rng.uniform(-4, 4, size=d)
+    X[rng.random((n, d)) < 0.7] = 0
+    y, bias = np.arange(n) % 3 == 0, seed % 2 == 0
+    C = 10 ** rng.uniform(1, 3)
+    model = L1SVC(C=C, tol=1e-6, fit_intercept=bool(bias)).fit(X, y)
+    best = least(X, y, np.full(n, C), bias)
+    assert model.history_[-1].primal <= best * (1 + 1.1e-6)
+    assert model.history_[-1].dual <= best * (1 + 1e-9)
+    assert model.n_epochs_ <= 3000
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_features_of_few_samples_are_learnt_as_fast_as_others(seed):
     rng, d = np.random.default_rng(seed), 24
