@@ -32,8 +32,8 @@ from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split
 from linear_tagging.methods import STUDIES
+from runs import arguments, terminal
 from runs import folder as run_folder
-from runs import terminal
 from smoothsp.linear.solvers import SGD
 
 Features = Literal["hashed", "hashed-with-label", "joint-with-label"]
@@ -81,10 +81,7 @@ def main(config: Config) -> dict[str, float]:
     for name in ("study", "seeds", "c"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
-    if config.bound_passes < 1:
-        raise ValueError(
-            f"bound_passes: expected at least 1, got {config.bound_passes}"
-        )
+    arguments.at_least(config, bound_passes=1)
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data))
     with run_folder.held(config.out):

@@ -88,11 +88,7 @@ def train(config: Config) -> dict[str, float]:
     vectors = word_vectors.read(config.embeddings, wanted) if config.embeddings else {}
     settings = settings_of(config, splits, vectors)
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after epoch {len(saved['history'])}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     labels = splits.labels

@@ -35,7 +35,7 @@ from parsing.brackets import Tree
 from parsing.spans import SpanScores, parse, target
 from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
-from runs import checkpoint, terminal
+from runs import arguments, checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
@@ -87,15 +87,9 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    if config.loss not in get_args(Loss):
-        expected = ", ".join(get_args(Loss))
-        raise ValueError(f"loss: expected one of {expected}, got {config.loss!r}")
-    for name, least in (("held_out", 1), ("epochs", 1), ("seed", 0), ("hidden", 1)):
-        value = getattr(config, name)
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.one_of(config, loss=get_args(Loss))
+    arguments.at_least(config, held_out=1, epochs=1, seed=0, hidden=1)
+    arguments.resume_or_predict(config)
 
 
 def train(config: Config) -> dict[str, float]:
@@ -103,11 +97,7 @@ def train(config: Config) -> dict[str, float]:
     every, dev = brackets.load(data, config.held_out) if data else phrases.make()
     settings = settings_of(config, every, dev)
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after epoch {len(saved['history'])}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     trees = of_at_most(LONGEST, every)

@@ -34,8 +34,8 @@ from ocr import letters as ocr_letters
 from ocr import toy
 from ocr.figures import save, tidy
 from ocr.runs import VARIANTS
+from runs import arguments, terminal
 from runs import folder as run_folder
-from runs import terminal
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW, RegularisationPath, nonuniformity
 
@@ -79,10 +79,7 @@ class Config:
 
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; the gaps at the end come back."""
-    for name, least in (("drawn", 2), ("max_passes", 1), ("seed", 0)):
-        value = getattr(config, name)
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    arguments.at_least(config, drawn=2, max_passes=1, seed=0)
     with run_folder.held(config.out):
         problems = problems_of(config)
         names = ("c", "max_passes", "eps", "seed")

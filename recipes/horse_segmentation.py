@@ -37,7 +37,7 @@ import torch
 import tyro
 
 from ner.training import seed_all
-from runs import checkpoint, terminal
+from runs import arguments, checkpoint, terminal
 from runs import folder as run_folder
 from segmentation import (
     drawn,
@@ -120,26 +120,18 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    choices = {"model": get_args(Kind), "cost": COSTS, "backbone": network.BACKBONES}
-    for name, allowed in (choices | {"loss": get_args(training.Loss)}).items():
-        if getattr(config, name) not in allowed:
-            raise ValueError(
-                f"{name}: expected one of {', '.join(allowed)}, got"
-                f" {getattr(config, name)!r}"
-            )
-    least = {"side": 32, "superpixels": 2, "epochs": 1, "seed": 0, "limit": 3}
-    for name, smallest in least.items():
-        value = getattr(config, name)
-        if value is not None and value < smallest:
-            raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+    arguments.one_of(
+        config, model=get_args(Kind), cost=COSTS, backbone=network.BACKBONES
+    )
+    arguments.one_of(config, loss=get_args(training.Loss))
+    arguments.at_least(config, side=32, superpixels=2, epochs=1, seed=0, limit=3)
     for name in ("eps", "tol"):
         if not 0 < getattr(config, name) < 1:
             value = getattr(config, name)
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
     if config.study and config.model != "linear":
         raise ValueError(f"study: expected --model linear, got {config.model}")
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.resume_or_predict(config)
 
 
 def train(config: Config) -> dict[str, float]:
@@ -150,13 +142,7 @@ def train(config: Config) -> dict[str, float]:
     else:
         parts = image_folder.load(config.data, config.limit, side)
     settings = settings_of(config, checksum(parts))
-    saved = None
-    if config.resume:
-        saved = checkpoint.load_to_resume(config.checkpoint, settings)
-        print(f"resuming {config.checkpoint}")
-    elif config.checkpoint.exists():
-        path = config.checkpoint
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
     known = words.learn([example.image for example in parts["train"]])
     sets = prepare(parts, known, count)
     sizes = [len(graph.sizes) for graph in sets["train"].graphs]

@@ -40,7 +40,7 @@ from matching.network import PairScores
 from matching.points import Kind, Pair
 from ner.training import seed_all
 from parsing.training import Run, run_epochs
-from runs import checkpoint, model_folder, terminal
+from runs import arguments, checkpoint, model_folder, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.oracles import Matching
@@ -99,17 +99,9 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    for name, kind in (("features", Kind), ("loss", Loss)):
-        value = getattr(config, name)
-        if value not in get_args(kind):
-            expected = ", ".join(get_args(kind))
-            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
-    for name, least in (("epochs", 1), ("images", 5), ("points", 2), ("seed", 0)):
-        if getattr(config, name) < least:
-            value = getattr(config, name)
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.one_of(config, features=get_args(Kind), loss=get_args(Loss))
+    arguments.at_least(config, epochs=1, images=5, points=2, seed=0)
+    arguments.resume_or_predict(config)
 
 
 def load(config: Config) -> dict[str, list[tuple[Images, Pair]]]:
@@ -162,11 +154,7 @@ def train(config: Config) -> dict[str, float]:
     pairs = {name: [pair for _, pair in rows] for name, rows in parts.items()}
     settings = settings_of(config, pairs)
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after epoch {len(saved['history'])}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
     seed_all(config.seed, 0)
     run = Run(PairScores(pairs["train"][0].first.descriptors.shape[1]))
     if saved:

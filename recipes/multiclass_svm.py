@@ -33,8 +33,8 @@ from multiclass import fits, report
 from multiclass import sets as multiclass_sets
 from multiclass.cells import Cells
 from multiclass.sets import Samples
+from runs import arguments, terminal
 from runs import folder as run_folder
-from runs import terminal
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,7 @@ def compare(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    for name, least in (("repeats", 1), ("seed", 0)):
-        value = getattr(config, name)
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    arguments.at_least(config, repeats=1, seed=0)
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")

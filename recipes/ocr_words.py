@@ -32,8 +32,8 @@ from multiclass.cells import Cells
 from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
+from runs import arguments, terminal
 from runs import folder as run_folder
-from runs import terminal
 
 Setting = Literal["small", "large"]
 
@@ -101,10 +101,7 @@ def compare(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    for name, least in (("max_passes", 1), ("drawn", 20)):
-        value = getattr(config, name)
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    arguments.at_least(config, max_passes=1, drawn=20)
     for name in ("tol", "max_seconds", "eps"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)

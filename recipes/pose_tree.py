@@ -41,7 +41,7 @@ from parsing.training import Run, run_epochs
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
-from runs import checkpoint, model_folder, terminal
+from runs import arguments, checkpoint, model_folder, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.oracles import PictorialStructure
@@ -99,21 +99,13 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    for name, kind in (("loss", Loss), ("encoder", Encoder)):
-        value = getattr(config, name)
-        if value not in get_args(kind):
-            expected = ", ".join(get_args(kind))
-            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
+    arguments.one_of(config, loss=get_args(Loss), encoder=get_args(Encoder))
     if config.weights is not None and config.encoder == "small":
         raise ValueError(
             f"weights: expected none with --encoder small, got {config.weights!r}"
         )
-    for name, least in (("epochs", 1), ("people", 20), ("seed", 0)):
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.at_least(config, epochs=1, people=20, seed=0)
+    arguments.resume_or_predict(config)
 
 
 def load(config: Config) -> dict[str, Figures]:
@@ -133,11 +125,7 @@ def train(config: Config) -> dict[str, float]:
     parts = load(config)
     settings = settings_of(config, parts)
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after epoch {len(saved['history'])}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
     seed_all(config.seed, 0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder_of(config.encoder, config.weights or "imagenet")

@@ -36,7 +36,7 @@ from parsing import conllu, grammar, model_folder, report, trees
 from parsing.biaffine import STRUCTURES, Biaffine, parse
 from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
-from runs import checkpoint, terminal
+from runs import arguments, checkpoint, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
@@ -88,17 +88,9 @@ def main(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    for name, kind in (("structure", Structure), ("loss", Loss)):
-        value = getattr(config, name)
-        if value not in get_args(kind):
-            expected = ", ".join(get_args(kind))
-            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
-    for name, least in (("epochs", 1), ("seed", 0), ("hidden", 1)):
-        if getattr(config, name) < least:
-            value = getattr(config, name)
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.one_of(config, structure=get_args(Structure), loss=get_args(Loss))
+    arguments.at_least(config, epochs=1, seed=0, hidden=1)
+    arguments.resume_or_predict(config)
 
 
 def criterion_of(loss: Loss) -> nn.Module:
@@ -113,11 +105,7 @@ def train(config: Config) -> dict[str, float]:
     bank = conllu.load(config.data) if config.data else grammar.make()
     settings = settings_of(config, bank)
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after epoch {len(saved['history'])}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     sentences = of_at_most(LONGEST, bank.train)

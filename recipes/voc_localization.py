@@ -121,11 +121,7 @@ def train(config: Config, data: Data) -> dict[str, float]:
         **told,
     }
     path = config.checkpoint
-    saved = checkpoint.load_to_resume(path, settings) if config.resume else None
-    if saved:
-        print(f"resuming {path} after round {len(saved['history']) - 1}")
-    elif path.exists():
-        print(f"starting over: {path} will be replaced (--resume continues it)")
+    saved = checkpoint.to_resume(path, settings, config.resume)
     torch.manual_seed(config.seed)
     network = network_of(config, data)
     convex = config.scores == "linear" and not config.finetune

@@ -11,6 +11,7 @@ import tyro
 
 from localization import folder as localization_folder
 from localization.training import Method, WarmStart
+from runs import arguments
 from smoothsp.models.backbones import NAMES
 
 Proposals = Literal["selective-search", "grid"]
@@ -141,20 +142,10 @@ def check(config: Config) -> None:
             f"class: expected {'the class to find' if named else 'none without --data'}"
             f", got {config.kind!r}. Give --data DIR --class NAME"
         )
-    for name, allowed in CHOICES.items():
-        if getattr(config, name) not in allowed:
-            raise ValueError(
-                f"{name}: expected one of {', '.join(allowed)}, got"
-                f" {getattr(config, name)!r}"
-            )
-    least = {"max_boxes": 1, "passes": 1, "workers": 1, "nbest": 1, "side": 32}
-    for name, value in least.items():
-        if getattr(config, name) < value:
-            raise ValueError(
-                f"{name}: expected at least {value}, got {getattr(config, name)}"
-            )
-    if config.seed < 0:
-        raise ValueError(f"seed: expected at least 0, got {config.seed}")
+    arguments.one_of(config, **CHOICES)
+    arguments.at_least(
+        config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
+    )
     if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
         raise ValueError("compare: expected one of --compare, --study and --predict")
     if config.optimizer == "bcfw" and trained(config) != "linear":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from corpora.tagged_files import Layout
+from runs import arguments
 from smoothsp.models.network import Sizes
 
 Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron", "softmax"]
@@ -117,15 +118,7 @@ class Config:
 
 
 def check(config: Config) -> None:
-    if config.loss not in get_args(Loss):
-        raise ValueError(
-            f"loss: expected one of {', '.join(get_args(Loss))}, got {config.loss!r}"
-        )
-    if config.structure not in get_args(Structure):
-        known = ", ".join(get_args(Structure))
-        raise ValueError(
-            f"structure: expected one of {known}, got {config.structure!r}"
-        )
+    arguments.one_of(config, loss=get_args(Loss), structure=get_args(Structure))
     if config.structure != "chain" and config.loss == "softmax":
         raise ValueError(
             f"structure: expected chain with --loss softmax, got {config.structure}"
@@ -146,12 +139,8 @@ def check(config: Config) -> None:
             f"top_k: expected none with --loss {config.loss}, got {config.top_k}."
             " Choose --loss hinge-l2"
         )
-    at_least = {"top_k": 1, "epochs": 1, "steps": 1, "patience": 1, "seed": 0}
-    at_least |= {"nbest": 1, "batch": 1, "hidden": 1, "word_size": 1}
-    for name, least in at_least.items():
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+    arguments.at_least(config, top_k=1, epochs=1, steps=1, patience=1, seed=0, nbest=1)
+    arguments.at_least(config, batch=1, hidden=1, word_size=1)
     if config.nbest > 1 and config.predict is None:
         raise ValueError(
             f"nbest: expected 1 in training, got {config.nbest}. Add --predict FILE"
@@ -162,8 +151,7 @@ def check(config: Config) -> None:
 
 
 def _check_pairs(config: Config) -> None:
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
+    arguments.resume_or_predict(config)
     for one, other in (("steps", "epochs"), ("evaluate", "predict"), ("train", "data")):
         if getattr(config, one) is not None and getattr(config, other) is not None:
             raise ValueError(f"{one}: expected --{one} or --{other}, got both")

@@ -100,12 +100,19 @@ def _tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(value, f"{name}.{key}")
 
 
-def load_to_resume(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The state saved at ``path``, if it was made with the same settings."""
+def to_resume(
+    path: Path, settings: dict[str, Any], resume: bool
+) -> dict[str, Any] | None:
+    """The state saved at ``path``, made with the same settings; None to start over."""
+    if not resume:
+        if path.exists():
+            print(f"starting over: {path} will be replaced (--resume continues it)")
+        return None
     _require_file(path)
     state = load(path)
     refuse_nan(path, state, "the state")
     require_same(path, state["settings"], settings)
+    print(f"resuming {path}")
     return state
 
 

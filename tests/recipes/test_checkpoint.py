@@ -201,11 +201,11 @@ def test_a_state_that_is_no_number_is_not_resumed(tmp_path):
     path = tmp_path / "checkpoint.pt"
     state = {"settings": {}, "best": {}, "dense": {"state": {0: torch.tensor([1.0])}}}
     checkpoint.save(path, state)
-    checkpoint.load_to_resume(path, {})
+    checkpoint.to_resume(path, {}, True)
     state["dense"]["state"][0] /= 0 * state["dense"]["state"][0] * torch.inf
     checkpoint.save(path, state)
     with pytest.raises(ValueError, match=r"NaN in 1 of 1 places of .*dense\.state\.0"):
-        checkpoint.load_to_resume(path, {})
+        checkpoint.to_resume(path, {}, True)
 
 
 def test_resuming_an_edited_run_says_what_is_wrong(tiny, tmp_path):

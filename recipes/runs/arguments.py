@@ -1,0 +1,25 @@
+"""Checks of what a recipe is told: a wrong value is named, with what is expected."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def one_of(config: Any, **choices: Sequence[str]) -> None:
+    for name, allowed in choices.items():
+        value = getattr(config, name)
+        if value not in allowed:
+            expected = ", ".join(allowed)
+            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
+
+
+def at_least(config: Any, **least: int) -> None:
+    """Raise if a number is smaller; None is no number."""
+    for name, smallest in least.items():
+        value = getattr(config, name)
+        if value is not None and value < smallest:
+            raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+
+
+def resume_or_predict(config: Any) -> None:
+    if config.resume and config.predict is not None:
+        raise ValueError("resume: expected --resume or --predict, got both")
