@@ -215,8 +215,9 @@ class SearchStructure:
     def _may_lack_outputs(self) -> bool:
         """Whether some part is forbidden that is read."""
         for name, x in self._own.items():
-            if x.numel() and bool(x.detach().amin() == -torch.inf):
-                barred, read = x.detach() == -torch.inf, self._reads(name)
+            barred = x.detach() == -torch.inf
+            if bool(barred.any()):
+                read = self._reads(name)
                 if bool((barred if read is None else barred & read).any()):
                     return True
         return False

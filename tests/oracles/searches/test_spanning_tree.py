@@ -234,6 +234,16 @@ def test_no_sentence_and_no_word():
             assert (arcs.grad == 0).all()
 
 
+def test_what_is_never_read_hides_no_row_without_trees():
+    arcs = torch.full((1, 3, 3), torch.nan)
+    arcs[0, 0, 1:] = -torch.inf
+    arcs[0, 1, 2] = arcs[0, 2, 1] = 0.0
+    with pytest.raises(ValueError, match="arcs: row 0 has no feasible output"):
+        SpanningTree(arcs)
+    arcs[0, 0, 1] = 1.0
+    assert SpanningTree(arcs).decode()[1].tolist() == [[0, 1]]
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
