@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import workspace
+from smoothsp._kernels.chain.cpu.best_steps import cache_lines
+from smoothsp._kernels.chain.cpu.k_best import size_of_offers, workspace
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
 from smoothsp._kernels.linear.examples import Scratch
@@ -70,7 +71,8 @@ def slope_scratch(s, K):
 @subroutine
 def scratch_of_ranking(s, K):
     """What the lazy enumeration of K labellings needs, made once."""
-    return workspace(s.longest, s.S, s.P, K)
+    offers = cache_lines(size_of_offers(s.longest, s.S, s.P, K))
+    return workspace(s.longest, s.S, K, offers)
 
 
 @subroutine

@@ -20,7 +20,7 @@ from smoothsp._kernels.chain.cpu.best_over_states import (
     tables,
 )
 from smoothsp._kernels.chain.cpu.best_steps import cache_lines
-from smoothsp._kernels.chain.cpu.k_best import k_best, workspace
+from smoothsp._kernels.chain.cpu.k_best import k_best, size_of_offers, workspace
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 
@@ -100,11 +100,15 @@ def viterbi_topk(
     B, T, S = emissions.shape
     P = padded_states(S)
     size = min(ROWS, last - first) * T * P
-    alpha = cache_lines(size)
+    K = labels.shape[1]
+    # in one piece: where two large ones are freed, the system takes their memory back,
+    # and to get it again for the next rows takes longer than to fill it
+    scores = cache_lines(size + size_of_offers(T, S, P, K))
+    alpha, offers = scores[:size], scores[size:]
     back = cache_lines(0 if shared else size)
     head, moves, columns = tables(transitions, start, end, shared)
     value = arrays.empty(B, np.float64)
-    space = workspace(T, S, P, labels.shape[1])
+    space = workspace(T, S, K, offers)
     parts = (emissions, transitions, steps, shared)
     for group in range(first, last, ROWS):
         rows = order[group : min(group + ROWS, last)]

@@ -14,7 +14,6 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.best_steps import (
     V,
-    cache_lines,
     countdown,
     place_of_max,
 )
@@ -32,17 +31,24 @@ UNKNOWN, NONE = -1, -2
 ENTRY, LABEL, OTHER = range(3)
 
 
+@subroutine(forceinline=True)
+def size_of_offers(T, S, P, K):
+    """Numbers that ``k_best`` keeps of candidates, for chains of up to T steps."""
+    return (min(T * S, K * T) + 1) * 2 * P
+
+
 @subroutine
-def workspace(T, S, P, K):
-    """Scratch of ``k_best`` for chains of up to T steps."""
+def workspace(T, S, K, offers):
+    """Scratch of ``k_best`` for chains of up to T steps.
+
+    ``offers``: cache lines with room for ``size_of_offers`` numbers.
+    """
     cells = min(T * S, K * T)
     entries = cells + K * (T + 1)
     first = np.full(T * S, -1, np.int32)
     opened = arrays.empty(cells, np.int64)
     value = arrays.empty(entries, np.float64)
     links = arrays.empty((entries, 4), np.int32)
-    # of each state the score of its candidate, then the entry
-    offers = cache_lines((cells + 1) * 2 * P)
     path = arrays.empty((3, T + 1), np.int64)
     others = arrays.empty(T + 1, np.float64)
     return first, opened, value, links, offers, path, others
@@ -167,6 +173,7 @@ def _advance(
             j = path[LABEL, n]
             p = _column(b, n, j, P, transitions, steps, shared, columns)
             q = o + (n - 1) * P
+            # of each state the score of its candidate, then the entry
             unknown = splat(-1.0)
             for s in range(0, P, V):
                 r = room * 2 * P + s
