@@ -56,6 +56,22 @@ def test_there_are_as_many_slots_as_outputs_need(monkeypatch):
     assert torch.equal(found.gap, whole.gap)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_mixtures_of_a_hundred_outputs_leave_nothing_to_gain(ties):
+    built = chain(1.0, rows=4, T=50, S=9)
+    if ties:
+        built = Chain(built.emissions.round(), built.transitions.round())
+    strength = 5.0
+    found = SparseMAP(built, strength=strength)
+    mixture = found.marginals()
+    assert ((found.weights > 0).sum(1) > 80).any()
+    # the best output when parts cost what the mixture uses of them
+    best, _ = built.augment(-strength * mixture).decode()
+    squares = mixture.square().sum((1, 2))
+    gain = best - (found.maximum() - strength / 2 * squares)
+    assert (gain <= 1e-9).all() and (found.gap <= 1e-9).all()
+
+
 @pytest.mark.parametrize("most", [1, 3, 8])
 def test_a_search_that_is_cut_short_says_by_how_much(most, monkeypatch):
     built = chain(0.3)
