@@ -11,9 +11,9 @@ what no tree uses is never read. With ``single`` exactly one word has the root f
 head: the root's weights count as infinitely small, so that D is the sum over words, but
 for the last word.
 
-A room holds matrices with rows of whole vectors, by head and modifier, or turned, by
-modifier and head: the weights, the turned weights that elimination works on, the
-derivatives of both ways round; then rows of D, of shares, and of sums.
+A room holds matrices with rows of whole vectors: by head and modifier the weights,
+those that elimination works on, and the derivatives; by modifier and head the
+derivatives again; then rows of D, of mixed derivatives, and of sums.
 """
 
 import math
@@ -158,54 +158,61 @@ def _log_of_product(factors, count, place):
 def eliminate(n, single, room):
     """The logarithm of the sum over trees; -inf where a word has lost all heads.
 
-    Left of the diagonal, turned weights become shares ``w[i, k] / D``; right of it are
-    the weights that the words' own arcs had when they were eliminated.
+    Right of the diagonal are the weights that arcs had when their modifier was
+    eliminated; left of it those that arcs had when their head was, over its sum D.
     """
     wide = room[1].shape[1] - LANES
-    w, turned = aligned(room[0][0]), aligned(room[0][1])
-    sums, shares = aligned(room[1][0]), aligned(room[1][1])
+    w, left = aligned(room[0][0]), aligned(room[0][1])
+    sums = aligned(room[1][0])
     zero = splat(0.0)
-    for j in range(1, n + 1):
-        for v in range(0, wide, LANES):
-            store(turned, j * wide + v, zero)
-        for i in range(n + 1):
-            put(turned, j * wide + i, get(w, i * wide + j))
+    for e in range(0, (n + 1) * wide, LANES):
+        store(left, e, load(w, e))
     for v in range(0, wide, LANES):
         store(sums, v, splat(1.0))
     for k in range(n, 0, -1):
-        root = get(turned, k * wide)
-        apart = single and k > 1
-        if apart:
-            put(turned, k * wide, 0.0)
-        total = zero
-        for v in range(0, k, LANES):
-            part = load_some(turned, k * wide + v, k - v, zero)
-            store(shares, v, part)
-            total = total + part
-        mass = sum_of(total)
+        mass = _sum_down(left, 1 if single and k > 1 else 0, k, k, wide)
         if not mass > SMALL:
             return NOTHING
         put(sums, k, mass)
-        if apart:
-            put(shares, 0, root)
         over = splat(1 / mass)
-        for v in range(0, k, LANES):
-            part = load(shares, v) * over
-            store_some(turned, k * wide + v, k - v, part)
-            # row k - 1 first, since the next sum waits for it
-            for j in range(k - 1, 0, -1):
-                at = j * wide + v
-                way = splat_at(turned, j * wide + k)
-                store(turned, at, fma(way, part, load(turned, at)))
+        # column k - 1 first, since the next sum waits for it
+        for v in range((k - 1) // LANES * LANES, -1, -LANES):
+            part = load_some(left, k * wide + v, k - v, zero) * over
+            store_some(left, k * wide + v, k - v, part)
+            for i in range(k):
+                at = i * wide + v
+                way = splat_at(left, i * wide + k)
+                store(left, at, fma(way, part, load(left, at)))
     # word 0 is the root
     return _log_of_product(sums, wide, aligned(room[1][2]))
+
+
+@subroutine(forceinline=True)
+def _sum_down(rows, first, last, place, wide):
+    """The sum over rows from first to last of the number at ``place``, four at a time.
+
+    Each sum waits for its last term.
+    """
+    a = b = c = d = 0.0
+    r = first
+    while r + 3 < last:
+        x = r * wide + place
+        a += get(rows, x)
+        b += get(rows, x + wide)
+        c += get(rows, x + 2 * wide)
+        d += get(rows, x + 3 * wide)
+        r += 4
+    while r < last:
+        a += get(rows, r * wide + place)
+        r += 1
+    return (a + b) + (c + d)
 
 
 @subroutine(forceinline=True)
 def _mixed(factors, at, step, rows, first, last, place, wide):
     """The vector at ``place`` of rows from first to last, times ``factors[at + ...]``.
 
-    Four sums at a time, since each waits for its last term.
+    Four sums at a time, as in ``_sum_down``.
     """
     a, b, c, d = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     r = first
@@ -230,7 +237,7 @@ def adjoint(n, single, room):
     In the sums below each term is a weight times a derivative: a chance.
     """
     wide = room[1].shape[1] - LANES
-    turned = aligned(room[0][1])
+    left = aligned(room[0][1])
     down, across = aligned(room[0][2]), aligned(room[0][3])
     sums, along = aligned(room[1][0]), aligned(room[1][1])
     zero = splat(0.0)
@@ -239,26 +246,20 @@ def adjoint(n, single, room):
         store(across, e, zero)
     for k in range(1, n + 1):
         own = k * wide
+        over = 1 / get(sums, k)
         children = zero
         for v in range(0, k, LANES):
-            part = _mixed(turned, k, wide, across, 1, k, v, wide)
-            store(along, v, part)
-            # beyond the diagonal there are no shares
-            share = load_some(turned, own + v, k - v, zero)
-            children = children + share * part
-        rest = 1 - sum_of(children)
-        over = splat(1 / get(sums, k))
-        for v in range(0, k, LANES):
             # row k, by modifier: derivatives in the weights of arcs from k
-            part = _mixed(turned, own, 1, down, 0, k, v, wide)
-            store_some(down, own + v, k - v, part)
-        apart = single and k > 1
-        root = get(along, 0)
+            part = _mixed(left, k, wide, down, 0, k, v, wide)
+            store_some(down, own + v, k - v, part * splat(over))
+            children = fma(load_some(left, own + v, k - v, zero), part, children)
+        rest = (1 - sum_of(children)) * over
         for v in range(0, k, LANES):
-            part = (load(along, v) + splat(rest)) * over
-            store_some(across, own + v, k - v, part)
-        if apart:
-            put(across, own, root / get(sums, k))
+            part = _mixed(left, own, 1, across, 1, k, v, wide)
+            store(along, v, part)
+            store_some(across, own + v, k - v, part + splat(rest))
+        if single and k > 1:
+            put(across, own, get(along, 0))
         for i in range(k):
             put(down, i * wide + k, get(across, own + i))
             put(across, i * wide + k, get(down, own + i))
