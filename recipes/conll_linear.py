@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split
 from linear_tagging.methods import STUDIES
-from runs import arguments, terminal
+from runs import arguments, options, terminal
 from runs import folder as run_folder
 from smoothsp.linear.solvers import SGD
 
@@ -172,7 +171,7 @@ def tagger(train: Split, dev: Split) -> dict[str, float]:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -36,14 +36,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
 from ner import partial, report, word_vectors
 from ner.settings import MU, TOP_K, Config, check
 from ner.training import Run, seed_all, tag
-from runs import checkpoint, terminal
+from runs import checkpoint, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.metrics import span_f1
@@ -279,7 +278,7 @@ def settings_of(
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

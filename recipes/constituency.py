@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-import tyro
 from torch import Tensor, nn
 
 from ner.training import seed_all
@@ -35,7 +34,7 @@ from parsing.brackets import Tree
 from parsing.spans import SpanScores, parse, target
 from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
-from runs import arguments, checkpoint, terminal
+from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
@@ -231,7 +230,7 @@ def settings_of(config: Config, train: list[Tree], dev: list[Tree]) -> dict[str,
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from tqdm import tqdm
@@ -34,7 +33,7 @@ from ocr import letters as ocr_letters
 from ocr import toy
 from ocr.figures import save, tidy
 from ocr.runs import VARIANTS
-from runs import arguments, terminal
+from runs import arguments, options, terminal
 from runs import folder as run_folder
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW, RegularisationPath, nonuniformity
@@ -258,7 +257,7 @@ def draw(path: Path, found: dict[str, Any]) -> None:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -34,10 +34,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-import tyro
 
 from ner.training import seed_all
-from runs import arguments, checkpoint, terminal
+from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from segmentation import (
     drawn,
@@ -329,7 +328,7 @@ def settings_of(config: Config, data: str) -> dict[str, Any]:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

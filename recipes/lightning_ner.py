@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-import tyro
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
-from runs import checkpoint, terminal
+from runs import checkpoint, options, terminal
 from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
@@ -156,4 +155,4 @@ def main(
 
 
 if __name__ == "__main__":
-    terminal.run(lambda: print(tyro.cli(main)))
+    terminal.run(lambda: print(options.read(main)))

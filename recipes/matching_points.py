@@ -29,7 +29,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-import tyro
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -40,7 +39,7 @@ from matching.network import PairScores
 from matching.points import Kind, Pair
 from ner.training import seed_all
 from parsing.training import Run, run_epochs
-from runs import arguments, checkpoint, model_folder, terminal
+from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.oracles import Matching
@@ -267,7 +266,7 @@ def settings_of(config: Config, pairs: dict[str, list[Pair]]) -> dict[str, Any]:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
 from tqdm import tqdm
 
 from corpora import unseen_labels
@@ -33,7 +32,7 @@ from multiclass import fits, report
 from multiclass import sets as multiclass_sets
 from multiclass.cells import Cells
 from multiclass.sets import Samples
-from runs import arguments, terminal
+from runs import arguments, options, terminal
 from runs import folder as run_folder
 
 
@@ -177,7 +176,7 @@ def race(config: Config, cells: Cells, samples: Samples, log2_c: int, bar: Any) 
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from tqdm import tqdm
 
 from corpora import unseen_labels
@@ -32,7 +31,7 @@ from multiclass.cells import Cells
 from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
-from runs import arguments, terminal
+from runs import arguments, options, terminal
 from runs import folder as run_folder
 
 Setting = Literal["small", "large"]
@@ -180,7 +179,7 @@ def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-import tyro
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -41,7 +40,7 @@ from parsing.training import Run, run_epochs
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
-from runs import arguments, checkpoint, model_folder, terminal
+from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.oracles import PictorialStructure
@@ -259,7 +258,7 @@ def settings_of(config: Config, parts: dict[str, Figures]) -> dict[str, Any]:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

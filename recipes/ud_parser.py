@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-import tyro
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,7 +35,7 @@ from parsing import conllu, grammar, model_folder, report, trees
 from parsing.biaffine import STRUCTURES, Biaffine, parse
 from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
-from runs import arguments, checkpoint, terminal
+from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
@@ -214,7 +213,7 @@ def settings_of(config: Config, bank: conllu.Treebank) -> dict[str, Any]:
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

@@ -39,14 +39,13 @@ from functools import partial
 from typing import Any
 
 import torch
-import tyro
 
 from localization import comparison, prediction, report, study, toy
 from localization import folder as localization_folder
 from localization.images import Data, Images, Preparation
 from localization.settings import Config, check, tuned, values
 from localization.training import Run, Settings
-from runs import checkpoint, terminal
+from runs import checkpoint, options, terminal
 from runs import folder as run_folder
 from smoothsp.models.backbones import backbone
 from smoothsp.models.box_scores import KINDS
@@ -185,7 +184,7 @@ def run_rounds(config: Config, run: Run, val: Images, settings: dict[str, Any]) 
 
 
 def command_line() -> None:
-    terminal.run(lambda: main(tyro.cli(Config)))
+    terminal.run(lambda: main(options.read(Config)))
 
 
 if __name__ == "__main__":

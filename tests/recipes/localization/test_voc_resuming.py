@@ -37,7 +37,7 @@ def test_control_c_keeps_the_last_round_and_says_how_to_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(voc_localization.Run, "round", interrupted)
-        patch.setattr(voc_localization.tyro, "cli", lambda _: config)
+        patch.setattr(voc_localization.options, "read", lambda _: config)
         with pytest.raises(SystemExit) as stop:
             voc_localization.command_line()
     assert stop.value.code == 130

@@ -1,0 +1,74 @@
+"""What a command line asks of a recipe, or one line that says what is wrong with it."""
+
+import contextlib
+import difflib
+import inspect
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import tyro
+
+Asked = TypeVar("Asked")
+# what tyro draws around what it says
+SIDES, RULE = " │|", set("─-")
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+def read(kind: Callable[..., Asked]) -> Asked:
+    """What the command line says, as ``kind`` takes it; ends with status 2 if wrong."""
+    known = _options(kind)
+    for word in filter(_is_option, map(_name, sys.argv[1:])):
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = f", did you mean {near[0]}" if near else ""
+            _refuse(f"unknown option {word}{hint}")
+    # no terminal, which would have colours and letters of its own
+    said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return tyro.cli(kind)
+    except SystemExit as end:
+        if end.code != 2:
+            return tyro.cli(kind)
+    said.seek(0)
+    _refuse(_first_sentences(COLOUR.sub("", said.read())))
+
+
+def _options(kind: Callable[..., object]) -> list[str]:
+    """All that ``kind`` takes; of what is on or off also the other way round."""
+    found = ["--help"]
+    for name, parameter in inspect.signature(kind).parameters.items():
+        option = f"--{name.replace('_', '-')}"
+        found.append(option)
+        if isinstance(parameter.default, bool):
+            found.append(f"--no-{option[2:]}")
+    return found
+
+
+def _name(argument: str) -> str:
+    """An option without its value, as the help writes it."""
+    return argument.partition("=")[0].replace("_", "-")
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("--") and word != "--" and not word.startswith("--tyro-")
+
+
+def _first_sentences(box: str) -> str:
+    """The text of a box without its title, up to the first rule or empty line."""
+    lines = [line.strip(SIDES) for line in box.splitlines()[1:]]
+    end = next((n for n, line in enumerate(lines) if not set(line) - RULE), len(lines))
+    text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
+    return text or " ".join(box.split())
+
+
+def _refuse(what: str) -> NoReturn:
+    print(
+        f"{Path(sys.argv[0]).name}: error: {what}; --help lists what there is",
+        file=sys.stderr,
+    )
+    sys.exit(2)

@@ -1,0 +1,75 @@
+"""A wrong command line is one line, which names what was probably meant."""
+
+import importlib
+import sys
+
+import pytest
+
+from runs import options
+from tests.recipes.test_run_folder import RECIPES
+
+
+def said(kind, arguments, monkeypatch, capsys, columns=80):
+    """What is written of arguments that are refused."""
+    monkeypatch.setattr(sys, "argv", ["recipes/a.py", *arguments])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as end:
+        options.read(kind)
+    assert end.value.code == 2
+    written = capsys.readouterr()
+    assert not written.out
+    return written.err
+
+
+def kind_of(name):
+    if name == "lightning_ner":
+        pytest.importorskip("pytorch_lightning")
+        return importlib.import_module(name).main
+    return importlib.import_module(name).Config
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--epoch", "3"], "unknown option --epoch, did you mean --epochs"),
+        (["--epoch=3"], "unknown option --epoch, did you mean --epochs"),
+        (["--skip_bat"], "unknown option --skip-bat, did you mean --skip-bad"),
+        (["--no-resum"], "unknown option --no-resum, did you mean --no-resume"),
+        (["--xyzzy", "3", "--epoch", "3"], "unknown option --xyzzy"),
+        (["--loss", "foo"], "invalid choice 'foo' for argument '--loss'. Expected one"),
+        (["--epochs", "three"], "--epochs: no type matching {None}|INT could be"),
+        (["--epochs"], "Missing value for argument '--epochs'. Expected 1 values"),
+        (["word"], "Unrecognized options: word"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments, what, columns, monkeypatch, capsys
+):
+    line = said(kind_of("conll_ner"), arguments, monkeypatch, capsys, columns)
+    assert line.startswith(f"a.py: error: {what}")
+    assert line.endswith("; --help lists what there is\n")
+    assert line.count("\n") == 1 and "─" not in line and "│" not in line
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_names_what_was_meant(name, monkeypatch, capsys):
+    line = said(kind_of(name), ["--ouf", "x"], monkeypatch, capsys)
+    assert line.startswith("a.py: error: unknown option --ouf, did you mean --out; ")
+
+
+def test_what_is_right_is_read(monkeypatch):
+    given = "--skip_bad --no-resume --column -1 --loss=crf --train --dev b"
+    arguments = given.replace("--train", "--train=--a").split()
+    monkeypatch.setattr(sys, "argv", ["a.py", *arguments])
+    config = options.read(kind_of("conll_ner"))
+    assert (config.skip_bad, config.resume, config.column) == (True, False, "-1")
+    assert (config.loss, config.train, config.dev) == ("crf", "--a", "b")
+
+
+def test_help_is_written_to_the_output(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--help"])
+    with pytest.raises(SystemExit) as end:
+        options.read(kind_of("conll_ner"))
+    assert not end.value.code
+    assert "--encoder" in capsys.readouterr().out
