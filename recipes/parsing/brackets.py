@@ -13,6 +13,9 @@ TOP, TRACE, UNKNOWN_TAG = "TOP", "-NONE-", "XX"
 ENDINGS = (".mrg", ".txt", ".ptb")
 # Far above what sentences have, and below what Python's own stack takes.
 DEEPEST = 400
+# A bracket in a bracket, with or without a label, or a tag and its word; a sentence may
+# begin with a bracket, too.
+BEGINS_TREE = re.compile(rb"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 
 Span = tuple[str, int, int]
@@ -59,7 +62,7 @@ def read_words(source: str | Path) -> list[list[str]]:
         )
     else:
         name, content = str(source), Path(source).read_bytes()
-    if content.removeprefix(BOM_UTF8).lstrip().startswith(b"("):
+    if BEGINS_TREE.match(content.removeprefix(BOM_UTF8).lstrip()):
         return [tree.words for tree in parse(content, name)]
     rows = [_text(line, f"{name}, line {n}").split() for n, line in _numbered(content)]
     if not any(rows):

@@ -97,6 +97,24 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
         assert brackets.read_words(tmp_path / name) == known
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("( he left )", "-LRB- he left -RRB-"),
+        ("(he left) .", "-LRB-he left-RRB- ."),
+        ("( he ( who slept ) left )", "-LRB- he -LRB- who slept -RRB- left -RRB-"),
+        ("(", "-LRB-"),
+        ("(UH Yes)", "Yes"),
+        ("( (UH Yes) )", "Yes"),
+        ("(TOP\n (S (PRP he) (VBD left)))", "he left"),
+        ("\n(s(prp he))", "he"),
+    ],
+)
+def test_a_sentence_may_begin_with_a_bracket(text, words, tmp_path):
+    (tmp_path / "text").write_text(text)
+    assert brackets.read_words(tmp_path / "text") == [words.split()]
+
+
 def test_trees_of_words_that_are_brackets_can_be_read(tmp_path):
     (tmp_path / "text").write_text("he ( f(x) ) left\n")
     (words,) = brackets.read_words(tmp_path / "text")
