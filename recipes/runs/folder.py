@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,10 +27,12 @@ def held(folder: Path) -> Iterator[None]:
 
     The operating system lets go of a lock with the process that holds it, however that
     ends, so none is ever left behind. Of a run of several processes the first holds it.
+    Folders that it made go again with a run that failed before it wrote anything.
     """
     if any(int(os.environ.get(name) or 0) for name in RANKS):
         yield
         return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a+b", buffering=0)
@@ -52,7 +54,20 @@ def held(folder: Path) -> Iterator[None]:
             _tidy(folder)
         except OSError as error:
             raise _unusable(folder, error) from error
-        yield
+        try:
+            yield
+        except BaseException:
+            _unmake(folder, made)
+            raise
+
+
+def _unmake(folder: Path, made: list[Path]) -> None:
+    """Remove folders that were made, from the innermost, as long as they are empty."""
+    if made and [path.name for path in folder.iterdir()] == [LOCK]:
+        (folder / LOCK).unlink()
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
 
 
 def _unusable(folder: Path, error: OSError) -> OSError:

@@ -25,15 +25,15 @@ RECIPES = (
 )
 
 
-def begin(name, out):
+def begin(name, out, **options):
     """Train with a recipe; what it would do first fails, if it comes to that."""
     if name == "lightning_ner":
         pytest.importorskip("pytorch_lightning")
     recipe = importlib.import_module(name)
     if name == "lightning_ner":
-        recipe.main(out=out)
+        recipe.main(out=out, **options)
     else:
-        recipe.main(recipe.Config(out=out))
+        recipe.main(recipe.Config(out=out, **options))
 
 
 @contextlib.contextmanager
@@ -111,6 +111,28 @@ def test_what_killed_runs_left_unfinished_is_removed(tmp_path):
     # and again after it was let go of
     with run_folder.held(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "conll_linear"])
+def test_a_run_that_fails_at_once_leaves_no_folder(name, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for out in (tmp_path / "a" / "b", tmp_path / "mine"):
+        with pytest.raises(FileNotFoundError, match="resume: expected a run"):
+            begin(name, out, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_what_a_failed_run_wrote_stays(tmp_path):
+    (tmp_path / "made").mkdir()
+    out = tmp_path / "made" / "a" / "b"
+    with pytest.raises(ZeroDivisionError), run_folder.held(out):
+        (out / "checkpoint.pt").write_bytes(b"whole")
+        raise ZeroDivisionError
+    assert (out / "checkpoint.pt").read_bytes() == b"whole"
+    other = out.with_name("c")
+    with pytest.raises(ZeroDivisionError), run_folder.held(other):
+        raise ZeroDivisionError
+    assert out.is_dir() and not other.exists()
 
 
 def test_where_no_lock_can_be_had_a_run_goes_on_with_a_warning(
