@@ -162,9 +162,9 @@ class PerturbedLoss(nn.Module):
 
     Notes
     -----
-    Convex in the potentials for fixed noise. It is an estimate, and for few draws it
-    may be negative; in expectation it is not. One ``decode`` of ``batch * samples``
-    rows.
+    Convex in the potentials for fixed noise. It is an estimate, at least the mean of
+    the gold output's own noise, which few draws may have below 0; in expectation it is
+    never negative. One ``decode`` of ``batch * samples`` rows.
     Source: Berthet et al., "Learning with Differentiable Perturbed Optimizers" (2020),
     section 4.
 
