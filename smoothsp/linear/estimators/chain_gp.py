@@ -157,8 +157,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C does not raise: it leaves the weights reached, with their
-            certificate, and a warning. After an error the estimator is what it was
+            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
+            with their certificate, and a warning. A second one, or one before the first
+            step, raises; after that, as after any error, the estimator is what it was
             before.
         """
         with unchanged_by_errors(self):

@@ -169,8 +169,9 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C does not raise: it leaves the weights reached, and a warning. After
-            an error the estimator is what it was before.
+            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
+            and a warning. A second one, or one before the first step, raises; after
+            that, as after any error, the estimator is what it was before.
 
         Raises
         ------
