@@ -93,8 +93,10 @@ def compile_kernels(
     >>> smoothsp.compile_kernels(("crf",))
     0
     """
-    if isinstance(losses, str):
+    if isinstance(losses, str) or not isinstance(losses, Iterable):
         raise TypeError(f"losses: expected a list of names, got {losses!r}")
+    if not isinstance(dtypes, Iterable):
+        raise TypeError(f"dtypes: expected a list of dtypes, got {dtypes!r}")
     names, dtypes = list(losses), list(dtypes)
     for dtype in dtypes:
         if dtype not in (torch.float32, torch.float64):

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from smoothsp.viterbi import Viterbi
 
 LossName = Literal["crf", "hinge", "hinge-l2", "hinge-entropy", "perceptron"]
-# What checks say of a structure, in the words of who calls a head.
-OUR_WORDS = {"y": "tags", "start": "start_transitions", "end": "end_transitions"}
+# What checks say of a structure or of labels, in the words of who calls a head.
+OUR_WORDS = {
+    "y": "tags",
+    "start": "start_transitions",
+    "end": "end_transitions",
+    "labels": "constraints",
+}
 
 
 class Decoding(NamedTuple):
@@ -105,12 +110,12 @@ class LinearChain(nn.Module):
         batch_first: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(num_tags, bool) or not isinstance(num_tags, int):
-            raise TypeError(f"num_tags: expected an int, got {type(num_tags).__name__}")
-        if num_tags < 1:
-            raise ValueError(f"num_tags: expected at least 1, got {num_tags}")
+        num_tags = checks.positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
-            constraints = tagging_rules.bio(constraints)
+            try:
+                constraints = tagging_rules.bio(constraints)
+            except (TypeError, ValueError) as error:
+                raise _in_our_words(error) from None
         if constraints is not None and len(constraints.start) != num_tags:
             raise ValueError(
                 f"constraints: expected {num_tags} tags to match num_tags, "

@@ -70,5 +70,9 @@ def test_a_loss_that_is_none_is_named():
         smoothsp.compile_kernels(("svm",))
     with pytest.raises(TypeError, match="losses: expected a list of names, got 'crf'"):
         smoothsp.compile_kernels("crf")
+    with pytest.raises(TypeError, match="losses: expected a list of names, got 3"):
+        smoothsp.compile_kernels(3)
+    with pytest.raises(TypeError, match="dtypes: expected a list of dtypes, got torch"):
+        smoothsp.compile_kernels(dtypes=torch.float32)
     with pytest.raises(TypeError, match=r"dtypes: .* got .float32"):
         smoothsp.compile_kernels(dtypes=["float32"])

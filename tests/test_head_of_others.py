@@ -138,6 +138,9 @@ def test_labels_by_number_are_constraints():
 def test_labels_that_are_none_are_named(labels, error, message):
     with pytest.raises(error, match=message):
         bio(labels)
+    # whoever makes a head handed them over by another name
+    with pytest.raises(error, match=message.replace("labels", "constraints", 1)):
+        LinearChain(2, constraints=labels)
 
 
 class Output:
