@@ -81,6 +81,10 @@ def as_json(path: Path, content: bytes) -> dict[str, Any]:
     """A JSON object."""
     try:
         found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError(
+            f"{path}: expected JSON, got brackets that nest too deep"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{path}: expected JSON, got {error}") from error
     if not isinstance(found, dict):
@@ -108,7 +112,7 @@ def _finish(folder: Path) -> None:
     """Let the files that config.json means take their places; drop what it does not."""
     try:
         sums = json.loads((folder / CONFIG).read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
         new = folder / (str(name) + NEW)

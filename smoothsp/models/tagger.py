@@ -365,6 +365,8 @@ def _network(
         raise ValueError(f"{path}: expected labels, got {labels!r}")
     try:
         bio(labels, "BIOES")
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels: expected each once")
         sizes = Sizes(**config["sizes"])
         for name, kind in (("word", int), ("hidden", int), ("dropout", int | float)):
             value = getattr(sizes, name)

@@ -258,6 +258,14 @@ DAMAGE = {
         "expected the checksum of model.safetensors",
     ),
     "labels": (lambda f: edit_config(f, labels=["O", "Q-X"]), "ValueError: labels: "),
+    "nested": (
+        lambda f: (f / "config.json").write_text("[" * 100_000),
+        "config.json: expected JSON, got brackets that nest too deep",
+    ),
+    "a label twice": (
+        lambda f: edit_config(f, labels=["O", "S-X", "S-X"]),
+        "ValueError: labels: expected each once",
+    ),
     "no labels": (lambda f: edit_config(f, labels=[]), "expected labels, got"),
     "sizes": (lambda f: edit_config(f, sizes={"wide": 3}), "cannot be built .TypeErr"),
     "no width": (lambda f: edit_config(f, sizes={"word": 0}), "ValueError: word: 0"),
