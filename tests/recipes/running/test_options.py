@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from runs import options
-from tests.recipes.test_run_folder import RECIPES
+from tests.recipes.running.test_run_folder import RECIPES
 
 
 def said(kind, arguments, monkeypatch, capsys, columns=80):
