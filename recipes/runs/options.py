@@ -42,6 +42,9 @@ def _options(kind: Callable[..., object]) -> list[str]:
     """All that ``kind`` takes; of what is on or off also the other way round."""
     found = ["--help"]
     for name, parameter in inspect.signature(kind).parameters.items():
+        # tyro.conf.arg(name=...) renames what would be a keyword of Python
+        for extra in getattr(parameter.annotation, "__metadata__", ()):
+            name = getattr(extra, "name", None) or name
         option = f"--{name.replace('_', '-')}"
         found.append(option)
         if isinstance(parameter.default, bool):

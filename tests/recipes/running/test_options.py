@@ -1,6 +1,7 @@
 """A wrong command line is one line, which names what was probably meant."""
 
 import importlib
+import re
 import sys
 
 import pytest
@@ -56,6 +57,27 @@ def test_a_wrong_command_line_is_one_line(
 def test_every_recipe_names_what_was_meant(name, monkeypatch, capsys):
     line = said(kind_of(name), ["--ouf", "x"], monkeypatch, capsys)
     assert line.startswith("a.py: error: unknown option --ouf, did you mean --out; ")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_option_that_the_help_lists_is_known(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--help"])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        options.read(kind_of(name))
+    listed = set(re.findall(r"--[a-z][a-z0-9-]*", _named(capsys.readouterr().out)))
+    assert listed and listed <= set(options._options(kind_of(name)))
+
+
+def _named(text):
+    """The options that a help begins its lines with."""
+    lines = (line.strip("│ ") for line in text.splitlines())
+    return "\n".join(line.split("  ")[0] for line in lines if line.startswith("-"))
+
+
+def test_an_option_may_have_another_name_than_its_setting(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--class", "dog"])
+    assert options.read(kind_of("voc_localization")).kind == "dog"
 
 
 def test_what_is_right_is_read(monkeypatch):
