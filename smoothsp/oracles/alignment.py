@@ -80,6 +80,8 @@ class Alignment(CircuitStructure):
     match: Tensor
     gap_first: Tensor
     gap_second: Tensor
+    _by_row = ("_sizes",)
+    _long_axes = 0
     _output_words = (
         "0 (match), 1 (first alone) or 2 (second alone) along a path from beginning to "
         "end of both sequences, -1 elsewhere"
@@ -103,6 +105,8 @@ class Alignment(CircuitStructure):
             "gap_second": _gap("gap_second", gap_second, match, M),
         }
         first, second = real_items(match, lengths_first, lengths_second)
+        ragged = isinstance(first, Tensor)
+        self._sizes = torch.stack([first, second], 1) if ragged else None
         built = topology(_alignments, N, M)
         self._start(
             built,
@@ -124,6 +128,11 @@ class Alignment(CircuitStructure):
 
     def _labels(self, y: Tensor) -> Tensor:
         return super()._labels(y)[..., :-1]
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 2"]:
+        """``(batch, 2)``: one more than there are items in both sequences."""
+        return super().output_shapes if self._sizes is None else self._sizes + 1
 
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """How many items y matches, leaves alone of the first, and of the second."""

@@ -130,6 +130,16 @@ class Chain(Summed):
         return self._record.positions.lengths.clone()
 
     @property
+    def shape(self) -> tuple[int]:
+        """Of an output of one row."""
+        return (self.emissions.shape[1],)
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 1"]:
+        """``(batch, 1)``: the labels of each row up to its last real position."""
+        return self._record.positions.ends[:, None].clone()
+
+    @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where a position is real."""
         return self._record.positions.mask

@@ -70,6 +70,7 @@ class Grammar(CircuitStructure):
     spans: Tensor
     rules: Tensor
     top: Tensor
+    _long_axes = 2
     _output_words = "symbols of the spans of a derivation, -1 elsewhere"
 
     def __init__(

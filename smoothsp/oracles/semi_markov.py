@@ -124,6 +124,15 @@ class SemiMarkov(CircuitStructure):
             shape=(T,),
         )
 
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 1"]:
+        """``(batch, 1)``: the labels of each row up to its last real position."""
+        if self._steps is None:
+            return super().output_shapes
+        B, T = self._steps.shape
+        found = Positions(B, T, self._steps.device, self._steps, self.lengths)
+        return found.ends[:, None]
+
     @staticmethod
     def from_tags(
         tags: Int[Tensor, "batch time"], starts: Tensor | None = None

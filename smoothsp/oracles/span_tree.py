@@ -58,6 +58,7 @@ class SpanTree(CircuitStructure):
     """
 
     spans: Tensor
+    _long_axes = 2
     _output_words = "labels of the spans of a binary tree, -1 elsewhere"
 
     def __init__(self, spans: Tensor, *, lengths: Tensor | None = None) -> None:

@@ -106,6 +106,11 @@ class SpanningTree(SearchStructure):
         """``(batch,)``: the words of each sentence."""
         return self._lengths
 
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch axis"]:
+        """``(batch, 1)``: the words of each sentence."""
+        return self._lengths[:, None]
+
     def _reads(self, name: str) -> Tensor:
         at = torch.arange(self.arcs.shape[1], device=self.arcs.device)
         inside = at <= self._lengths[:, None]

@@ -1,6 +1,8 @@
 """Warping paths between two sequences: dynamic time warping, soft or hard."""
 
 import numpy as np
+import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
@@ -61,6 +63,8 @@ class Warping(CircuitStructure):
     """
 
     match: Tensor
+    _by_row = ("_sizes",)
+    _long_axes = 0
     _output_words = (
         "0 along a path from the first pair to the last, one item further at each step "
         "in either sequence or both, -1 elsewhere"
@@ -78,6 +82,8 @@ class Warping(CircuitStructure):
             raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
         _, N, M = match.shape
         first, second = real_items(match, lengths_first, lengths_second)
+        ragged = isinstance(first, Tensor)
+        self._sizes = torch.stack([first, second], 1) if ragged else None
         built = topology(_warpings, N, M)
         self._start(
             built,
@@ -86,6 +92,11 @@ class Warping(CircuitStructure):
             lengths=max(N, M) if isinstance(first, int) else first.maximum(second),
             shape=(N, M),
         )
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 2"]:
+        """``(batch, 2)``: how many items are in both sequences."""
+        return super().output_shapes if self._sizes is None else self._sizes
 
 
 def _warpings(N: int, M: int) -> tuple[Circuit, Items]:

@@ -10,7 +10,7 @@ from smoothsp.losses import L2, CRFLoss, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import KINDS, SUMMED, draw
+from tests.truth.circuits.cases import KINDS, SUMMED, check_shapes, draw
 from tests.truth.losses import SMOOTHINGS, every_smoothing, smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -93,6 +93,11 @@ def test_draws_are_outputs_of_the_right_frequency(kind):
         # four standard deviations of a binomial count, and one
         slack = 4 * (expected * (1 - chances)).sqrt() + 1
         assert ((seen - expected).abs() <= slack).all()
+
+
+@every_kind
+def test_outputs_end_where_their_shapes_say(kind):
+    check_shapes(draw(kind, 0))
 
 
 @every_seed

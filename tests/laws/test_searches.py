@@ -10,7 +10,7 @@ from smoothsp.losses import L2, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import Structure, SumStructure, TopKStructure
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import SEARCHES, SUMMED, draw
+from tests.truth.circuits.cases import SEARCHES, SUMMED, check_shapes, draw
 from tests.truth.losses import smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -47,6 +47,11 @@ def test_the_best_are_the_sorted_enumeration(kind, seed):
             assert_close(scores[places], values[b, :n], **CLOSE)
             assert (ys[b, n:] == -1).all()
             assert (values[b, n:] == -math.inf).all()
+
+
+@every_kind
+def test_outputs_end_where_their_shapes_say(kind):
+    check_shapes(draw(kind, 0))
 
 
 @every_kind

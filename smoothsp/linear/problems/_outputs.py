@@ -51,9 +51,10 @@ class Outputs(NamedTuple):
         counts = self.shapes.prod(1)
         return np.asarray(np.concatenate([[0], counts.cumsum()]))
 
-    def padded(self, chosen: Ints) -> Tensor:
-        """``(batch, ...)`` of some examples, -1 beyond them."""
-        shape, at = placed(self.shapes[chosen])
+    def padded(self, chosen: Ints, structure: Any) -> Tensor:
+        """``(batch, ...)`` of some examples as their structure takes it, else -1."""
+        least = structure.shape if hasattr(structure, "output_shapes") else ()
+        shape, at = placed(self.shapes[chosen], least)
         found = np.full(int(np.prod(shape)), _NONE)
         found[at] = self.take(chosen).flat
         return torch.from_numpy(found.reshape(shape))
@@ -66,9 +67,53 @@ class Outputs(NamedTuple):
             self.flat[np.repeat(starts, counts) + within], self.shapes[chosen]
         )
 
+    def fitted(self, said: list[Ints]) -> "Outputs":
+        """The same without padding of -1, in the shapes that structures tell."""
+        shapes = np.concatenate(said) if said else self.shapes
+        if shapes.shape != self.shapes.shape or (shapes == self.shapes).all():
+            return self
+        found = []
+        for i, (shape, given) in enumerate(zip(shapes, self.shapes, strict=True)):
+            y = self.take(np.array([i])).flat.reshape(given)
+            inside = y[tuple(slice(size) for size in shape)]
+            if (given < shape).any() or (y != _NONE).sum() > (inside != _NONE).sum():
+                raise ValueError(
+                    f"y: expected an output of shape {tuple(shape.tolist())}, beyond"
+                    f" which all is {_NONE}, got one of {tuple(given.tolist())} at"
+                    f" example {i}"
+                )
+            found.append(inside.ravel())
+        return Outputs(np.concatenate(found), shapes)
+
     def cut(self, outputs: Tensor, chosen: Ints) -> list[Ints]:
         """Outputs ``(batch, ...)`` of some examples in the shapes of the gold ones."""
-        return [
-            np.ascontiguousarray(y[tuple(slice(size) for size in shape)])
-            for y, shape in zip(outputs.numpy(), self.shapes[chosen], strict=True)
-        ]
+        return cut(outputs, self.shapes[chosen])
+
+
+def cut(outputs: Tensor, shapes: Ints) -> list[Ints]:
+    """Each of the outputs ``(batch, ...)`` in its shape, without its padding."""
+    return [
+        y[tuple(slice(size) for size in shape)].copy()
+        for y, shape in zip(outputs.numpy(), shapes, strict=True)
+    ]
+
+
+def said_shapes(structure: Any) -> Ints | None:
+    """``(batch, axis)``: of a structure's outputs without padding, if it tells them."""
+    if not hasattr(structure, "output_shapes"):
+        return None
+    return np.asarray(structure.output_shapes.numpy())
+
+
+def shapes_of(structure: Any, outputs: Tensor) -> Ints:
+    """``(batch, axis)``: the shapes of a structure's outputs without their padding.
+
+    A structure that does not tell has as many labels as it says in ``lengths``, along
+    the first axis.
+    """
+    if (said := said_shapes(structure)) is not None:
+        return said
+    shapes = np.tile(np.array(outputs.shape[1:], np.int64), (len(outputs), 1))
+    if shapes.shape[1]:
+        shapes[:, 0] = structure.lengths.numpy()
+    return shapes

@@ -145,9 +145,11 @@ class Placed(NamedTuple):
     at: Ints
 
 
-def placed(shapes: Ints) -> Placed:
-    """Where arrays of these shapes stand, padded to the largest of them."""
+def placed(shapes: Ints, least: tuple[int, ...] = ()) -> Placed:
+    """Where arrays of these shapes stand, padded to the largest of them, or more."""
     most = shapes.max(0, initial=0)
+    if len(least) == len(most):
+        most = np.maximum(most, least)
     counts = shapes.prod(1)
     owner = np.repeat(np.arange(len(shapes)), counts)
     within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)

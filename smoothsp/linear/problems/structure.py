@@ -14,7 +14,7 @@ from torch import Tensor
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
 from smoothsp.linear.problems import _rows
-from smoothsp.linear.problems._outputs import Outputs
+from smoothsp.linear.problems._outputs import Outputs, cut, said_shapes, shapes_of
 from smoothsp.linear.problems._structure_sums import StructureSums, gradients
 from smoothsp.linear.problems.batch import Slope
 from smoothsp.linear.problems.callback import Corner
@@ -63,7 +63,7 @@ class StructureProblem(StructureSums):
         :class:`Shared`, which are weights. The order of the dict is that of w.
     y
         A list with the gold output of each example, integers in the shape that the
-        structure gives them; or one array ``(n, ...)`` where all have the same shape.
+        structure gives them; or one array ``(n, ...)``, -1 beyond the smaller ones.
         None: the examples are to be decoded.
     cost
         ``"hamming"``: what the structure's ``hamming(y)`` says, 1 for a wrong label. Or
@@ -198,7 +198,8 @@ class StructureProblem(StructureSums):
         potentials = self._potentials(w, chosen)
         leaves = [x.requires_grad_() for x in potentials.values()]
         structure = built(self.build, potentials, self._batch(chosen))
-        return _Asked(chosen, leaves, structure, self._gold.padded(chosen))
+        y = self._gold.padded(chosen, structure)
+        return _Asked(chosen, leaves, structure, y)
 
     @property
     def _gold(self) -> Outputs:
@@ -235,6 +236,9 @@ class StructureProblem(StructureSums):
 
     def _check_outputs(self) -> None:
         zero = np.zeros(self.num_weights)
+        with torch.no_grad():
+            said = [said_shapes(self.structure(zero, x)) for x in self._chunks()]
+        self._outputs = self._gold.fitted([x for x in said if x is not None])
         for chosen in self._chunks():
             with torch.no_grad():
                 asked = self._ask(zero, chosen)
@@ -285,12 +289,12 @@ class StructureProblem(StructureSums):
                 continue
             with torch.no_grad():
                 augmented = asked.structure.augment(self._costs(asked))
-                outputs = self._gold.cut(augmented.decode()[1], chosen)
+                outputs = augmented.decode()[1]
             # slopes of shared potentials are those of one example at a time
             for i, y in zip(chosen, outputs, strict=True):
                 one = self._ask(w, np.array([i]))
-                worst = self._worst(one, torch.from_numpy(y)[None])
-                found += self._corners(one, *worst)
+                alone = y[tuple(map(slice, one.y.shape[1:]))][None]
+                found += self._corners(one, *self._worst(one, alone))
         return found
 
     def _corners(
@@ -348,12 +352,8 @@ class StructureProblem(StructureSums):
         for chosen in self._chunks():
             with torch.no_grad():
                 structure = self.structure(w, chosen)
-                outputs, lengths = structure.decode()[1], structure.lengths
-            if outputs.dim() == 1:
-                found += list(outputs.numpy())
-            else:
-                cut = zip(outputs.numpy(), lengths.tolist(), strict=True)
-                found += [y[:size] for y, size in cut]
+                outputs = structure.decode()[1]
+            found += cut(outputs, shapes_of(structure, outputs))
         return found
 
     # losses of rows, and their slopes

@@ -59,6 +59,9 @@ The defaults fit when every label is one leaf. Otherwise override, in ordinary t
     default those that ``label`` gives: override it where an output uses more.
 ``_by_row``
     Names of further attributes with an entry a row, or None, which ``select`` picks.
+``_long_axes``
+    How many axes of an output, from the first on, end at ``lengths``: 1 by default, 2
+    for outputs ``(n, n)``. ``output_shapes`` says so, and linear models cut there.
 ``hamming(y)``
     By default 1 for each leaf of the first potentials that labels otherwise than y.
 

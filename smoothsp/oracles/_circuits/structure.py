@@ -44,6 +44,8 @@ class CircuitStructure:
     # Attributes with an entry for each row, besides the potentials, or None: what
     # select keeps.
     _by_row: ClassVar[tuple[str, ...]] = ()
+    # How many axes of an output, from the first on, have ``lengths`` entries.
+    _long_axes: ClassVar[int] = 1
     # What an output is, for messages.
     _output_words: ClassVar[str] = "an output of the structure"
 
@@ -165,6 +167,13 @@ class CircuitStructure:
             size = (len(self._main),)
             self._lengths = torch.full(size, self._lengths, device=self._main.device)
         return self._lengths
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch axis"]:
+        """``(batch, axis)``: the shape of each output without its padding."""
+        found = self.lengths.new_tensor(self.shape).repeat(len(self._main), 1)
+        found[:, : self._long_axes] = self.lengths[:, None]
+        return found
 
     def __repr__(self) -> str:
         sizes = {**self._own, **self._common}

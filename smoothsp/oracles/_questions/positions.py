@@ -65,6 +65,14 @@ class Positions:
         return self._lengths
 
     @property
+    def ends(self) -> Tensor:
+        """``(batch,)``: one after the last real position of each row, 0 without one."""
+        if self._steps is None or not self.time:
+            return self.lengths
+        last = self.steps.gather(1, (self.lengths - 1).clamp(min=0)[:, None])
+        return torch.where(self.lengths > 0, last.squeeze(1) + 1, 0)
+
+    @property
     def mask(self) -> Tensor:
         """``(batch, time)``: True where a position is real."""
         B, T = self.batch, self.time

@@ -159,6 +159,12 @@ class SearchStructure:
         count = int(np.prod(self.shape))
         return torch.full(size, count, device=self._main.device)
 
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch axis"]:
+        """``(batch, axis)``: the shape of each output without its padding."""
+        shape = torch.tensor(self.shape, device=self._main.device)
+        return shape.repeat(len(self._main), 1)
+
     def __repr__(self) -> str:
         words = (f"{name}={tuple(x.shape)}" for name, x in self._own.items())
         kind = type(self).__name__

@@ -169,3 +169,20 @@ def _forbid_some(case: Case, generator: torch.Generator) -> Case:
 def strings(values: int, length: int) -> list[tuple[int, ...]]:
     """All strings over 0 to values - 1."""
     return list(itertools.product(range(values), repeat=length))
+
+
+def check_shapes(case: Case) -> None:
+    """``output_shapes`` hold all outputs of a row, and are those of the row alone."""
+    built = case.structure()
+    shapes = built.output_shapes
+    assert shapes.shape == (len(case), case.outputs[0][0].dim())
+    assert torch.equal(built.select(torch.arange(len(case))).output_shapes, shapes)
+    for b, shape in enumerate(shapes.tolist()):
+        labelled = (torch.stack(list(case.outputs[b])) >= 0).any(0)
+        for axis, size in enumerate(shape):
+            rest = [i for i in range(labelled.dim()) if i != axis]
+            used = labelled.sum(rest) if rest else labelled
+            # an axis that counts labels ends with one, one of moves before its end
+            end = int(used.nonzero().max()) + 1 if used.any() else 0
+            assert size - 1 <= end <= size <= built.shape[axis] or not end
+        assert torch.equal(case.row(b).structure().output_shapes[0], shapes[b])
