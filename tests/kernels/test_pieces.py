@@ -109,6 +109,8 @@ def test_each_of_several_threads_has_rows_of_its_own(monkeypatch):
     threads = 2
     assert [rows_of_answers(*case) for case in cases] == [1, 4, 8, 4]
     assert [rows_of_answers(*case, itemsize=8) for case in cases] == [1, 4, 4, 4]
+    # three pieces would leave one thread idle at the end
+    assert rows_of_answers(64, 80, 50) == 16
     # in lanes as many as a sum over rows has
     assert rows_of_answers(4096, 100, 9) == rows_of_piece(4096, 100, 9)
 

@@ -48,7 +48,7 @@ def rows_of_answers(B: int, T: int, S: int, itemsize: int = 4) -> int:
     if threads < 2:
         return rows
     together = ROWS if B > 2 else 1  # two share no pass over the transitions
-    pieces = min(work // PIECE, PIECES_PER_THREAD * threads)
+    pieces = min(-(-(work // PIECE) // threads), PIECES_PER_THREAD) * threads
     return min(rows, -(-B // (pieces * together)) * together)
 
 
