@@ -1,11 +1,14 @@
 """Weighted context-free grammars in Chomsky normal form."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles.span_tree import counted_spans
 
 
@@ -89,9 +92,7 @@ class Grammar(CircuitStructure):
                 f"least one symbol, got {tuple(spans.shape)}"
             )
         if not square:
-            B, n, S = spans.shape
-            longer = spans.new_zeros(B, n, n, S)
-            spans = torch.diagonal_scatter(longer, spans.mT, dim1=1, dim2=2)
+            spans = _spans_of(spans)
         B, n, _, S = spans.shape
         rules = checks.potentials("rules", rules)
         checks.like("rules", rules, "spans", spans)
@@ -153,6 +154,36 @@ class Grammar(CircuitStructure):
         else:
             whole = last - 1
         return torch.cat([spans, rules, whole], 2)
+
+
+def _spans_of(words: Tensor) -> Tensor:
+    """Scores ``[B, n, n, S]`` of spans, 0 for those of several words."""
+    if is_plain(words):
+        found: Tensor = _OnDiagonal.apply(words)
+        return found
+    B, n, S = words.shape
+    longer = words.new_zeros(B, n, n, S)
+    return torch.diagonal_scatter(longer, words.mT, dim1=1, dim2=2)
+
+
+class _OnDiagonal(torch.autograd.Function):
+    """``_spans_of`` on this thread alone.
+
+    PyTorch would wake its others for so many zeros, and these go on waiting for work
+    while ours want their cores.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, words: Tensor) -> Tensor:
+        given = words.detach().numpy()
+        B, n, S = given.shape
+        found, at = np.zeros((B, n, n, S), given.dtype), np.arange(n)
+        found[:, at, at] = given
+        return torch.from_numpy(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].diagonal(dim1=1, dim2=2).mT.contiguous()
 
 
 def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:

@@ -53,12 +53,12 @@ def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
 
 
 def best(leaves: Leaves, asked: Asked) -> tuple[Tensor, Tensor]:
-    """Highest scores ``[B]`` in float64, and the labels ``[B, N]`` of an output."""
+    """Highest scores ``[B]`` in float64, and the labels ``[B, 1, N]`` of an output."""
     if loops_for(leaves) is None:
         value, labels = levels.best(leaves.joined(), asked.topology, asked.roots)
-        return value.double(), labels
+        return value.double(), labels[:, None]
     values, labels = _chosen(leaves, asked, None)
-    return values.squeeze(1), labels.squeeze(1)
+    return values.squeeze(1), labels
 
 
 def k_best(leaves: Leaves, asked: Asked, k: int) -> tuple[Tensor, Tensor]:

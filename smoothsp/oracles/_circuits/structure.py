@@ -320,7 +320,7 @@ class CircuitStructure:
             # no score was finite in float32
             wide = self._leaves().map(lambda x: x.double())
             value, labels = questions.best(wide, self._asked)
-        y = self._outputs(labels[:, None]).squeeze(1)
+        y = self._outputs(labels).squeeze(1)
         return held(value, self, "the highest score"), y
 
     def decode_topk(
@@ -346,11 +346,13 @@ class CircuitStructure:
         k = checks.positive_int("k", k)
         values, labels = questions.k_best(self._leaves(), self._asked, k)
         valid = values > -torch.inf
-        ys = self._outputs(labels)
+        ys, what = self._outputs(labels), "the highest scores"
+        if is_plain(values) and all_finite(values):
+            return held(values, self, what), ys, valid
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         if is_plain(values) and not bool(valid.all()):
             self._require_all_listed(values, valid)
-        listed = held(values.masked_fill(~valid, 0), self, "the highest scores")
+        listed = held(values.masked_fill(~valid, 0), self, what)
         return listed.masked_fill(~valid, -torch.inf), torch.where(some, ys, -1), valid
 
     def _require_all_listed(self, values: Tensor, valid: Tensor) -> None:
