@@ -175,8 +175,8 @@ FAULTS = {
     ),
     "next mixture of the last scores": (
         "_kernels/multiclass/excessive_gap",
-        "b = _mixed(alpha[i], signs[i], mixed[i], next_mu",
-        "b = _mixed(alpha[i], signs[i], scores[i], next_mu",
+        "_mixed(alpha[i], sign, mixed[i], next_mu",
+        "_mixed(alpha[i], sign, scores[i], next_mu",
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",

@@ -16,6 +16,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass import csr_rows
 from smoothsp._kernels.multiclass.shrinking import note_move
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.long_sums import add
 from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
 from smoothsp._kernels.vectors.simd import fma, load, span, splat, store
@@ -187,6 +188,10 @@ def rebuild(
             csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
 
 
+# Samples of which the losses are found before any is added up.
+BLOCK = 256
+
+
 @kernel
 def risk(
     first, last, indptr, indices, data, signs, bounds, zeros, weights, slope, value
@@ -200,11 +205,19 @@ def risk(
     zero = zeros[0]
     slope[:] = 0
     total = lost = zero
-    for i in range(first, last):
-        low, high = indptr[i], indptr[i + 1]
-        product = csr_rows.any_product(low, high, columns, values, w, zero)
-        short = 1 - signs[i] * product
-        if not short <= 0:
-            total, lost = add(total, lost, bounds[i] * short)
-            csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
+    shorts = arrays.empty(BLOCK, np.float64)
+    for begin in range(first, last, BLOCK):
+        count = min(BLOCK, last - begin)
+        for k in range(count):
+            i = begin + k
+            low, high = indptr[i], indptr[i + 1]
+            product = csr_rows.any_product(low, high, columns, values, w, zero)
+            shorts[k] = 1 - signs[i] * product
+        # a guess whether there is a loss, if wrong, does not wait for the product
+        for k in range(count):
+            i, short = begin + k, shorts[k]
+            if not short <= 0:
+                low, high = indptr[i], indptr[i + 1]
+                total, lost = add(total, lost, bounds[i] * short)
+                csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
     value[0] = total - lost

@@ -9,6 +9,10 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.multiclass.csr_rows import add_row, any_product
 from smoothsp._kernels.vectors.simd import span
 
+# Samples that are computed before they are added up: whether one counts is then known
+# at once, where a wrong guess would have waited for its product and divisions.
+BLOCK = 256
+
 
 @kernel
 def mix(
@@ -18,13 +22,13 @@ def mix(
 
     ``alpha_mu`` are the dual variables of the smoothed objective at the scores.
     """
-    columns, values, total = span(indices), span(data), span(out)
+    rows = indptr, span(indices), span(data)
     out[:] = 0
-    for i in range(first, last):
-        b = _mixed(alpha[i], signs[i], scores[i], mu, tau, bounds[i])
-        beta[i] = b
-        if b != 0:
-            add_row(indptr[i], indptr[i + 1], b * signs[i], columns, values, total)
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        for i in range(low, high):
+            beta[i] = _mixed(alpha[i], signs[i], scores[i], mu, tau, bounds[i])
+        _add(low, high, rows, beta, signs, span(out))
 
 
 @kernel
@@ -36,11 +40,14 @@ def climb(
 
     Those are ``(1 - tau) scores + tau X w``.
     """
-    columns, values, w = span(indices), span(data), span(weights)
-    for i in range(first, last):
-        score = any_product(indptr[i], indptr[i + 1], columns, values, w, 0.0)
-        alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
-        mixed[i] = (1 - tau) * scores[i] + tau * score
+    rows, w = (indptr, span(indices), span(data)), span(weights)
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        _products(low, high, rows, w, mixed)
+        for i in range(low, high):
+            score = mixed[i]
+            alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
+            mixed[i] = (1 - tau) * scores[i] + tau * score
 
 
 @kernel
@@ -49,18 +56,35 @@ def climb_and_mix(
     next_mu, next_tau, alpha, mixed, next_beta, out,
 ):  # fmt: skip
     """``climb``, then ``mix`` with what it filled."""
-    columns, values, w = span(indices), span(data), span(weights)
-    total = span(out)
+    rows, w = (indptr, span(indices), span(data)), span(weights)
     out[:] = 0
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        _products(low, high, rows, w, mixed)
+        for i in range(low, high):
+            score, sign, bound = mixed[i], signs[i], bounds[i]
+            alpha[i] = _climbed(beta[i], sign, score, L, bound)
+            mixed[i] = (1 - tau) * scores[i] + tau * score
+            next_beta[i] = _mixed(alpha[i], sign, mixed[i], next_mu, next_tau, bound)
+        _add(low, high, rows, next_beta, signs, span(out))
+
+
+@subroutine
+def _products(first, last, rows, w, out):
+    """Fill ``out`` with the products of samples and w."""
+    indptr, columns, values = rows
     for i in range(first, last):
-        low, high = indptr[i], indptr[i + 1]
-        score = any_product(low, high, columns, values, w, 0.0)
-        alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
-        mixed[i] = (1 - tau) * scores[i] + tau * score
-        b = _mixed(alpha[i], signs[i], mixed[i], next_mu, next_tau, bounds[i])
-        next_beta[i] = b
+        out[i] = any_product(indptr[i], indptr[i + 1], columns, values, w, 0.0)
+
+
+@subroutine
+def _add(first, last, rows, beta, signs, out):
+    """Add ``beta_i y_i x_i`` of the samples to ``out``."""
+    indptr, columns, values = rows
+    for i in range(first, last):
+        b = beta[i]
         if b != 0:
-            add_row(low, high, b * signs[i], columns, values, total)
+            add_row(indptr[i], indptr[i + 1], b * signs[i], columns, values, out)
 
 
 @subroutine(forceinline=True)

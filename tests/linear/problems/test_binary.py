@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import approx_fprime, linprog, minimize_scalar
 
+from smoothsp._kernels.multiclass.excessive_gap import BLOCK
 from smoothsp.linear.problems import BatchProblem, BinaryProblem
 from smoothsp.linear.problems.binary import optimal_bias
 from tests.sweeps import thinned
@@ -155,6 +156,24 @@ def test_sparse_samples_read_once_are_those_read_twice(seed):
         for found, known in (ways[:2], ways[2:]):
             for one, two in zip(found, known, strict=True):
                 np.testing.assert_allclose(one, two, atol=1e-13)
+
+
+def test_steps_of_many_samples_are_those_of_dense_ones():
+    # more than are computed at a time, and not a multiple of that
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2 * BLOCK + 100, 7)) * (rng.random((2 * BLOCK + 100, 7)) < 0.5)
+    y = np.where(rng.random(len(X)) < 0.5, 1, -1)
+    rows, dense = BinaryProblem(sparse.csr_array(X), y), BinaryProblem(X, y)
+    # many dual variables are 0, and stay so
+    alpha, w = np.maximum(rng.normal(size=len(X)), 0) / len(X), 9 * rng.normal(size=7)
+    ways = [x.mix(alpha, X @ w, 0.7, 0.3) for x in (rows, dense)]
+    ways += [x.climb(alpha, w, X @ w, 0.3, 7.0)[:2] for x in (rows, dense)]
+    for found, known in (ways[:2], ways[2:]):
+        for one, two in zip(found, known, strict=True):
+            np.testing.assert_allclose(one, two, atol=1e-13)
+    *both, ahead = rows.climb(alpha, w, X @ w, 0.3, 7.0, (0.6, 0.2))
+    assert all(map(np.array_equal, both, ways[2]))
+    assert all(map(np.array_equal, ahead, rows.mix(*both, 0.6, 0.2)))
 
 
 def test_what_is_given_may_change_afterwards():
