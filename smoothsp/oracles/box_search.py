@@ -159,11 +159,13 @@ class BoxSearch(SearchStructure):
         ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
         as ``hamming`` gives it.
         """
-        cost = checks.potentials("cost", cost).detach()
+        cost = checks.potentials("cost", cost)
         checks.same_device("cost", cost, self.cells.device)
         checks.shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
         if checks.values_are_there() and bool((self._weight > 0).any()):
             raise ValueError("cost: expected none, got a second one")
+        # scores are linear in c, and say so to autograd
+        weight, cost = cost.flatten(1).amax(1).double(), cost.detach()
         c = cost.flatten(1).amax(1)
         inside = cost != 0
         rows, columns = inside.any(2).long(), inside.any(1).long()
@@ -171,7 +173,7 @@ class BoxSearch(SearchStructure):
         last = [x.shape[1] - 1 - x.flip(1).argmax(1) for x in (rows, columns)]
         other = self._like(self._own)
         other._gold = torch.stack([*first, *last], 1)
-        other._weight = c.double()
+        other._weight = weight
         filled = self._masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
@@ -193,7 +195,7 @@ class BoxSearch(SearchStructure):
     def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
         B, H, W = self.cells.shape
         cells = np.ascontiguousarray(self._array("cells"))
-        weight = self._weight.cpu().numpy() * self._factor
+        weight = self._weight.detach().cpu().numpy() * self._factor
         given = cells, self._gold.cpu().numpy(), weight
         boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)

@@ -214,6 +214,16 @@ def test_the_optimum_is_that_of_the_quadratic_program(kind):
     assert value - 1e-8 <= point.primal <= value + 0.01
 
 
+def test_what_boxes_cost_is_known_to_solvers():
+    known = known_problem("box_search")
+    w = RNG.normal(size=known.problem.num_weights)
+    for i, z in enumerate(known.scores(w)):
+        near(known.problem.worst(i, w).loss, known.loss[i][z.argmax()])
+    _, value = optimum(*known.columns(), 0.3)
+    found = BCFW(lam=0.3, tol=1e-2, cache=True).solve(known.problem)
+    assert found.converged and found.dual <= value + 1e-8 <= found.primal + 2e-8
+
+
 def test_the_likelihood_is_minimised_where_a_cone_solver_ends():
     cvxpy = pytest.importorskip("cvxpy")
     known, lam = known_problem("semi_markov", states=True), 0.3
