@@ -1,5 +1,7 @@
 """A set of examples in parts, each where a worker of joblib has it."""
 
+import hashlib
+import os
 import pickle
 import shutil
 import tempfile
@@ -52,8 +54,9 @@ class PartitionedProblem:
     n_jobs
         Of ``joblib.Parallel``: None is 1, or what the backend around says.
     folder
-        Where the files of parts go: a directory that all workers see. By default a
-        temporary one of this machine, which goes with the problem.
+        Where the files of parts go: a directory that all workers see, which may have
+        those of other problems. By default a temporary one of this machine, which goes
+        with the problem.
 
     Raises
     ------
@@ -210,7 +213,7 @@ class _ArraysApart(pickle.Pickler):
 
     def __init__(self, stream: BytesIO, folder: Path, functions: list[Any]) -> None:
         super().__init__(stream, pickle.HIGHEST_PROTOCOL)
-        self.folder, self.functions, self.count = folder, functions, 0
+        self.folder, self.functions = folder, functions
 
     def persistent_id(self, thing: Any) -> int | None:
         """The place of a function among those that are left out."""
@@ -223,9 +226,15 @@ class _ArraysApart(pickle.Pickler):
         """A large array as a file."""
         if type(thing) is not np.ndarray or thing.nbytes < _LARGE:
             return NotImplemented
-        path = self.folder / f"{self.count}.npy"
-        self.count += 1
-        np.save(path, thing, allow_pickle=False)
+        # a name for what is in it: parts of other problems may be there, and be read
+        known = hashlib.blake2b(np.ascontiguousarray(thing).data, digest_size=16)
+        known.update(f"{thing.dtype.str} {thing.shape}".encode())
+        path = self.folder / f"{known.hexdigest()}.npy"
+        if not path.exists():
+            begun = path.with_name(f"{uuid.uuid4().hex}.part")
+            with begun.open("wb") as stream:
+                np.save(stream, thing, allow_pickle=False)
+            os.replace(begun, path)
         return _mapped, (str(path),)
 
 

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from smoothsp.linear.problems import (
     BatchProblem,
+    ChainProblem,
     HashedChainProblem,
     PartitionedProblem,
     Parts,
@@ -131,6 +132,22 @@ def test_large_arrays_are_files_and_questions_are_small(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("smoothsp-*/part1"))) == 1
     del alone
     assert not list(tmp_path.glob("smoothsp-*"))
+
+
+def test_problems_may_share_a_folder(tmp_path):
+    y, lengths = RNG.integers(3, size=200), [5] * 40
+    drawn = (RNG.normal(size=(200, 9)) for _ in range(2))
+    problems = [ChainProblem(X, y, lengths=lengths) for X in drawn]
+    parts = [PartitionedProblem(x, 2, folder=tmp_path) for x in problems]
+    parts.append(PartitionedProblem(problems[0], 3, folder=tmp_path))
+    files = sorted(tmp_path.glob("*/*"))
+    assert files and all(path.suffix == ".npy" for path in files)
+    for whole, found in zip([*problems, problems[0]], parts, strict=True):
+        w = RNG.normal(size=whole.num_weights)
+        near(found.risk(w)[0], whole.risk(w)[0])
+    # once more is no more
+    PartitionedProblem(problems[1], 2, folder=tmp_path)
+    assert sorted(tmp_path.glob("*/*")) == files
 
 
 def test_what_does_not_fit_is_refused_by_name():
