@@ -41,9 +41,7 @@ _SAID = (
     "domain",
     "cap",
     "mu",
-    "smoothing",
     "anneal",
-    "prox",
     "adaptive",
 )
 SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
@@ -232,19 +230,10 @@ class AGM:
         solver = (_Primal if self.scheme == "primal-smoothing" else _Dual)(
             self, problem, penalty
         )
-        words = [
-            "scheme",
-            "memory",
-            "loss",
-            "lam",
-            "l1",
-            "domain",
-            "cap",
-            "mu",
-            "anneal",
-            "adaptive",
-        ]
-        said = " ".join(f"{name}={getattr(self, name)!r}" for name in words)
+        # said only where they are not the defaults: earlier states say neither
+        others = {"smoothing": None, "prox": "uniform"}
+        names = [*_SAID, *(x for x, y in others.items() if getattr(self, x) != y)]
+        said = " ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return run(solver, Budget(self._limits, problem), f"AGM {said}", start, resume)
 
     def _excessive_gaps(self, problem: Any, start: Any, resume: Any) -> Solution:
