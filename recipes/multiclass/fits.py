@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from multiclass.sets import Samples
+from runs.interrupts import whole
 from smoothsp.linear import Certificate, WestonWatkinsSVC
 
 SOLVERS = ("walrus", "greedy")
@@ -21,7 +22,7 @@ class OutOfTime(Exception):
 def warm_up(samples: Samples) -> None:
     """Compile, so that no fit that is timed has to."""
     for solver in SOLVERS:
-        WestonWatkinsSVC(solver=solver, tol=0.5).fit(samples.X, samples.y)
+        whole(WestonWatkinsSVC(solver=solver, tol=0.5).fit(samples.X, samples.y))
 
 
 def score(
@@ -39,7 +40,7 @@ def score(
         verbose=False,
     )
     try:
-        model.fit(samples.X, samples.y)
+        whole(model.fit(samples.X, samples.y))
     except OutOfTime:
         return {"accuracy": None}
     return {
@@ -107,7 +108,7 @@ def run(
     )
     scored = None
     try:
-        model.fit(samples.X, samples.y)
+        whole(model.fit(samples.X, samples.y))
         scored = accuracy(model, samples)
     except OutOfTime:
         pass

@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -177,6 +178,23 @@ def test_a_run_killed_while_it_writes_goes_on_where_it_was(run, tmp_path, monkey
     scores = {name for name in run[1] if not name.startswith("ratio")}
     assert {n: again[n] for n in scores} == {n: run[1][n] for n in scores}
     assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.filterwarnings("ignore:.*the fit was interrupted")
+def test_an_interrupted_fit_is_no_result(monkeypatch):
+    samples = sets.drawn(3, 0)
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        multiclass_fits.score(samples, 1.0, 0.01, 0, 9.0, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        multiclass_fits.race(samples, 1.0, (0.01,), 1, 0, 9.0, interrupt)
+    interrupted = partial(WestonWatkinsSVC, callback=interrupt)
+    monkeypatch.setattr(multiclass_fits, "WestonWatkinsSVC", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        multiclass_fits.warm_up(samples)
 
 
 def test_other_settings_cannot_go_on(run):
