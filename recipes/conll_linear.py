@@ -33,6 +33,7 @@ from linear_tagging.data import Split
 from linear_tagging.methods import STUDIES
 from runs import arguments, options, terminal
 from runs import folder as run_folder
+from runs.interrupts import whole
 from smoothsp.linear.solvers import SGD
 
 Features = Literal["hashed", "hashed-with-label", "joint-with-label"]
@@ -152,10 +153,10 @@ def tagger(train: Split, dev: Split) -> dict[str, float]:
         evaluate_every=1000,
     )
     # compiled code is loaded before the clock runs
-    make(max_passes=1).solve(task.train.subset(np.arange(1)))
+    whole(make(max_passes=1).solve(task.train.subset(np.arange(1))))
     begun = time.perf_counter()
     passes = int(TAGGER["passes"])
-    solution = make(max_passes=passes).solve(task.train)
+    solution = whole(make(max_passes=passes).solve(task.train))
     seconds = time.perf_counter() - begun
     result = {
         "F1": task.f1(solution.w),

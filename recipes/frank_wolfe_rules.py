@@ -35,6 +35,7 @@ from ocr.figures import save, tidy
 from ocr.runs import VARIANTS
 from runs import arguments, options, terminal
 from runs import folder as run_folder
+from runs.interrupts import whole
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW, RegularisationPath, nonuniformity
 
@@ -138,7 +139,8 @@ def follow(config: Config, options: dict[str, Any], problem: ChainProblem) -> Ce
     """One run, looked at now and then: a look is no refresh, nor on its clock."""
     n = len(problem)
     lam, seed = config.c / n, config.seed
-    BCFW(lam=lam, max_passes=2, **options).solve(problem.subset(np.arange(min(3, n))))
+    few = problem.subset(np.arange(min(3, n)))
+    whole(BCFW(lam=lam, max_passes=2, **options).solve(few))
     curvature = nonuniformity(problem.norms**2)
     cell: Cell = {
         name: [] for name in ("passes", "calls", "seconds", "gaps", "stale", "gain")
@@ -147,9 +149,7 @@ def follow(config: Config, options: dict[str, Any], problem: ChainProblem) -> Ce
     period = options.get("refresh_every", 10)
     for passes in looks(config.max_passes):
         solver = BCFW(lam=lam, seed=seed, tol=0.0, max_passes=passes, **options)
-        solution = solver.solve(problem, resume=state)
-        if solution.status.startswith("interrupted"):
-            raise KeyboardInterrupt
+        solution = whole(solver.solve(problem, resume=state))
         state = solution.state
         # the last certificate is a look, unless a refresh was due
         spent = solution.oracle_calls - n * (passes % period != 0)
@@ -173,11 +173,10 @@ def looks(most: int) -> list[int]:
 
 def path(config: Config, kappa: float, problem: ChainProblem) -> Cell:
     """The regularisation path with gap sampling, as for cheap oracles."""
-    found = RegularisationPath(
+    solver = RegularisationPath(
         eps=config.eps, kappa=kappa, sampling="gap", seed=config.seed, max_seconds=120
-    ).solve(problem)
-    if found.status.startswith("interrupted"):
-        raise KeyboardInterrupt
+    )
+    found = whole(solver.solve(problem))
     return {
         "points": len(found.points),
         "calls": found.oracle_calls / len(problem),

@@ -13,6 +13,7 @@ import numpy as np
 from linear_tagging.data import Task
 from linear_tagging.methods import Method
 from runs import checkpoint
+from runs.interrupts import whole
 from smoothsp.linear import Certificate
 from smoothsp.linear.solvers import BCFW
 
@@ -90,13 +91,11 @@ def follow(
     for calls in at:
         solver = method.make(c, c / len(task.train), seed, calls)
         try:
-            solution = solver.solve(task.train, resume=state)
+            solution = whole(solver.solve(task.train, resume=state))
         except FloatingPointError:
             # what diverges is part of the picture
             rows.append({"calls": calls, "seconds": np.nan, "F": np.inf, "F1": 0.0})
             break
-        if solution.status.startswith("interrupted"):
-            raise KeyboardInterrupt
         state = solution.state
         rows.append(
             {
@@ -120,10 +119,7 @@ def reference(store: Store, c: float, passes: int, show: Show) -> Row:
     def run() -> list[Row]:
         lam = c / len(store.task.train)
         solver = BCFW(lam=lam, tol=1e-5, max_passes=passes, callback=told)
-        solution = solver.solve(store.task.train)
-        if solution.status.startswith("interrupted"):
-            raise KeyboardInterrupt
-        history = solution.history
+        history = whole(solver.solve(store.task.train)).history
         return [
             {
                 "F": min(record.primal for record in history),
@@ -141,4 +137,4 @@ def warm_up(task: Task, methods: list[Method]) -> None:
     for method in methods:
         if method.solver not in seen:
             seen.append(method.solver)
-            method.make(1.0, 0.1, 0, 2).solve(few)
+            whole(method.make(1.0, 0.1, 0, 2).solve(few))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ocr.letters import Words
+from runs.interrupts import whole
 from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import (
@@ -79,9 +80,9 @@ def warm_up(problem: ChainProblem) -> None:
     """Compile, so that no run that is timed has to."""
     few = problem.subset(np.arange(min(3, len(problem))))
     for variant in VARIANTS:
-        BCFW(lam=1.0, max_passes=2, tol=0, **variant.options).solve(few)
+        whole(BCFW(lam=1.0, max_passes=2, tol=0, **variant.options).solve(few))
     for certified in (False, True):
-        RegularisationPath(max_points=2, certified=certified).solve(few)
+        whole(RegularisationPath(max_points=2, certified=certified).solve(few))
 
 
 def train(
@@ -98,11 +99,8 @@ def train(
     def callback(record: Certificate) -> None:
         show(f"gap {record.gap:.2e}")
 
-    solution = BCFW(
-        lam=lam, seed=seed, callback=callback, **limits, **variant.options
-    ).solve(train)
-    if solution.status.startswith("interrupted"):
-        raise KeyboardInterrupt
+    solver = BCFW(lam=lam, seed=seed, callback=callback, **limits, **variant.options)
+    solution = whole(solver.solve(train))
     n = len(train)
     return {
         "history": [
@@ -165,8 +163,7 @@ def follow(
             **options,
         ).solve(train)
         weights = [done.evaluate(lam) for lam in GRID if lam >= done.ends_at]
-    if done.status.startswith("interrupted"):
-        raise KeyboardInterrupt
+    whole(done)
     n = len(train)
     primals = [train.primal(w, lam) for w, lam in zip(weights, GRID, strict=False)]
     scores = [errors(test, w)["letter_error"] for w in weights]
@@ -193,6 +190,5 @@ def lower_bounds(
         callback=lambda point: show(f"lambda {point.lam:.3g}, gap {point.gap:.2e}"),
         **SOLVERS[1].options,
     )
-    if done.status.startswith("interrupted"):
-        raise KeyboardInterrupt
+    whole(done)
     return {"bounds": [point.primal - point.gap for point in done.points]}
