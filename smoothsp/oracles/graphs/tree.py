@@ -118,7 +118,8 @@ class Tree(CircuitStructure):
             if lengths is None:
                 lengths = torch.full((B,), V, device=nodes.device)
             trees, which = _distinct_trees(parents.expand(B, V), lengths)
-        self.parents = parents.expand(B, V)
+        # a copy, which nobody else can change
+        self.parents = parents.clone().expand(B, V)
         built = topology(_upwards, V, S, common, trees)
         own, shared = {"nodes": nodes}, {"edges": edges}
         self._start(

@@ -59,6 +59,15 @@ def test_fewer_states_by_minus_infinity():
     assert_close(tree.marginals()[0, 1, 2:], torch.zeros(2).double())
 
 
+def test_parents_that_change_later_change_nothing():
+    parents, nodes, edges = torch.tensor([-1, 0, 0]), drawn(1, 3, 2), drawn(3, 2, 2)
+    tree, y = Tree(nodes, edges, parents), torch.tensor([[0, 1, 1]])
+    before = tree.score(y)
+    parents.fill_(-1)
+    assert_close(tree.score(y), before)
+    assert tree.parents.tolist() == [[-1, 0, 0]]
+
+
 @pytest.mark.parametrize("V", [0, 1, 2])
 @pytest.mark.parametrize("B", [0, 1])
 def test_small_sizes(B, V):
