@@ -176,7 +176,7 @@ class BinaryGraph(SearchStructure):
     def index(self) -> Int[Tensor, "*batch e 2"]:
         """``(E, 2)``, or ``(batch, E, 2)``: the nodes of each edge; a copy."""
         found = torch.from_numpy(self._graph[0].copy()).to(self.nodes.device)
-        return found if self._own_edges else found[0]
+        return found[0] if len(found) == 1 else found
 
     @property
     def _own_edges(self) -> bool:

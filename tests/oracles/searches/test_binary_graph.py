@@ -137,6 +137,14 @@ def test_labels_may_have_to_agree():
         assert int(valid.sum()) == count
 
 
+def test_no_row_has_edges_of_its_own():
+    index = torch.tensor([[[0, 1], [1, 2]], [[0, 2], [1, 2]]])
+    graph = BinaryGraph(torch.zeros(2, 3, 2), torch.zeros(2, 2), index)
+    none = graph.select(torch.zeros(0, dtype=torch.int64))
+    assert none.index.shape == (0, 2, 2)
+    assert none.score(torch.zeros(0, 3, dtype=torch.int64)).shape == (0,)
+
+
 def test_no_node_and_no_edge():
     for B, V, E in ((0, 2, 1), (2, 0, 0), (2, 3, 0), (1, 1, 0)):
         nodes = torch.randn(B, V, 2, requires_grad=True)
