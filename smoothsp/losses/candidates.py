@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import gold_score, require_topk
+from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure, TopKStructure
 from smoothsp.oracles._questions import checks
@@ -173,7 +174,7 @@ class RankingHinge(nn.Module):
         gold = gold_score(structure, y)
         scores, ys, valid = k_best(require_topk(structure), self.k)
         costs = costs_of(structure, ys, y, self.cost)
-        ahead = (costs + scores - gold.unsqueeze(1)).clamp(min=0)
+        ahead = difference(costs + scores, gold.unsqueeze(1)).clamp(min=0)
         losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
         return reduce(losses, every, self.reduction)
 

@@ -11,12 +11,12 @@ def difference(best: Tensor, gold: Tensor) -> Tensor:
     if is_plain(loss):
         lost = ~loss.isfinite() & gold.isfinite()
         if bool(lost.any()):
-            row = int(lost.nonzero()[0, 0])
+            place = tuple(lost.nonzero()[0].tolist())
+            high, low = best[place].item(), gold.expand_as(loss)[place].item()
             raise ValueError(
                 f"structure: expected scores whose differences {loss.dtype} holds, got "
-                f"{best[row].item():.3g} for the highest and {gold[row].item():.3g} "
-                f"for the gold output of row {row}; scale the scores down, or forbid "
-                "with -inf"
+                f"{high:.3g} for the highest and {low:.3g} for the gold output of row "
+                f"{place[0]}; scale the scores down, or forbid with -inf"
             )
     return loss
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import gold_score
+from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
@@ -205,7 +206,8 @@ class PerturbedLoss(nn.Module):
         perturbed = Perturbed(
             structure, self.samples, self.sigma, self.noise, generator
         )
-        return reduce(perturbed.maximum() - gold, every, self.reduction)
+        losses = difference(perturbed.maximum(), gold)
+        return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
         """Arguments, for ``print``."""

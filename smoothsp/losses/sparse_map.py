@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import Cost, gold_score, with_cost
+from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
 from smoothsp.oracles._questions.parts import parts_of
@@ -72,7 +73,7 @@ class SparseMAPLoss(nn.Module):
         squares = parts_of(structure, y).flatten(1).square().sum(1)
         raised = with_cost(structure, y, self.cost, self.cost_scale)
         sparse = SparseMAP(raised, strength=self.strength, max_outputs=self.max_outputs)
-        losses = sparse.maximum() - (gold - sparse.strength / 2 * squares)
+        losses = difference(sparse.maximum(), gold - sparse.strength / 2 * squares)
         # what rounding left below the bound 0; the gradient stays
         if not isinstance(self.cost, Tensor):
             losses = losses + (-losses.detach()).clamp(min=0)

@@ -352,6 +352,17 @@ def test_a_strength_that_leaves_the_range_is_named():
         SparseMAP(Multiclass(torch.tensor([[1e30, -1e30]])), strength=1e-300)
 
 
+def test_differences_that_leave_the_range_are_named():
+    scores, y = Multiclass(torch.tensor([[3e38, -3e38]])), torch.tensor([1])
+    for loss in (SparseMAPLoss(), PerturbedLoss(), RankingHinge(2)):
+        with pytest.raises(ValueError, match="structure: expected scores whose diff"):
+            loss(scores, y)
+    # the gold output is forbidden: an infinite loss, as that of all others
+    forbidden = Multiclass(torch.tensor([[0.0, -torch.inf]]))
+    for loss in (SparseMAPLoss(), PerturbedLoss(), RankingHinge(2)):
+        assert loss(forbidden, y) == torch.inf
+
+
 def test_empty_batches_cost_nothing():
     none, y = Multiclass(torch.zeros(0, 3)), torch.zeros(0).long()
     losses = [SparseMAPLoss(), PerturbedLoss(), MinimumRisk(), RankingHinge()]
