@@ -12,6 +12,7 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.oracles import Structure, TopKStructure
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of, repeated
+from smoothsp.oracles._questions.registration import is_plain
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
 ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
@@ -77,6 +78,7 @@ class MinimumRisk(nn.Module):
         self.k = checks.positive_int("k", k)
         if over not in ("best", "samples"):
             raise ValueError(f'over: expected "best" or "samples", got {over!r}')
+        checks.number("temperature", temperature)
         if over == "samples" and (k < 2 or temperature != 1):
             raise ValueError(
                 f"over: expected k >= 2 and temperature 1 with draws, got {k} and "
@@ -100,8 +102,10 @@ class MinimumRisk(nn.Module):
         else:
             scores, ys, valid = k_best(require_topk(structure), self.k)
             costs = costs_of(structure, ys, y, self.cost)
-            scores = scores.masked_fill(~valid, -torch.inf) / self.temperature
-            losses = (scores.softmax(1) * costs.masked_fill(~valid, 0)).sum(1)
+            # a quotient of float32, or of the best itself, may leave its range
+            below = (scores - scores.detach()[:, :1].double()) / self.temperature
+            chances = below.masked_fill(~valid, -torch.inf).softmax(1).to(scores.dtype)
+            losses = (chances * costs.masked_fill(~valid, 0)).sum(1)
         return reduce(losses, every, self.reduction)
 
     def _over_draws(self, structure: Structure, y: Tensor) -> Tensor:
@@ -212,6 +216,11 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
                     f'cost: expected "hamming", a tensor or a function, got {cost!r}'
                 )
             cost = structure.hamming(y)
+        if not isinstance(cost, Tensor):
+            raise TypeError(
+                'cost: expected "hamming", a tensor or a function, got '
+                f"{type(cost).__name__}"
+            )
         B, k = ys.shape[:2]
         parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
         parts = parts.reshape(B, k, *parts.shape[1:])
@@ -222,4 +231,7 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
             )
         table = cost.to(parts.device, parts.dtype).unsqueeze(1)
         # parts that no output uses may cost anything
-        return torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
+        found = torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
+        if is_plain(found) and not bool(found.isfinite().all()):
+            raise ValueError("cost: expected finite numbers where an output has parts")
+        return found

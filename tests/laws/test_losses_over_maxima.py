@@ -315,6 +315,15 @@ def test_spo_bounds_the_regret_and_is_0_for_right_predictions(kind):
         (lambda s: MinimumRisk(over="x"), "over: expected"),
         (lambda s: MinimumRisk(1, "samples"), "over: expected k >= 2"),
         (lambda s: MinimumRisk(temperature=0), "temperature: expected"),
+        (lambda s: MinimumRisk(temperature="a"), "temperature: expected a number"),
+        (lambda s: MinimumRisk(cost=1.0)(s, torch.zeros(2).long()), "cost: expected"),
+        (lambda s: RankingHinge(cost=None)(s, torch.zeros(2).long()), "cost: expected"),
+        (
+            lambda s: RankingHinge(cost=torch.full((2, 3), torch.nan))(
+                s, torch.zeros(2).long()
+            ),
+            "cost: expected finite",
+        ),
         (lambda s: MinimumRisk(cost="x")(s, torch.zeros(2).long()), "cost: expected"),
         (
             lambda s: MinimumRisk(cost=lambda ys, y: 0)(s, torch.zeros(2).long()),
@@ -361,6 +370,18 @@ def test_differences_that_leave_the_range_are_named():
     forbidden = Multiclass(torch.tensor([[0.0, -torch.inf]]))
     for loss in (SparseMAPLoss(), PerturbedLoss(), RankingHinge(2)):
         assert loss(forbidden, y) == torch.inf
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(1e-300, 0.0), (1e-35, 0.0), (1e30, 0.5)]
+)
+def test_minimum_risk_takes_any_temperature(temperature, expected):
+    scores = torch.tensor([[1e5, 2.0, -3e38]], requires_grad=True)
+    loss = MinimumRisk(3, temperature=temperature)
+    found = loss(Multiclass(scores), torch.tensor([0]))
+    assert_close(found, torch.tensor(expected))
+    (grad,) = torch.autograd.grad(found, scores)
+    assert grad.isfinite().all()
 
 
 def test_empty_batches_cost_nothing():
