@@ -25,21 +25,31 @@ def save(
     """Write parameters, arrays and facts, whole or not at all."""
     parameters = estimator.get_params(deep=False)
     parameters.pop(_LEFT_OUT, None)
+    # JSON makes strings of keys
+    keys = {}
     for name, value in parameters.items():
-        if isinstance(value, np.ndarray | np.generic):
-            parameters[name] = value.tolist()
-    kind = type(estimator).__name__
+        if isinstance(value, dict):
+            keys[name] = [_plain(key) for key in value]
+            parameters[name] = [_plain(x) for x in value.values()]
+        else:
+            parameters[name] = _plain(value)
+    content = {"kind": type(estimator).__name__, "parameters": parameters}
     try:
-        text = json.dumps({"kind": kind, "parameters": parameters, "facts": facts})
+        text = json.dumps({**content, "keys": keys, "facts": facts})
     except TypeError as error:
         raise TypeError(
             f"save: expected parameters of numbers, strings, lists and dicts: {error}"
         ) from error
     json_bytes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
     named: dict[str, Any] = {"json": json_bytes, **arrays}
-    content = io.BytesIO()
-    np.savez(content, **named)
-    whole_files.write(path, content.getvalue())
+    file = io.BytesIO()
+    np.savez(file, **named)
+    whole_files.write(path, file.getvalue())
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists of Python in place of numpy's."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def load(
@@ -64,6 +74,9 @@ def load(
             found = {name: stored[name] for name in stored.files}
         content = json.loads(found.pop("json").tobytes().decode("utf-8"))
         parameters, known = dict(content["parameters"]), dict(content["facts"])
+        # files of before have none
+        for name, keys in dict(content.get("keys", {})).items():
+            parameters[name] = dict(zip(keys, parameters[name], strict=True))
         of = content["kind"]
     except Exception as error:
         raise ValueError(f"{refused}, got {type(error).__name__}: {error}") from error

@@ -105,6 +105,18 @@ def test_damage_at_any_place_is_noticed(stored, tmp_path):
             assert [list(tags) for tags in found.predict(X)] == Y
 
 
+@pytest.mark.parametrize("numbers", [int, np.int64, np.bool_])
+def test_weights_of_classes_that_are_numbers_are_those_of_a_refit(tmp_path, numbers):
+    y = [[numbers(0), numbers(1)], [numbers(1)]]
+    weights = {numbers(0): np.float64(2.0), numbers(1): 1.0}
+    tagger = ChainSVM(C=1.0, max_passes=200, tol=0.1, class_weight=weights).fit(X, y)
+    tagger.save(tmp_path / "tagger.npz")
+    found = ChainSVM.load(tmp_path / "tagger.npz")
+    assert found.class_weight == tagger.class_weight
+    again = found.fit(X, y)
+    assert np.array_equal(again.weights_, tagger.weights_)
+
+
 def test_files_that_are_none(tmp_path):
     path = tmp_path / "x.npz"
     path.write_bytes(b"")
