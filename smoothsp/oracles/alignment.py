@@ -136,7 +136,7 @@ class Alignment(CircuitStructure):
 
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """How many items y matches, leaves alone of the first, and of the second."""
-        moves = self._several(y)[:, 0]
+        moves = self._single(y)
         items = ((0, 2), (1, 1), (2, 1))
         counts = [many * (moves == move).sum(1) for move, many in items]
         return torch.stack(counts, 1).to(self.match.dtype)

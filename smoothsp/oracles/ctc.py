@@ -172,16 +172,23 @@ class CTC(CircuitStructure):
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time class_"]:
         """Cost 1 for every class that differs from y at a frame of the row."""
-        checks.shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
+        y = self._frames(y)
         C = self.log_probs.shape[2]
         wrong = y[..., None] != torch.arange(C, device=y.device)
         real = torch.arange(y.shape[1], device=y.device) < self.lengths[:, None]
         return (wrong & real[..., None]).to(self.log_probs.dtype)
 
+    def _frames(self, y: Tensor) -> Tensor:
+        y = checks.integers("y", y, self.log_probs.device)
+        checks.shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
+        return y
+
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
         """How many frames y gives each class."""
+        y = self._frames(y)
         B, T, C = self.log_probs.shape
         real = torch.arange(T, device=y.device) < self.lengths[:, None]
+        real = real & (y >= 0) & (y < C)
         counts = self.log_probs.new_zeros(B, C + 1)
         ones = counts.new_ones(y.shape)
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]

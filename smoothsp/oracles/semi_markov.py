@@ -183,7 +183,7 @@ class SemiMarkov(CircuitStructure):
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time duration state"]:
         """Cost of each segment: the positions at which it differs from y."""
-        labels = self._several(y)[:, 0]
+        labels = self._single(y)
         B, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
@@ -202,7 +202,7 @@ class SemiMarkov(CircuitStructure):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """How many segments of each state y has."""
-        labels, S = self._several(y)[:, 0], self.segments.shape[3]
+        labels, S = self._single(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)

@@ -104,12 +104,12 @@ class SpanningTree(SearchStructure):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the words of each sentence."""
-        return self._lengths
+        return self._lengths.clone()
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, 1)``: the words of each sentence."""
-        return self._lengths[:, None]
+        return self._lengths[:, None].clone()
 
     def _reads(self, name: str) -> Tensor:
         at = torch.arange(self.arcs.shape[1], device=self.arcs.device)

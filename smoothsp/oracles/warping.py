@@ -96,7 +96,7 @@ class Warping(CircuitStructure):
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
         """``(batch, 2)``: how many items are in both sequences."""
-        return super().output_shapes if self._sizes is None else self._sizes
+        return super().output_shapes if self._sizes is None else self._sizes.clone()
 
 
 def _warpings(N: int, M: int) -> tuple[Circuit, Items]:

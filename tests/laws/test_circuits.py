@@ -10,7 +10,7 @@ from smoothsp.losses import L2, CRFLoss, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import KINDS, SUMMED, check_shapes, draw
+from tests.truth.circuits.cases import KINDS, SUMMED, check_shapes, check_strides, draw
 from tests.truth.losses import SMOOTHINGS, every_smoothing, smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -98,6 +98,41 @@ def test_draws_are_outputs_of_the_right_frequency(kind):
 @every_kind
 def test_outputs_end_where_their_shapes_say(kind):
     check_shapes(draw(kind, 0))
+
+
+@every_kind
+def test_the_order_of_axes_in_memory_changes_no_gradient(kind):
+    check_strides(draw(kind, 0, forbid=False))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_costs_and_counts_are_of_one_output_a_row(kind):
+    built = draw(kind, 0).structure()
+    several = built.decode_topk(2)[1]
+    for ask in (built.hamming, built.label_counts):
+        with pytest.raises(ValueError, match="y: expected"):
+            ask(several)
+
+
+@every_kind
+def test_lengths_are_a_copy(kind):
+    built = draw(kind, 0).structure()
+    value, shapes = built.decode()[0], built.output_shapes.clone()
+    built.lengths.fill_(0)
+    built.output_shapes.fill_(0)
+    assert_close(built.decode()[0], value, rtol=0, atol=0)
+    assert torch.equal(built.output_shapes, shapes)
+
+
+@every_kind
+def test_a_cost_that_would_forbid_is_refused(kind):
+    case = draw(kind, 0, forbid=False).map(lambda x: x.clamp(-9, 9).float())
+    built = case.structure()
+    cost = torch.full_like(next(iter(case.potentials.values())), -3e38)
+    if kind == "box_search":
+        return  # its costs are those of one box
+    with pytest.raises(ValueError, match=r"cost: expected sums with .* at row"):
+        built.augment(cost).augment(cost)
 
 
 @every_seed

@@ -10,7 +10,13 @@ from smoothsp.losses import L2, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import Structure, SumStructure, TopKStructure
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import SEARCHES, SUMMED, check_shapes, draw
+from tests.truth.circuits.cases import (
+    SEARCHES,
+    SUMMED,
+    check_shapes,
+    check_strides,
+    draw,
+)
 from tests.truth.losses import smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -52,6 +58,32 @@ def test_the_best_are_the_sorted_enumeration(kind, seed):
 @every_kind
 def test_outputs_end_where_their_shapes_say(kind):
     check_shapes(draw(kind, 0))
+
+
+@every_kind
+def test_the_order_of_axes_in_memory_changes_no_gradient(kind):
+    check_strides(draw(kind, 0, forbid=False))
+
+
+@every_kind
+def test_lengths_are_a_copy(kind):
+    built = draw(kind, 0).structure()
+    value, shapes = built.decode()[0], built.output_shapes.clone()
+    built.lengths.fill_(0)
+    built.output_shapes.fill_(0)
+    assert_close(built.decode()[0], value, rtol=0, atol=0)
+    assert torch.equal(built.output_shapes, shapes)
+
+
+@every_kind
+def test_a_cost_that_would_forbid_is_refused(kind):
+    case = draw(kind, 0, forbid=False).map(lambda x: x.clamp(-9, 9).float())
+    built = case.structure()
+    cost = torch.full_like(next(iter(case.potentials.values())), -3e38)
+    if kind == "box_search":
+        return  # its costs are those of one box
+    with pytest.raises(ValueError, match=r"cost: expected sums with .* at row"):
+        built.augment(cost).augment(cost)
 
 
 @every_kind

@@ -261,10 +261,11 @@ def count(
 ) -> list[Tensor | None]:
     """Weights ``[B, K]`` added up over the leaves ``used``, where that is wanted."""
     every, n = (*leaves.own, *leaves.shared), len(leaves.own)
-    wide = torch.float64
+    kinds = [weights.dtype] * n + [torch.float64] * (len(every) - n)
+    # not like the leaves, which may have any strides
     out = [
-        torch.zeros_like(x, dtype=weights.dtype if i < n else wide) if some else None
-        for i, (x, some) in enumerate(zip(every, wanted, strict=True))
+        torch.zeros(x.shape, dtype=kind, device="cpu") if some else None
+        for x, kind, some in zip(every, kinds, wanted, strict=True)
     ]
     arrays = weights.contiguous().numpy(), used.contiguous().numpy()
     given_outputs.count(*arrays, _Table(leaves, out).rows)

@@ -166,7 +166,7 @@ class CircuitStructure:
         if isinstance(self._lengths, int):
             size = (len(self._main),)
             self._lengths = torch.full(size, self._lengths, device=self._main.device)
-        return self._lengths
+        return self._lengths.clone()
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
@@ -233,13 +233,23 @@ class CircuitStructure:
         real = labels_read(self._asked).to(labels.device)
         return torch.where(real[:, None], labels, -1)
 
+    def _single(self, y: Tensor) -> Tensor:
+        """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
+        labels = self._several(y)
+        if y.dim() != 1 + len(self.shape):
+            expected = len(labels), *self.shape
+            raise ValueError(
+                f"y: expected one output a row, {expected}, got {tuple(y.shape)}"
+            )
+        return labels[:, 0]
+
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part that labels otherwise than y.
 
         Of the shape of the first potentials; an output's cost is how many of its labels
         are wrong.
         """
-        labels = self._several(y)[:, 0]
+        labels = self._single(y)
         if not labels.shape[1]:
             return torch.zeros_like(self._main)
         edges = self._asked.topology.edges
@@ -252,7 +262,7 @@ class CircuitStructure:
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """How often y uses each label."""
-        labels = self._several(y)[:, 0]
+        labels = self._single(y)
         most = self._asked.topology.leaf_of.shape[1]
         counts = self._main.new_zeros(len(labels), most + 1)
         ones = counts.new_ones(labels.shape)
@@ -267,7 +277,10 @@ class CircuitStructure:
         cost = checks.potentials("cost", cost).to(main.dtype)
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._like({**self._own, name: main + cost}, self._common)
+        total = main + cost
+        if not all_finite(total):
+            checks.sums_in_range(name, main, cost, total)
+        other = self._like({**self._own, name: total}, self._common)
         check_values(other, "cost", only=name)
         return other
 

@@ -88,6 +88,20 @@ def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> No
         )
 
 
+def sums_in_range(name: str, scores: Tensor, cost: Tensor, total: Tensor) -> None:
+    """No sum of a score and a cost may fall below the range: it would forbid."""
+    if not values_are_there():
+        return
+    lost = (total == -torch.inf) & (scores > -torch.inf) & (cost > -torch.inf)
+    if bool(lost.any()):
+        place = tuple(lost.nonzero()[0].tolist())
+        raise ValueError(
+            f"cost: expected sums with {name} that {scores.dtype} holds, got "
+            f"{cost[place].item():.3g} for a score of {scores[place].item():.3g} at "
+            f"row {place[0]}, entry {list(place[1:])}; forbid with -inf"
+        )
+
+
 def positive_int(name: str, value: object) -> int:
     """``value`` as an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -351,7 +351,9 @@ class SearchStructure:
         cost = checks.potentials("cost", cost).to(main.dtype)
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._like({**self._own, name: main + cost})
+        total = main + cost
+        checks.sums_in_range(name, main, cost, total)
+        other = self._like({**self._own, name: total})
         other._check(name, "cost")
         if checks.values_are_there() and bool((cost.detach() == -torch.inf).any()):
             other._require_outputs("cost")

@@ -186,3 +186,26 @@ def check_shapes(case: Case) -> None:
             end = int(used.nonzero().max()) + 1 if used.any() else 0
             assert size - 1 <= end <= size <= built.shape[axis] or not end
         assert torch.equal(case.row(b).structure().output_shapes[0], shapes[b])
+
+
+def check_strides(case: Case) -> None:
+    """Potentials whose axes lie in memory in another order have the same gradients."""
+    found = []
+    for turned in (False, True):
+        given = {n: x.clone().requires_grad_() for n, x in case.potentials.items()}
+        laid = {n: _turned(x) if turned else x for n, x in given.items()}
+        built = case.structure(**laid)
+        value, y = built.decode()
+        total = value.sum() + 3 * built.score(y).sum()
+        if hasattr(built, "log_partition"):
+            total = total + 7 * built.log_partition().sum()
+        slopes = torch.autograd.grad(total, list(given.values()), allow_unused=True)
+        found.append([total.detach(), *slopes])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+def _turned(x: Tensor) -> Tensor:
+    """The same numbers; the first axis, not the last, has neighbours side by side."""
+    back = tuple(range(x.dim()))[::-1]
+    return x.permute(back).contiguous().permute(back)
