@@ -55,16 +55,25 @@ def load(
         )
     try:
         vocabulary = Vocabulary(**as_json(folder / VOCABULARY, content[VOCABULARY]))
-        model = kind(vocabulary, config["labels"], Sizes(**config["sizes"]))
-        model.load_state_dict(from_bytes(content[WEIGHTS]))
-    except (LookupError, RuntimeError, SafetensorError, TypeError) as error:
+        labels, sizes = config["labels"], Sizes(**config["sizes"])
+        weights = from_bytes(content[WEIGHTS])
+        # at first without memory: an edited file may ask for any amount of it
+        with torch.device("meta"):
+            sketch = kind(vocabulary, labels, sizes)
+        sketch.load_state_dict(weights, assign=True)
+        model = kind(vocabulary, labels, sizes)
+        model.load_state_dict(weights)
+        about = config["about"]
+    except (
+        AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
+    ) as error:  # fmt: skip
         raise ValueError(
             f"{folder}: expected the model of this recipe, got one that was edited or"
             f" is of another version ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:200]})"
         ) from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device), vocabulary, config["labels"], config["about"]
+    return model.to(device), vocabulary, labels, about
 
 
 def _format(kind: type[nn.Module]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
@@ -44,9 +45,16 @@ def load(
             f" {config.get('format')!r}"
         )
     try:
+        weights = from_bytes(content[WEIGHTS])
+        # at first without memory: an edited file may ask for any amount of it
+        with torch.device("meta"):
+            sketch = build(config["about"])
+        sketch.load_state_dict(weights, assign=True)
         model = build(config["about"])
-        model.load_state_dict(from_bytes(content[WEIGHTS]))
-    except (LookupError, RuntimeError, SafetensorError, TypeError) as error:
+        model.load_state_dict(weights)
+    except (
+        AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
+    ) as error:  # fmt: skip
         raise ValueError(
             f"{folder}: expected the model of this recipe, got one that was edited or"
             f" is of another version ({type(error).__name__}:"

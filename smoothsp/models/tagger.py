@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
-from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
+from smoothsp.models.weights import WEIGHTS, require_shapes, set_weights, weights_of
 from smoothsp.oracles import Chain, SemiMarkov
 from smoothsp.oracles._questions import checks
 
@@ -37,8 +38,15 @@ def from_folder(
         if name not in content:
             raise ValueError(f"{path}: expected the checksum of {name}, got none")
     vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
-    network, labels = _network(path, config, vocabulary, content.get(TOKENIZER))
+    said = (path, config, vocabulary, content.get(TOKENIZER))
     said_by = f"{files.CONFIG} and {VOCABULARY}"
+    # at first without memory: an edited file may ask for any amount of it
+    sketch = None
+    with suppress(ValueError), torch.device("meta"):
+        sketch, _ = _network(*said)
+    if sketch is not None:
+        require_shapes(place / WEIGHTS, sketch, content[WEIGHTS], said_by)
+    network, labels = _network(*said)
     set_weights(place / WEIGHTS, network, content[WEIGHTS], said_by)
     return Tagger(network, vocabulary, labels, files.about_of(path, config))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["WEIGHTS", "set_weights", "weights_of"]
+__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
 
 WEIGHTS = "model.safetensors"
 
@@ -22,16 +22,21 @@ def weights_of(network: nn.Module) -> bytes:
     )
 
 
-def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
-    """Set all of them; ``said_by`` names the files that say which shapes they have.
+def require_shapes(
+    path: Path, network: nn.Module, content: bytes, said_by: str
+) -> dict[str, Tensor]:
+    """The weights, if they are those of the network, in its shapes.
+
+    ``said_by`` names the files that say which shapes these are. The network may be on
+    the device ``meta``, where it takes no memory however large they are.
 
     Raises
     ------
     ValueError
-        If weights are missing, too many, of wrong shapes or not finite: names them.
+        If weights are missing, too many or of wrong shapes: names them.
     """
     try:
-        weights = from_bytes(content)
+        weights: dict[str, Tensor] = from_bytes(content)
     except SafetensorError as error:
         raise ValueError(f"{path}: expected safetensors, got {error}") from error
     own = network.state_dict()
@@ -41,15 +46,28 @@ def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) ->
         said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
         raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
     for name in own:
-        value = weights[name]
-        if value.shape != own[name].shape:
+        if weights[name].shape != own[name].shape:
             raise ValueError(
                 f"{path}: expected {tuple(own[name].shape)} for {name} as in "
-                f"{said_by}, got {tuple(value.shape)}"
+                f"{said_by}, got {tuple(weights[name].shape)}"
             )
-        if value.is_floating_point() != own[name].is_floating_point():
+    return weights
+
+
+def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
+    """Set all of them; ``said_by`` names the files that say which shapes they have.
+
+    Raises
+    ------
+    ValueError
+        If weights are missing, too many, of wrong shapes or not finite: names them.
+    """
+    weights = require_shapes(path, network, content, said_by)
+    for name, own in network.state_dict().items():
+        value = weights[name]
+        if value.is_floating_point() != own.is_floating_point():
             raise ValueError(
-                f"{path}: expected {own[name].dtype} for {name}, got {value.dtype}"
+                f"{path}: expected {own.dtype} for {name}, got {value.dtype}"
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             count = int((~value.isfinite()).sum())

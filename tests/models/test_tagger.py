@@ -285,6 +285,18 @@ DAMAGE = {
         lambda f: edit_config(f, sizes={"word": 5, "hidden": 5}),
         r"expected \(\d+, 5\) for emissions.word.weight as .* got \(\d+, 4\)",
     ),
+    "vast": (
+        lambda f: edit_config(f, sizes={"word": 4, "hidden": 10**6}),
+        r"expected \(4000000, \d+\) for emissions.ahead.weight_ih_l0 .* got \(20, ",
+    ),
+    "vast segments": (
+        lambda f: edit_config(f, sizes={"word": 4, "hidden": 5, "longest": 10**13}),
+        r"expected \d+ tensors, got 1 missing \(head.durations\)",
+    ),
+    "vast window": (
+        lambda f: edit_vocabulary(f, buckets=10**13),
+        r"expected \(10000000000000, 9\) for emissions.window.weight",
+    ),
     "nan": (
         lambda f: edit_weights(f, spoil),
         "got NaN or infinity in 1 of 9 places of emissions.output.bias",

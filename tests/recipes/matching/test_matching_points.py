@@ -11,6 +11,7 @@ import torch
 import matching_points
 from matching import baselines, drawings, points, views
 from matching_points import Config, main
+from smoothsp.models import files
 from tests.recipes.runs import killed
 
 SMALL = {"points": 14, "epochs": 12, "images": 10}
@@ -261,3 +262,12 @@ def test_a_damaged_image_and_a_damaged_model_are_named(trained, tmp_path):
     config = dataclasses.replace(trained[0], out=tmp_path, predict=(broken, broken))
     with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
         main(config)
+
+
+def test_a_model_of_a_vast_size_is_refused_by_its_shape(trained, tmp_path):
+    config, content = files.read(trained[0].model)
+    config["about"] |= {"described": 10**13}
+    files.write(tmp_path / "model", config, content)
+    image = tmp_path / "a.png"
+    with pytest.raises(ValueError, match=r"size mismatch for embed\.weight"):
+        main(dataclasses.replace(trained[0], out=tmp_path, predict=(image, image)))

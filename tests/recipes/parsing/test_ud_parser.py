@@ -169,3 +169,25 @@ def test_a_damaged_model_is_refused(trained, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
         model_folder.load(tmp_path, Biaffine)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [1, 2]}, "AttributeError: 'int' object has no attribute 'split'"),
+        ({"labels": 3}, "TypeError"),
+        ({"about": None}, "KeyError: 'about'"),
+        ({"sizes": {"hidden": "x"}}, "TypeError"),
+        ({"sizes": {"wide": 3}}, "TypeError: .*unexpected keyword argument 'wide'"),
+        # says which shape it should have, before any memory is taken
+        ({"sizes": {"hidden": 10**6}}, "RuntimeError: .* size mismatch for"),
+    ],
+)
+def test_an_edited_model_is_refused(change, message, trained, tmp_path):
+    for name in ("vocabulary.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
+    config = json.loads((trained[0].model / "config.json").read_text()) | change
+    kept = {name: value for name, value in config.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    with pytest.raises(ValueError, match=f"of another version .{message}"):
+        model_folder.load(tmp_path, Biaffine)
