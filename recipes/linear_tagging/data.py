@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from corpora import conll, toy_corpus, unseen_labels
+from corpora.tagged_files import fields_of, kind_of, lines_of
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem, HashedChainProblem
 from smoothsp.metrics import span_f1
@@ -75,10 +76,13 @@ def load(folder: Path | None) -> tuple[Split, Split]:
 def columns_of(path: Path) -> Split:
     """Sentences of a file with all columns but that of the tags."""
     sentences = conll.read(path)
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    fields = [line.split() for line in lines]
-    rows = iter([f for f in fields if f and f[0] != "-DOCSTART-"])
-    tokens = [[tuple(next(rows)[:-1]) for _ in s.words] for s in sentences]
+    lines = lines_of(path.read_bytes(), path)
+    if kind_of(path, lines) == "columns":
+        fields = map(fields_of, lines)
+        rows = iter([f for f in fields if f and f[0] != "-DOCSTART-"])
+        tokens = [[tuple(next(rows)[:-1]) for _ in s.words] for s in sentences]
+    else:
+        tokens = [[(word,) for word in s.words] for s in sentences]
     return Split(tokens, [s.tags for s in sentences])
 
 

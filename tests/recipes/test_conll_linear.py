@@ -1,6 +1,7 @@
 """The linear recipe: its studies, what is kept of them, and columns of CoNLL files."""
 
 import csv
+import gzip
 import os
 
 import numpy as np
@@ -222,3 +223,16 @@ def test_settings_without_a_value_are_named_at_the_door(name, tmp_path):
     with pytest.raises(ValueError, match=f"{name}: expected .* got (none|0)"):
         main(Config(**{name: nothing}, out=tmp_path))
     assert not any(tmp_path.iterdir())
+
+
+def test_columns_are_parted_as_conll_parts_them(tmp_path):
+    path = tmp_path / "train.txt"
+    content = "10\u00a0000 CD I-NP O\r\nmen NNS I-NP O\r\n".encode()
+    for data_of in (bytes, gzip.compress):
+        path.write_bytes(data_of(content))
+        assert columns_of(path).tokens == [
+            [("10\u00a0000", "CD", "I-NP"), ("men", "NNS", "I-NP")]
+        ]
+    rows = [f"{n}\t{word}{7 * chr(9)}_\tO" for n, word in ((1, "two"), (2, "men"))]
+    path.write_text("\n".join(["# text = two men", *rows, ""]))
+    assert columns_of(path) == Split([[("two",), ("men",)]], [["O", "O"]])
