@@ -82,7 +82,7 @@ def compare(config: Config) -> dict[str, float]:
     try:
         fill(config, cells, sets, timed)
     except KeyboardInterrupt:
-        print(f"\nstopped; {cells.path} has what is done, --resume goes on")
+        print(cells.stopped)
         raise
     return report.write(config, sets, timed, cells)
 

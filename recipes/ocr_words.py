@@ -94,7 +94,7 @@ def compare(config: Config) -> dict[str, float]:
             for setting in config.courses:
                 follow(config, cells, words, setting, bar)
     except KeyboardInterrupt:
-        print(f"\nstopped; {cells.path} has what is done, --resume goes on")
+        print(cells.stopped)
         raise
     return report.write(config, words, cells)
 

@@ -25,7 +25,9 @@ class Cells:
         try:
             saved = json.loads(path.read_text())
             began, self._cells = saved["settings"], dict(saved["cells"])
-        except (ValueError, TypeError, KeyError) as error:
+            if not all(isinstance(cell, dict) for cell in self._cells.values()):
+                raise ValueError("cells that are no objects")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"{path}: expected the cells of this recipe, got another file: {error}"
             ) from error
@@ -34,6 +36,13 @@ class Cells:
                 f"resume: expected {began} as in the run to continue ({path}), got"
                 f" {settings}"
             )
+
+    @property
+    def stopped(self) -> str:
+        """What is said where Ctrl-C ends the run."""
+        if not self._cells:
+            return "\nstopped; nothing was finished"
+        return f"\nstopped; {self.path} has what is done, --resume goes on"
 
     def __contains__(self, key: str) -> bool:
         return key in self._cells

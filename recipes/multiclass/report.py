@@ -98,15 +98,20 @@ def time_rows(
                 "tolerance": tolerance,
                 "walrus_seconds": seconds[0],
                 "greedy_seconds": seconds[1],
-                "ratio": None if None in seconds else seconds[0] / seconds[1],
+                "ratio": ratio(*seconds),
                 "walrus_epochs": walrus["epochs"][j],
                 "greedy_epochs": greedy["epochs"][j],
-                "first_gap_ratio": walrus["first_gap"] / greedy["first_gap"],
+                "first_gap_ratio": ratio(walrus["first_gap"], greedy["first_gap"]),
                 "walrus_accuracy": walrus["accuracy"],
                 "greedy_accuracy": greedy["accuracy"],
             }
         )
     return rows
+
+
+def ratio(x: float | None, y: float | None) -> float | None:
+    """None where one is not known, or where there is nothing to do."""
+    return None if x is None or not y else x / y
 
 
 def score_table(

@@ -1,6 +1,7 @@
 """Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits, drawn classes."""
 
 import gzip
+import math
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_digits, load_svmlight_file, load_svmlight_files
 
-IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
+IDX = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
+# What readers of damaged files raise, of compressed ones too.
+BROKEN = (OSError, EOFError, zlib.error)
 # Of a set without test samples, this share is held out.
 HELD_OUT = 0.2
 
@@ -40,7 +43,7 @@ class Samples:
 
     def score_key(self, log2_c: int, tolerance: float) -> str:
         """Names the fit to one tolerance."""
-        return f"{self.name} {self.checksum} C=2^{log2_c} tolerance={tolerance:g}"
+        return f"{self.name} {self.checksum} C=2^{log2_c} tolerance={tolerance:.15g}"
 
     def race_key(self, log2_c: int) -> str:
         """Names the fits of both solvers."""
@@ -64,10 +67,15 @@ def load(path: Path) -> Samples:
     name = path.name.split(".")[0]
     test = test_file(path)
     if test is None:
-        X, y = read(path)
-        return hold_out(name, X, y)
-    X, y, X_test, y_test = read(path, test)
-    return Samples(name, X, y, X_test, y_test)
+        samples = hold_out(name, *read(path))
+    else:
+        samples = Samples(name, *read(path, test))
+    if samples.classes < 2:
+        raise ValueError(
+            f"data: expected at least two classes to train on, got {samples.classes} in"
+            f" {len(samples.y)} samples of {path}"
+        )
+    return samples
 
 
 def read(*paths: Path) -> list[Any]:
@@ -78,14 +86,25 @@ def read(*paths: Path) -> list[Any]:
             found = list(load_svmlight_file(names[0]))
         else:
             found = load_svmlight_files(names)
-    except ValueError as error:
+    except (ValueError, OverflowError, *BROKEN) as error:
         raise ValueError(
             "data: expected lines of a label and index:value pairs, as LIBSVM writes"
             f" them, got {' or '.join(names)}: {error}"
         ) from error
-    for name, X in zip(names, found[::2], strict=True):
+    for name, X, y in zip(names, found[::2], found[1::2], strict=True):
         if X.shape[0] == 0:
             raise ValueError(f"data: expected samples, found none in {name}")
+        for what, numbers in (("features", X.data), ("labels", y)):
+            wrong = numbers[~np.isfinite(numbers)]
+            if len(wrong):
+                raise ValueError(
+                    f"data: expected numbers for {what}, got {wrong[0]} in {name}"
+                )
+        if (y != y.round()).any():
+            odd = y[y != y.round()][0]
+            raise ValueError(
+                f"data: expected whole numbers for classes, got {odd} in {name}"
+            )
     return found
 
 
@@ -111,23 +130,46 @@ def mnist(folder: Path) -> Samples:
     """Grey values over 255, as in the LIBSVM version."""
     parts = []
     for part in ("train", "t10k"):
-        images, labels = (idx(folder, f"{part}-{kind}") for kind in IDX)
+        images, labels = (idx(folder, f"{part}-{kind}", IDX[kind]) for kind in IDX)
+        if len(images) != len(labels):
+            raise ValueError(
+                f"data: expected a label for each image of {part} in {folder}, got"
+                f" {len(images)} images and {len(labels)} labels"
+            )
         flat = images.reshape(len(images), -1) / 255
         parts += [sparse.csr_matrix(flat), labels]
+    sizes = [X.shape[1] for X in parts[::2]]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"data: expected images of one size in {folder}, got {sizes[0]} pixels in"
+            f" train and {sizes[1]} in t10k"
+        )
     return Samples("mnist", *parts)
 
 
-def idx(folder: Path, name: str) -> np.ndarray:
+def idx(folder: Path, name: str, axes: int) -> np.ndarray:
     """Bytes of an idx file: 2 zeros, type, number of axes, their sizes, values."""
+    head = b"\0\0\x08" + bytes([axes])
+    begin = len(head) + 4 * axes
     for path, opened in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
         if path.is_file():
-            with opened(path, "rb") as file:
-                content = file.read()
-            shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
-            values = np.frombuffer(content, np.uint8, offset=4 + shape.nbytes)
-            if content[:3] != b"\0\0\x08" or len(values) != shape.prod():
-                raise ValueError(f"data: expected an idx file of bytes, got {path}")
-            return values.reshape(shape)
+            try:
+                with opened(path, "rb") as file:
+                    content = file.read()
+            except BROKEN as error:
+                raise ValueError(
+                    f"data: expected an idx file, got {path}: {error}"
+                ) from error
+            known = content[: len(head)] == head and len(content) >= begin
+            sizes = np.frombuffer(content[len(head) : begin], ">u4") if known else [0]
+            shape = [int(size) for size in sizes]
+            if not known or len(content) - begin != math.prod(shape):
+                raise ValueError(
+                    f"data: expected an idx file of bytes with {axes} axes, got {path}"
+                )
+            if not math.prod(shape):
+                raise ValueError(f"data: expected samples, found none in {path}")
+            return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
     raise FileNotFoundError(
         f"data: expected MNIST's idx files, found no {name} or {name}.gz in {folder}"
     )

@@ -63,7 +63,7 @@ STARTS = {"grid, same weights": "primal", "grid, same duals": "dual"}
 def variant_key(
     words: Words, setting: str, lam: float, variant: Variant, seed: int
 ) -> str:
-    return f"{setting} {words.checksum} lambda={lam:g} {variant} seed={seed}"
+    return f"{setting} {words.checksum} lambda={lam:.15g} {variant} seed={seed}"
 
 
 def bounds_key(words: Words, setting: str, seed: int) -> str:

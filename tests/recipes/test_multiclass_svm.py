@@ -14,6 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 import multiclass_svm
 from multiclass import fits as multiclass_fits
 from multiclass import paper, sets
+from multiclass.cells import Cells
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
 from tests.recipes.runs import killed
@@ -197,6 +198,18 @@ def test_an_interrupted_fit_is_no_result(monkeypatch):
         multiclass_fits.warm_up(samples)
 
 
+def test_what_is_said_of_a_stopped_run_is_so(tmp_path):
+    cells = Cells(tmp_path / "cells.json", {}, False)
+    assert cells.stopped == "\nstopped; nothing was finished"
+    cells.keep("a", {})
+    assert "cells.json has what is done, --resume goes on" in cells.stopped
+
+
+def test_near_tolerances_are_fits_of_their_own():
+    samples = sets.drawn(3, 0)
+    assert samples.score_key(0, 0.01) != samples.score_key(0, 0.01 + 1e-9)
+
+
 def test_other_settings_cannot_go_on(run):
     with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
         main(dataclasses.replace(run[0], seed=1, resume=True))
@@ -205,7 +218,8 @@ def test_other_settings_cannot_go_on(run):
 def test_nothing_to_go_on_with_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="resume: expected a run to continue"):
         main(Config(out=tmp_path, resume=True))
-    for content in ("{}", "[1]", '{"settings": {}, "cells": [3]}', "{"):
+    cells = ('{"settings": {}, "cells": [3]}', '{"settings": {}, "cells": {"a": 3}}')
+    for content in ("{}", "[1]", *cells, "{", "[" * 100_000):
         (tmp_path / "cells.json").write_text(content)
         with pytest.raises(ValueError, match="expected the cells of this recipe"):
             main(Config(out=tmp_path, resume=True))
@@ -277,6 +291,76 @@ def test_what_is_no_libsvm_file_is_refused(tmp_path):
     path.write_text("")
     with pytest.raises(ValueError, match="data: expected samples, found none in"):
         sets.load(path)
+
+
+ODD = {
+    "nan": ("1 1:nan\n2 1:3\n", "numbers for features, got nan in"),
+    "no label": ("nan 1:1\n2 1:3\n", "numbers for labels, got nan in"),
+    "half": ("0.5 1:1\n2 1:3\n", "whole numbers for classes, got 0.5 in"),
+    "alike": ("1 1:2\n1 1:3\n", "at least two classes to train on, got 1 in"),
+    "far": (f"1 {10**11}:2\n1 1:3\n", "lines of a label and index:value"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_samples_are_named_with_their_file(odd, tmp_path):
+    content, message = ODD[odd]
+    path = tmp_path / odd
+    path.write_text(5 * content)
+    with pytest.raises(ValueError, match=f"data: expected .*{message}"):
+        sets.load(path)
+
+
+@pytest.mark.parametrize("harm", [lambda x: x[:-30], lambda x: b"no gzip"])
+def test_damaged_gzip_files_are_named(harm, tmp_path):
+    path = write_set(tmp_path, "a.gz", "")
+    path.write_bytes(harm(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"data: expected lines .*a\.gz: "):
+        sets.load(path)
+    path.rename(tmp_path / "train-images-idx3-ubyte.gz")
+    with pytest.raises(ValueError, match=r"data: expected an idx file, .*ubyte\.gz: "):
+        sets.load(tmp_path)
+
+
+def test_odd_idx_files_are_named(tmp_path):
+    def write(images=6, labels=6, side=2, head=None):
+        for part, own in (("train", 2), ("t10k", side)):
+            for name, shape in (
+                ("images-idx3", (images, own, own)),
+                ("labels-idx1", (labels,)),
+            ):
+                size = (
+                    b"\0\0\x08" + bytes([len(shape)]) + np.array(shape, ">u4").tobytes()
+                )
+                whole = size + bytes(int(np.prod(shape)))
+                (tmp_path / f"{part}-{name}-ubyte").write_bytes(whole[:head])
+
+    for change, message in (
+        ({"head": 0}, "an idx file of bytes with 3 axes"),
+        ({"head": 7}, "an idx file of bytes with 3 axes"),
+        ({"labels": 5}, "a label for each image of train .* 6 images and 5 labels"),
+        ({"side": 3}, "images of one size .* 4 pixels in train and 9 in t10k"),
+        ({"images": 0, "labels": 0}, "samples, found none in"),
+    ):
+        write(**change)
+        with pytest.raises(ValueError, match=f"data: expected {message}"):
+            sets.load(tmp_path)
+
+
+def test_samples_without_features_have_no_ratio_of_times(tmp_path):
+    (tmp_path / "none").write_text("1\n2\n" * 10)
+    config = Config(
+        data=(tmp_path / "none",),
+        log2_c=(0,),
+        tolerances=(0.1,),
+        classes=(),
+        race_log2_c=(0,),
+        repeats=1,
+        out=tmp_path / "out",
+    )
+    main(config)
+    (row,) = rows(config.out / "times.csv")
+    assert row["ratio"] == row["first_gap_ratio"] == ""
 
 
 def test_digits_are_the_default():

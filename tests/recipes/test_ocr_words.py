@@ -240,6 +240,13 @@ def test_what_is_no_letter_file_is_refused(tmp_path):
         letters.load(tmp_path)
 
 
+def test_near_lambdas_are_runs_of_their_own():
+    words = toy.draw(20, seed=0)
+    about = words, "small", 0.1, runs.VARIANTS[0], 1
+    near = words, "small", 0.1 + 1e-9, runs.VARIANTS[0], 1
+    assert runs.variant_key(*about) != runs.variant_key(*near)
+
+
 def test_drawn_words_are_the_same_for_a_seed():
     first, again, other = (toy.draw(20, seed) for seed in (3, 3, 4))
     assert first.checksum == again.checksum != other.checksum
