@@ -1,6 +1,7 @@
 """How a recipe ends when it is run from a terminal: no traceback for what is expected.
 
-A wrong argument, a damaged file and a full disk are one line; Ctrl-C is status 130.
+A wrong argument, a damaged file, a full disk and data that do not fit in memory are one
+line; Ctrl-C is status 130.
 """
 
 import errno
@@ -28,7 +29,7 @@ def run(recipe: Callable[[], Any]) -> None:
     except BrokenPipeError:
         # The reader of our output has seen enough, as in a pipe to head.
         _drop_output()
-    except (ValueError, OSError, BrokenExecutor) as error:
+    except (ValueError, OSError, MemoryError, BrokenExecutor) as error:
         sys.exit(f"error: {_said(error)}")
 
 
@@ -53,7 +54,7 @@ def _said(error: BaseException) -> str:
             f"standard output: expected an encoding that has {letters!a}, got"
             f" {error.encoding}. Run it with PYTHONIOENCODING=utf-8"
         )
-    return str(error)
+    return str(error) or "this takes more memory than there is"
 
 
 def _flush() -> OSError | None:
