@@ -15,7 +15,7 @@ from corpora import conll, toy_corpus, wnut17
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
-from tests.recipes.runs import EPOCHS, numbers
+from tests.recipes.runs import EPOCHS, TRAIN, numbers
 from tests.sweeps import thinned
 
 TEXT = [["Lake", "Holm", "froze", "."], ["Naïve", "日本", "²", "x" * 50], ["Bell"]]
@@ -128,6 +128,21 @@ def test_the_folder_of_the_model_needs_nothing_else(trained, data, capsys):
     guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
     assert [tagged.tags for tagged in ours] == guess
     assert tagger.about["settings"]["seed"] == config.seed
+
+
+def test_what_was_tagged_can_be_trained_on(trained, data, tmp_path, capsys):
+    dev, text = Path(data) / "dev.txt", tmp_path / "text"
+    words = [s.words for s in conll.load(data, "BIO").dev]
+    text.write_text("\n\n".join("\n".join(sentence) for sentence in words))
+    main(dataclasses.replace(trained[0], predict=str(text)))
+    lines = capsys.readouterr().out.splitlines(keepends=True)
+    guessed, both = (
+        [x for x in lines if not x.startswith("# 1 of 1")],
+        tmp_path / "both",
+    )
+    both.write_text("".join([Path(data, "train.txt").read_text(), "\n", *guessed]))
+    splits = conll.load_files(conll.SplitFiles(both, dev, None))
+    assert [s.words for s in splits.train[TRAIN:]] == words
 
 
 def test_predictions_as_json_and_in_colour(trained, tmp_path, capsys):
