@@ -10,7 +10,15 @@ from smoothsp.losses import L2, CRFLoss, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import KINDS, SUMMED, check_shapes, check_strides, draw
+from tests.truth.circuits.cases import (
+    KINDS,
+    SUMMED,
+    check_costs,
+    check_lengths,
+    check_shapes,
+    check_strides,
+    draw,
+)
 from tests.truth.losses import SMOOTHINGS, every_smoothing, smooth_max
 
 # Potentials reach 1000, and sums of ten of them are compared.
@@ -116,23 +124,12 @@ def test_costs_and_counts_are_of_one_output_a_row(kind):
 
 @every_kind
 def test_lengths_are_a_copy(kind):
-    built = draw(kind, 0).structure()
-    value, shapes = built.decode()[0], built.output_shapes.clone()
-    built.lengths.fill_(0)
-    built.output_shapes.fill_(0)
-    assert_close(built.decode()[0], value, rtol=0, atol=0)
-    assert torch.equal(built.output_shapes, shapes)
+    check_lengths(draw(kind, 0))
 
 
 @every_kind
 def test_a_cost_that_would_forbid_is_refused(kind):
-    case = draw(kind, 0, forbid=False).map(lambda x: x.clamp(-9, 9).float())
-    built = case.structure()
-    cost = torch.full_like(next(iter(case.potentials.values())), -3e38)
-    if kind == "box_search":
-        return  # its costs are those of one box
-    with pytest.raises(ValueError, match=r"cost: expected sums with .* at row"):
-        built.augment(cost).augment(cost)
+    check_costs(draw(kind, 0, forbid=False))
 
 
 @every_seed

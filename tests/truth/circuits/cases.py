@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -203,6 +204,24 @@ def check_strides(case: Case) -> None:
         found.append([total.detach(), *slopes])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+def check_lengths(case: Case) -> None:
+    """Whoever changes ``lengths``, or the shapes of outputs, changes no answer."""
+    built = case.structure()
+    value, shapes = built.decode()[0], built.output_shapes.clone()
+    built.lengths.fill_(0)
+    built.output_shapes.fill_(0)
+    assert torch.equal(built.decode()[0], value)
+    assert torch.equal(built.output_shapes, shapes)
+
+
+def check_costs(case: Case) -> None:
+    """A cost is refused that would make scores -inf, and so forbid."""
+    built = case.map(lambda x: x.clamp(-9, 9).float()).structure()
+    cost = torch.full_like(next(iter(case.potentials.values())), -3e38)
+    with pytest.raises(ValueError, match=r"cost: expected sums with .* at row"):
+        built.augment(cost).augment(cost)
 
 
 def _turned(x: Tensor) -> Tensor:
