@@ -54,7 +54,9 @@ def _said(error: BaseException) -> str:
             f"standard output: expected an encoding that has {letters!a}, got"
             f" {error.encoding}. Run it with PYTHONIOENCODING=utf-8"
         )
-    return str(error) or "this takes more memory than there is"
+    if isinstance(error, MemoryError) and not str(error):
+        return "this takes more memory than there is"
+    return str(error)
 
 
 def _flush() -> OSError | None:
