@@ -95,8 +95,8 @@ FAULTS = {
     ),
     "sums without the last exponent": (
         KERNELS + "sums",
-        "value[row] = math.log(z) + np.float64(e[at]) * LN2",
-        "value[row] = math.log(z) + (np.float64(e[at]) - 1) * LN2",
+        "value[row] = math.log(z) + np.float64(e[place]) * LN2",
+        "value[row] = math.log(z) + (np.float64(e[place]) - 1) * LN2",
     ),
     "one factor gets no marginal": (
         KERNELS + "sums",

@@ -1,4 +1,4 @@
-"""One pass over an array at an address: scaled, in another dtype, or within bounds."""
+"""One pass over an array at an address: scaled, or kept within bounds."""
 
 import numpy as np
 
@@ -20,15 +20,6 @@ def scale_rows(first, last, size, weights, stride, parts, like):
         if weight != 1:
             for e in range(b * size, (b + 1) * size):
                 flat[e] *= weight
-
-
-@kernel
-def narrow(size, numbers, rounded, like):
-    """Fill rounded[size], of the dtype of ``like``, with float64 numbers[size]."""
-    source = at(numbers, (size,), np.float64)
-    target = at(rounded, (size,), like)
-    for e in range(size):
-        target[e] = source[e]
 
 
 @kernel

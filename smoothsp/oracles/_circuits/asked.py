@@ -51,6 +51,7 @@ class Asked:
         self.rows = Rows(order, np.ascontiguousarray(found, np.int64))
         self.rows_at = addresses(self.rows)
         self.edges, self.edges_at = topology.edges, topology.edges_at
+        self.size = len(found)
         self._lanes: dict[torch.device, Lanes] = {}
         self.possible = bool((topology.edges.uses[found] >= 0).all())
 

@@ -1,5 +1,10 @@
-"""The compiled loops, called: contiguous CPU tensors in and out, and no gradients."""
+"""The compiled loops, called: contiguous CPU tensors in and out, and no gradients.
 
+Around a small batch each function of PyTorch or numpy costs several times what it takes
+in a loop of its own, since its code is cold: so there are few, and the same ones.
+"""
+
+import array
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +23,7 @@ from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp._kernels.vectors.whole_arrays import narrow, scale_rows
+from smoothsp._kernels.vectors.whole_arrays import scale_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 
@@ -32,31 +37,37 @@ VECTORS = {
     for dtype, n in LANES.items()
 }
 
+# What new tensors are made like: cheaper than torch.empty with a dtype and a device.
+EMPTY = {
+    dtype: torch.empty(0, dtype=dtype, device="cpu")
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32)
+}
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in LANES}
 FLOAT64 = np.dtype(np.float64)
 
 
 class _Table:
-    """Arrays as kernels take them, which it keeps alive, and where answers go."""
+    """Arrays as kernels take them, which it keeps alive, and where answers go.
+
+    ``at`` is where the table lies, and how many arrays it has.
+    """
 
     def __init__(
         self, leaves: Leaves, targets: Sequence[Tensor | None] | None = None
     ) -> None:
-        every, n = (*leaves.own, *leaves.shared), len(leaves.own)
-        B = max(len(leaves.own[0]), 1)
-        self.kept = [x if x.is_contiguous() else x.contiguous() for x in every]
-        addresses = [0] * len(every) if targets is None else map(_address, targets)
-        self.rows = np.array(
-            [
-                (x.data_ptr(), x.numel() // B if i < n else x.numel(), i >= n, target)
-                for i, (x, target) in enumerate(zip(self.kept, addresses, strict=True))
-            ],
-            np.int64,
-        )
-
-
-def _address(target: Tensor | None) -> int:
-    return 0 if target is None else target.data_ptr()
+        n = len(leaves.own)
+        B = max(leaves.own[0].shape[0], 1)
+        self.kept, numbers = [], array.array("q")
+        for i, x in enumerate((*leaves.own, *leaves.shared)):
+            if not x.is_contiguous():
+                x = x.contiguous()
+            self.kept.append(x)
+            target = None if targets is None else targets[i]
+            place = 0 if target is None else target.data_ptr()
+            size = x.numel()
+            numbers.extend((x.data_ptr(), size // B if i < n else size, i >= n, place))
+        self._numbers = numbers
+        self.at = numbers.buffer_info()[0], len(self.kept)
 
 
 def sums(
@@ -66,38 +77,49 @@ def sums(
 
     In float32 as far as its exponents reach, else in float64, else in log space.
     """
-    dtype, B = leaves.own[0].dtype, len(asked.roots)
+    value, marginals, _ = rounded_sums(leaves, asked, wanted, torch.float64)
+    return value, marginals
+
+
+def rounded_sums(
+    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+) -> tuple[Tensor, list[Tensor], bool]:
+    """``sums`` with the log-partition of a dtype, and whether all of it is finite.
+
+    False where that is not known.
+    """
+    own, B = leaves.own[0].dtype, asked.size
     marginals = _outputs(leaves, B, wanted)
-    given, number = _Table(leaves, marginals), VECTORS[dtype].dtype
-    value, far = np.empty(B), np.empty(B, np.bool_)
+    given, number = _Table(leaves, marginals), VECTORS[own].dtype
+    new = EMPTY[torch.float64].new_empty
+    value, far = new(B), new(B)
+    short = EMPTY[own].new_empty(B) if own == dtype != torch.float64 else None
+    places = value.data_ptr(), far.data_ptr(), 0 if short is None else short.data_ptr()
     outwards = any(wanted)
+    bad: list[int] = []
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, number)
         rows = first, last, asked.edges_at, asked.rows_at
-        sums_cpu.sums(*rows, given.rows, scratch, outwards, value, far)
+        bad.append(sums_cpu.sums(*rows, given.at, scratch, outwards, *places))
 
-    lanes = LANES[dtype]
+    lanes = LANES[own]
     run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
-    found = torch.from_numpy(value)
-    if True in far.tobytes():
-        rows = truly_far(leaves, asked, far, furthest(lanes))
+    if not any(bad):
+        if dtype == torch.float64:
+            return value, marginals, True
+        if short is not None:
+            return short, marginals, True
+        return value.to(dtype), marginals, False
+    if bool(far.any()):
+        rows = truly_far(leaves, asked, far.numpy(), furthest(lanes))
         if len(rows):
             again = _sums_of_far(pick(leaves, rows), asked.select(rows), wanted)
-            found[rows] = again[0]
+            value[rows] = again[0]
             for x, y in zip(marginals, again[1], strict=True):
                 if x.numel():
                     x[rows] = y.to(x.dtype)
-    return found, marginals
-
-
-def rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Numbers ``[B]`` of float64 in another dtype, on the CPU without PyTorch's way."""
-    if dtype == value.dtype or not value.is_cpu:
-        return value.to(dtype)
-    found = torch.empty(len(value), dtype=dtype, device="cpu")
-    narrow(len(value), value.data_ptr(), found.data_ptr(), VECTORS[dtype])
-    return found
+    return value.to(dtype), marginals, False
 
 
 def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
@@ -113,11 +135,11 @@ def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
 
 def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:
     """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
-    shapes = [x.shape for x in leaves.own] + [(B, *x.shape) for x in leaves.shared]
-    like = leaves.own[0]
+    new, n = EMPTY[leaves.own[0].dtype].new_empty, len(leaves.own)
+    every = enumerate((*leaves.own, *leaves.shared))
     return [
-        like.new_empty(shape if some else 0)
-        for shape, some in zip(shapes, wanted, strict=True)
+        (new(x.shape) if i < n else new(B, *x.shape)) if wanted[i] else new(0)
+        for i, x in every
     ]
 
 
@@ -161,26 +183,57 @@ def choose(
 
     One for each row, or the k best in float64: so they are sorted, rounded or not.
     """
-    if k is not None:
-        leaves = leaves.map(lambda x: x.double())
-    B, K = len(asked.roots), k or 1
-    given, dtype = _Table(leaves), leaves.own[0].dtype
-    values = torch.empty((B, K), dtype=torch.float64, device="cpu")
-    labels = torch.empty((B, K, asked.topology.labels), dtype=torch.int64, device="cpu")
-    parts = torch.empty((B, K, asked.topology.most), dtype=torch.int32, device="cpu")
-    out = values.numpy(), labels.numpy(), parts.numpy()
+    value, _, labels, parts, _ = _chosen(leaves, asked, k)
+    return value, labels, parts
+
+
+def rounded_choice(
+    leaves: Leaves, asked: Asked, k: int | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, bool]:
+    """Values ``[B, K]`` and labels ``[B, K, N]``, and whether all values are finite.
+
+    Of the dtype if so, else in float64. False where that is not known.
+    """
+    value, short, labels, _, finite = _chosen(leaves, asked, k)
+    if not finite:
+        return value, labels, False
+    if short is not None and short.dtype == dtype:
+        return short, labels, True
+    return value, labels, dtype == value.dtype
+
+
+def _chosen(
+    leaves: Leaves, asked: Asked, k: int | None
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor, bool]:
+    """Values in float64, and rounded if leaves are of float32; labels and parts.
+
+    And whether all values are finite, in the dtype of the leaves.
+    """
+    B, K, dtype = asked.size, k or 1, leaves.own[0].dtype
+    N, U = asked.topology.labels, asked.topology.most
+    value = EMPTY[torch.float64].new_empty(B, K)
+    short = None if dtype == torch.float64 else EMPTY[dtype].new_empty(B, K)
+    labels = EMPTY[torch.int64].new_empty(B, K, N)
+    parts = EMPTY[torch.int32].new_empty(B, K, U)
+    short_at = 0 if short is None else short.data_ptr()
+    places = value.data_ptr(), short_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
-        out = out[0][:, 0], out[1][:, 0], out[2][:, 0]
-    kernel = best_cpu.best if k is None else k_best_cpu.k_best
-    lanes, number = LANES[dtype], VECTORS[dtype].dtype
+        sizes: tuple[int, ...] = N, U
+        kernel, arrays = best_cpu.best, 1
+    else:
+        leaves, dtype = leaves.map(lambda x: x.double()), torch.float64
+        kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
+    given, lanes, number = _Table(leaves), LANES[dtype], VECTORS[dtype].dtype
+    bad: list[int] = []
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 1 if k is None else 2, number)
-        kernel(first, last, asked.edges_at, asked.rows_at, given.rows, scratch, *out)
+        scratch = room(asked.edges, arrays, number)
+        rows = first, last, asked.edges_at, asked.rows_at
+        bad.append(kernel(*rows, given.at, scratch, *sizes, *places))
 
-    work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * parts.numel()
+    work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, together=lanes)
-    return values, labels, parts
+    return value, short, labels, parts, not any(bad)
 
 
 def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
@@ -190,13 +243,13 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
-    value, far = np.empty(B), np.empty(B, np.bool_)
+    value, far = np.empty(B), np.empty(B)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges_at, asked.rows_at
-            sums_cpu.inwards(*what, given.rows, scratch, value, far)
+            sums_cpu.inwards(*what, given.at, scratch, value, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
@@ -216,19 +269,19 @@ def tangent(
     wide = leaves.map(lambda x: x.double())
     moved = _outputs(wide, B, wanted)
     given, ways = _Table(wide, moved), _Table(along.map(lambda x: x.double()))
-    value, means, far = np.empty(B), np.empty(B), np.empty(B, np.bool_)
+    value, means, far = np.empty(B), np.empty(B), np.empty(B)
     outwards = any(wanted)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges_at, asked.rows_at, given.rows
+            what = *rows, asked.edges_at, asked.rows_at, given.at
             sums_cpu.inwards(*what, scratch, value, far)
-            tangent_cpu.tangent(*what, ways.rows, scratch, outwards, means)
+            tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
     found = torch.from_numpy(value), torch.from_numpy(means)
-    if True in far.tobytes():
+    if far.any():
         rows = truly_far(wide, asked, far, furthest(8))
         if len(rows):
             scores, way = pick(wide, rows).joined(), pick(along, rows).joined()
@@ -252,7 +305,7 @@ def total(leaves: Leaves, used: Tensor) -> Tensor:
     given = _Table(leaves)
     value = torch.empty(used.shape[:2], dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
-    given_outputs.total(given.rows, used.contiguous().numpy(), vector, value.numpy())
+    given_outputs.total(given.at, used.contiguous().numpy(), vector, value.numpy())
     return value
 
 
@@ -268,7 +321,8 @@ def count(
         for x, kind, some in zip(every, kinds, wanted, strict=True)
     ]
     arrays = weights.contiguous().numpy(), used.contiguous().numpy()
-    given_outputs.count(*arrays, _Table(leaves, out).rows)
+    table = _Table(leaves, out)
+    given_outputs.count(*arrays, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -285,7 +339,7 @@ def possible(leaves: Leaves, asked: Asked) -> Any:
     """Whether a row has an output that is not forbidden: bool ``[B]``."""
     found = np.empty(len(asked.roots), np.bool_)
     given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
-    faults.possible(asked.edges_at, asked.rows.roots, given.rows, vector, found)
+    faults.possible(asked.edges_at, asked.rows.roots, given.at, vector, found)
     return found
 
 

@@ -70,7 +70,12 @@ class LogPartition(Differentiable):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
-        n, wanted = ctx.n, ctx.needs_input_grad[3:]
+        return None, None, None, *LogPartition.slopes(ctx, grad, 3)
+
+    @staticmethod
+    def slopes(ctx: Any, grad: Tensor, first: int) -> list[Tensor | None]:
+        """The gradients of the leaves, which are the inputs from ``first`` on."""
+        n, wanted = ctx.n, ctx.needs_input_grad[first:]
         # The first backward pass takes the marginals, in one step, so that no other
         # thread gets them too; a later one computes them again.
         chances = vars(ctx).pop("chances", None)
@@ -93,7 +98,7 @@ class LogPartition(Differentiable):
                 found.append(compiled.scale_in_place(grad, x))
             else:
                 found.append(x * by_row(grad, x))
-        return None, None, None, *found
+        return found
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
@@ -101,22 +106,44 @@ class LogPartition(Differentiable):
         return _inner(chances, tangents[3:]).to(ctx.dtype)
 
 
+class Eager:
+    """One question for a log-partition ``[B]``, to tensors that nothing traces."""
+
+    __slots__ = ("asked", "dtype", "finite", "n")
+
+    def __init__(self, asked: Asked, n: int, dtype: torch.dtype) -> None:
+        self.asked, self.n, self.dtype = asked, n, dtype
+        # whether the answer is known to be
+        self.finite = False
+
+    def sums(
+        self, tensors: tuple[Tensor, ...], wanted: Sequence[bool]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The answer, and the marginals that are wanted."""
+        leaves = Leaves(tensors[: self.n], tensors[self.n :])
+        if tensors[0].is_cpu:
+            value, chances, self.finite = compiled.rounded_sums(
+                leaves, self.asked, wanted, self.dtype
+            )
+            return value, chances
+        value, chances = loops_for(leaves).sums(leaves, self.asked, wanted)
+        return value.to(self.dtype), chances
+
+
 class EagerLogPartition(torch.autograd.Function):
-    """The same for tensors that nothing traces: marginals come with the value."""
+    """``LogPartition`` of a question: marginals come with the value."""
 
     @staticmethod
-    def forward(
-        ctx: Any, asked: Asked, n: int, dtype: torch.dtype, *tensors: Tensor
-    ) -> Tensor:
-        leaves = Leaves(tensors[:n], tensors[n:])
-        value: Tensor
-        wanted = ctx.needs_input_grad[3:]
-        value, ctx.chances = loops_for(leaves).sums(leaves, asked, wanted)
-        ctx.asked, ctx.n = asked, n
+    def forward(ctx: Any, question: Eager, *tensors: Tensor) -> Tensor:
+        value, ctx.chances = question.sums(tensors, ctx.needs_input_grad[1:])
+        ctx.asked, ctx.n = question.asked, question.n
         ctx.save_for_backward(*tensors)
-        return compiled.rounded(value, dtype)
+        return value
 
-    backward = LogPartition.backward
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        return None, *LogPartition.slopes(ctx, grad, 1)
 
 
 class Marginals(Differentiable):

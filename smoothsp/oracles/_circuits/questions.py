@@ -13,6 +13,7 @@ from smoothsp.oracles._circuits import compiled, levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.gradients import (
     Chosen,
+    Eager,
     EagerLogPartition,
     Entropy,
     LogPartition,
@@ -21,24 +22,41 @@ from smoothsp.oracles._circuits.gradients import (
     Score,
     finite,
 )
-from smoothsp.oracles._circuits.loops import loops_for
-from smoothsp.oracles._questions.registration import is_plain, nothing_traces
+from smoothsp.oracles._circuits.loops import LOOPS, loops_for
+from smoothsp.oracles._questions.registration import (
+    is_ordinary,
+    is_plain,
+    nothing_traces,
+)
 
 
 def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Tensor:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice."""
-    loops = loops_for(leaves)
-    if loops is None:
-        value = levels.log_partition(leaves.joined(), asked.topology, asked.roots)
-        return value.to(dtype)
+    return log_partition_looked_at(leaves, asked, dtype)[0]
+
+
+def log_partition_looked_at(
+    leaves: Leaves, asked: Asked, dtype: torch.dtype
+) -> tuple[Tensor, bool]:
+    """``log_partition``, and whether all of it is known to be finite."""
     tensors = (*leaves.own, *leaves.shared)
-    if _direct(tensors):
-        none = [False] * len(tensors)
-        return compiled.rounded(loops.sums(leaves, asked, none)[0], dtype)
-    plain = is_plain(tensors[0], tensors[0].device.type)
-    ask = EagerLogPartition if plain else LogPartition
-    found: Tensor = ask.apply(asked, len(leaves.own), dtype, *tensors)
-    return found
+    if nothing_traces() and all(map(_is_eager, tensors)):
+        question = Eager(asked, len(leaves.own), dtype)
+        if _wants_gradient(tensors):
+            return EagerLogPartition.apply(question, *tensors), question.finite
+        value = question.sums(tensors, [False] * len(tensors))[0]
+        return value, question.finite
+    if loops_for(leaves) is None:
+        value = levels.log_partition(leaves.joined(), asked.topology, asked.roots)
+        return value.to(dtype), False
+    return LogPartition.apply(asked, len(leaves.own), dtype, *tensors), False
+
+
+def _is_eager(x: Tensor) -> bool:
+    """Whether compiled loops may be called for it at once, where nothing traces."""
+    return is_ordinary(x) or (
+        not x.is_cpu and x.device.type in LOOPS and is_plain(x, x.device.type)
+    )
 
 
 def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
@@ -59,6 +77,22 @@ def best(leaves: Leaves, asked: Asked) -> tuple[Tensor, Tensor]:
         return value.double(), labels[:, None]
     values, labels = _chosen(leaves, asked, None)
     return values.squeeze(1), labels
+
+
+def chosen_looked_at(
+    leaves: Leaves, asked: Asked, k: int | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, bool]:
+    """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best.
+
+    And whether all values are known to be finite: of the dtype then, else in float64.
+    """
+    tensors = (*leaves.own, *leaves.shared)
+    if _direct(tensors) and all(map(is_ordinary, tensors)):
+        return compiled.rounded_choice(leaves, asked, k, dtype)
+    if k is None:
+        value, labels = best(leaves, asked)
+        return value[:, None], labels, False
+    return *k_best(leaves, asked, k), False
 
 
 def k_best(leaves: Leaves, asked: Asked, k: int) -> tuple[Tensor, Tensor]:

@@ -96,8 +96,7 @@ class CircuitStructure:
         self._own, self._common, self._has_large = own, shared, None
         # the potentials that a cost is added to
         self._main = next(iter(own.values()))
-        self.__dict__.update(own)
-        self.__dict__.update(shared)
+        self.__dict__.update(own, **shared)
 
     def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:
         """Other potentials of the same rows, trusted to be sound."""
@@ -328,13 +327,18 @@ class CircuitStructure:
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        value, labels = questions.best(self._leaves(), self._asked)
-        if not all_finite(value):
-            # no score was finite in float32
-            wide = self._leaves().map(lambda x: x.double())
-            value, labels = questions.best(wide, self._asked)
-        y = self._outputs(labels).squeeze(1)
-        return held(value, self, "the highest score"), y
+        leaves, dtype = self._leaves(), self._main.dtype
+        values, labels, finite = questions.chosen_looked_at(
+            leaves, self._asked, None, dtype
+        )
+        value = values.squeeze(1)
+        if not finite:
+            if not all_finite(value):
+                # no score was finite in float32
+                wide = leaves.map(lambda x: x.double())
+                value, labels = questions.best(wide, self._asked)
+            value = held(value, self, "the highest score")
+        return value, self._outputs(labels).squeeze(1)
 
     def decode_topk(
         self, k: int
@@ -357,9 +361,13 @@ class CircuitStructure:
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
         k = checks.positive_int("k", k)
-        values, labels = questions.k_best(self._leaves(), self._asked, k)
+        values, labels, finite = questions.chosen_looked_at(
+            self._leaves(), self._asked, k, self._main.dtype
+        )
         valid = values > -torch.inf
         ys, what = self._outputs(labels), "the highest scores"
+        if finite:
+            return values, ys, valid
         if is_plain(values) and all_finite(values):
             return held(values, self, what), ys, valid
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
@@ -391,9 +399,9 @@ class CircuitStructure:
 
         Its gradient is the marginals; it may be differentiated twice.
         """
-        dtype = self._main.dtype
-        value = questions.log_partition(self._leaves(), self._asked, dtype)
-        return held(value, self, "a log-partition")
+        leaves, dtype = self._leaves(), self._main.dtype
+        value, finite = questions.log_partition_looked_at(leaves, self._asked, dtype)
+        return value if finite else held(value, self, "a log-partition")
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Chance of each part, or how often it is expected to be used. Differentiable.

@@ -1,10 +1,16 @@
 """The best output of each row, and which leaves it uses."""
 
+import math
+
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.circuits.layout.addresses import (
+    circuit_at,
+    potentials_at,
+    rows_at,
+)
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -14,15 +20,23 @@ from smoothsp._kernels.vectors.simd import larger, load, span, store, where_belo
 
 
 @kernel
-def best(first, last, circuit, rows, scores, room, value, labels, parts):
+def best(first, last, circuit, rows, scores, room, N, U, value, short, labels, parts):
     """Fill value[B], labels[B, N] and parts[B, U] of the rows ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
-    what they say, -1 where nothing does; ``value`` the sum of their scores. ``scores``
-    is a table of potentials of the float type of ``room``, scratch, ``[1, size]``.
+    what they say, -1 where nothing does; ``value`` the sum of their scores, ``short``
+    in the float type of ``room``, scratch, ``[1, size]``. These are addresses, of
+    int32, int64 and float64; ``short`` may be 0. ``scores`` is a table of potentials of
+    that float type.
+
+    Returns how many rows have a value that is not finite there.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
+    scores = potentials_at(scores)
     B = len(rows.roots)
+    value, labels = at(value, (B,), np.float64), at(labels, (B, N), np.int64)
+    parts, rounded = at(parts, (B, U), np.int32), at(short, (B if short else 0,), room)
+    bad = 0
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
@@ -39,6 +53,12 @@ def best(first, last, circuit, rows, scores, room, value, labels, parts):
             value[row] = read(scores, B, row, room, circuit, parts[row], labels[row])
             if x[root * L + lane] == -np.inf:
                 value[row] = -np.inf
+            fine = math.isfinite(value[row])
+            if short:
+                rounded[row] = value[row]
+                fine = fine and math.isfinite(rounded[row])
+            bad += 0 if fine else 1
+    return bad
 
 
 @subroutine

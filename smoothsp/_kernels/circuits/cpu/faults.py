@@ -5,7 +5,7 @@ from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.cpu.lanes import one_of
 from smoothsp._kernels.circuits.cpu.numbers import constant
-from smoothsp._kernels.circuits.layout.addresses import circuit_at
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
@@ -49,7 +49,7 @@ def possible(circuit, roots, table, like, answer):
 
     ``table`` is one of potentials of the float type of ``like``.
     """
-    circuit = circuit_at(circuit)
+    circuit, table = circuit_at(circuit), potentials_at(table)
     B = len(roots)
     words = arrays.empty(circuit.items, np.uint64)
     for begin in range(0, B, WORD):

@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import score_of
 from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
-from smoothsp._kernels.circuits.layout.addresses import circuit_at
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
 from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
@@ -17,6 +17,7 @@ def total(scores, used, like, value):
 
     ``scores`` is a table of potentials of the float type of ``like``.
     """
+    scores = potentials_at(scores)
     B, K, U = used.shape
     for b in range(B):
         for k in range(K):
@@ -34,6 +35,7 @@ def count(weights, used, table):
     Targets are of the float type of the weights; those of all rows are ``[width]`` of
     float64.
     """
+    table = potentials_at(table)
     B, K, U = used.shape
     wide = arrays.empty(0, np.float64)
     for b in range(B):

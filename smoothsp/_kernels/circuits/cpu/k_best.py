@@ -11,14 +11,21 @@ item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shorte
 Paths" (1998), section 2.
 """
 
+import math
+
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import maxima, read
-from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.circuits.cpu.lanes import beside, bounds, gather, one_of, turn
+from smoothsp._kernels.circuits.layout.addresses import (
+    circuit_at,
+    potentials_at,
+    rows_at,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
 
 # What is stored of an item, in one cache line: the row that stored it, its best
 # product, and the second with its number among the products.
@@ -32,17 +39,25 @@ FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
 
 
 @kernel
-def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
+def k_best(
+    first, last, circuit, rows, scores, room, K, N, U, values, short, labels, parts
+):  # fmt: skip
     """Fill values[B, K], labels[B, K, N] and parts[B, K, U] for ``order[first:last]``.
 
     Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    ``scores`` is a table of potentials of float64. ``room`` is scratch, ``[2, size]``
-    of float64.
+    ``short`` is values in float32. These are addresses; ``short`` may be 0. ``scores``
+    is a table of potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
+
+    Returns how many values are not finite, in float32 if asked for.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
+    scores = potentials_at(scores)
     B = len(rows.roots)
     L = 64 // room.itemsize
-    K = values.shape[1]
+    values, labels = at(values, (B, K), np.float64), at(labels, (B, K, N), np.int64)
+    parts = at(parts, (B, K, U), np.int32)
+    rounded = at(short, (B if short else 0, K), np.float32)
+    bad = 0
     one = one_of(room)
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
@@ -58,10 +73,11 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
         low, high = bounds(circuit, rows.roots, lanes)
         gather(scores, B, lanes, x, one, L)
         maxima(x, circuit, low, high, one, L)
+        turn(x, circuit, L)
         for lane in range(len(lanes)):
             row = lanes[lane]
             place = (rows.roots[row], row, lane, L)
-            offers[0] = x[place[0] * L + lane]
+            offers[0] = x[beside(place[0], lane, L)]
             waiting[0, FROM] = waiting[0, STEP] = -1
             count = 1 if offers[0] > -np.inf else 0
             for k in range(K):
@@ -87,6 +103,13 @@ def k_best(first, last, circuit, rows, scores, room, values, labels, parts):
                 )
                 # summed again, so the last bits may differ: at most the score before it
                 values[row, k] = min(score, values[row, k - 1]) if k else score
+            for k in range(K):
+                fine = math.isfinite(values[row, k])
+                if short:
+                    rounded[row, k] = values[row, k]
+                    fine = fine and math.isfinite(rounded[row, k])
+                bad += 0 if fine else 1
+    return bad
 
 
 @subroutine
@@ -124,12 +147,12 @@ def _follow(
             a, b = np.intp(found[o, TO_A]), np.intp(found[o, TO_B])
             if o == k and most > 0:
                 # another product at that step, instead of this one
-                here = x[a * L + lane] + x[b * L + lane]
+                here = x[beside(a, lane, L)] + x[beside(b, lane, L)]
                 number = found[k, TO_NUMBER]
                 p, q, number, below = _after(x, lane, L, item, circuit, here, number)
                 if number >= 0:
                     offer = (np.intp(found[k, FROM]), step, p, q, number)
-                    whole = x[item * L + lane]
+                    whole = x[beside(item, lane, L)]
                     # both losses rounded alike, so that equal ones cancel
                     score = totals[k] + (whole - here) - (whole - below)
                     count = _insert(offer, score, waiting, offers, count, most)
@@ -161,7 +184,7 @@ def _note(x, lane, L, row, item, circuit, notes, losses):
     for r in range(starts[h], starts[h + 1]):
         a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
         for _ in range(runs[r, 0]):
-            v = x[a * L + lane] + x[b * L + lane]
+            v = x[beside(a, lane, L)] + x[beside(b, lane, L)]
             if v > more:
                 if v > most:
                     more, next_number = most, best_number
@@ -193,7 +216,7 @@ def _after(x, lane, L, item, circuit, here, number):
     for r in range(starts[h], starts[h + 1]):
         a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
         for _ in range(runs[r, 0]):
-            v = x[a * L + lane] + x[b * L + lane]
+            v = x[beside(a, lane, L)] + x[beside(b, lane, L)]
             if v > best and (v < here or (v == here and n > number)):
                 best, best_number, best_a, best_b = v, n, a, b
             n += 1

@@ -112,6 +112,21 @@ def scatter(x, table, B, rows, L):
 
 
 @subroutine
+def turn(x, circuit, L):
+    """Turn x square by square, so that numbers of one lane lie side by side."""
+    out = span(x)
+    for item in range(0, circuit.items, L):
+        transpose(out, item * L)
+
+
+@subroutine(loops=False)
+def beside(item, lane, L):
+    """Where the number of an item is after ``turn``."""
+    column = item & (L - 1)
+    return (item - column + lane) * L + column
+
+
+@subroutine
 def clear(x, circuit, low, high, one, L):
     """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
     out = span(x)

@@ -23,10 +23,15 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     power2,
     put_number,
 )
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.circuits.layout.addresses import (
+    circuit_at,
+    potentials_at,
+    rows_at,
+)
 from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.simd import (
     fma,
     larger,
@@ -40,17 +45,25 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, value, far):
+def sums(first, last, circuit, rows, scores, room, outwards, value, far, rounded):
     """Fill value[B] in float64 and, if ``outwards``, the targets of ``scores``.
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
     targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
-    ``far[b]`` says that scores of row b are too large for that type: its answers are
+    ``far[b]`` is 1 if scores of row b are too large for that type: its answers are
     not valid then. The value of a row without a possible output is -inf.
+    rounded[B] is the value in the float type. All three are addresses, far of float64;
+    ``rounded`` may be 0.
+
+    Returns how many rows are far or have a value that is not finite there.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
+    scores = potentials_at(scores)
     L = 64 // room.itemsize
     B = len(rows.roots)
+    value, far = at(value, (B,), np.float64), at(far, (B,), np.float64)
+    short = at(rounded, (B if rounded else 0,), room)
+    bad = 0
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
@@ -59,11 +72,18 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far):
         if outwards:
             clear(mu, circuit, low, high, one, L)
             for lane in range(len(lanes)):
-                at = rows.roots[lanes[lane]] * L + lane
-                if m[at] > 0:
-                    mu[at] = 1
+                root = rows.roots[lanes[lane]] * L + lane
+                if m[root] > 0:
+                    mu[root] = 1
             outside(m, e, mu, circuit, low, high, one, L)
             scatter(mu, scores, B, lanes, L)
+        for row in lanes:
+            fine = far[row] == 0 and math.isfinite(value[row])
+            if rounded:
+                short[row] = value[row]
+                fine = fine and math.isfinite(short[row])
+            bad += 0 if fine else 1
+    return bad
 
 
 @kernel
@@ -73,6 +93,7 @@ def inwards(first, last, circuit, rows, scores, room, value, far):
     For the rows ``rows.order[first:last]``, no more than there are lanes.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
+    scores = potentials_at(scores)
     L = 64 // room.itemsize
     one, lanes = one_of(room), rows.order[first:last]
     m, e, mu = room[0], room[1], room[2]
@@ -89,10 +110,11 @@ def _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L):
     for lane in range(len(lanes)):
         row = lanes[lane]
         root = rows.roots[row]
-        far[row] = np.float64(mu[lane]) * circuit.uses[root] > furthest(L)
-        at = root * L + lane
-        z = np.float64(m[at])
-        value[row] = math.log(z) + np.float64(e[at]) * LN2 if z > 0 else -np.inf
+        reach = np.float64(mu[lane]) * circuit.uses[root]
+        far[row] = 1.0 if reach > furthest(L) else 0.0
+        place = root * L + lane
+        z = np.float64(m[place])
+        value[row] = math.log(z) + np.float64(e[place]) * LN2 if z > 0 else -np.inf
     return low, high
 
 

@@ -22,7 +22,11 @@ from smoothsp._kernels.circuits.cpu.numbers import (
     origin,
     power2,
 )
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.circuits.layout.addresses import (
+    circuit_at,
+    potentials_at,
+    rows_at,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
@@ -39,6 +43,7 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     just filled for these rows, no more than there are lanes.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
+    scores, along = potentials_at(scores), potentials_at(along)
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)

@@ -58,5 +58,12 @@ def rows_at(table):
 
 
 @subroutine(loops=False)
+def potentials_at(table):
+    """The table of potentials, as ``lanes`` has it, at an address with so many rows."""
+    address, rows = table
+    return at(address, (rows, 4), np.int64)
+
+
+@subroutine(loops=False)
 def _integers(table, field):
     return at(table[field, 0], (table[field, 1],), np.int32)
