@@ -165,6 +165,22 @@ def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
     compare(name, Twins.of(ugly_case(B, T, S, per_edge), dtype, generator))
 
 
+@any_transitions
+def test_marginals_may_lie_in_any_order_in_memory(per_edge):
+    generator = torch.Generator().manual_seed(0)
+    twins = Twins.of(ugly_case(3, 5, 4, per_edge), WIDE, generator)
+    weights, labels = twins.randn(3), twins.labels(1)[:, 0]
+    parts = [x.to(DEVICE) for x in twins.sums()[1:]]
+    turned = [x.mT.contiguous().mT if x.dim() > 2 else x for x in parts]
+    assert not turned[0].is_contiguous()
+    given = [x.to(DEVICE) for x in (labels, *twins.chain[4:])]
+    expected, found = (
+        on_device.weigh_residual(weights.to(DEVICE), tuple(x), twins.shared, *given)
+        for x in (parts, turned)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 @any_question
 def test_a_batch_without_rows_and_one_without_time(name):
     generator = torch.Generator().manual_seed(0)

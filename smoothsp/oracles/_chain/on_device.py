@@ -144,6 +144,7 @@ def weigh_residual(
     from smoothsp._kernels.chain.cuda import given_outputs
 
     places = (x.contiguous() for x in (labels, steps, lengths))
+    parts = tuple(x.contiguous() for x in parts)
     used = tuple(torch.empty_like(x) for x in parts)
     kernel: Callable[..., None] = given_outputs.residual
     kernel(*places, shared, *parts, *used)
