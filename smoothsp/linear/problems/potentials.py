@@ -33,7 +33,8 @@ class Parts:
         float64.
     shapes
         ``(n,)`` or ``(n, axes)`` integers of at least 0: ``(T_i,)`` for the positions
-        of a sentence, ``(m_i + 1, m_i + 1)`` for the arcs between m words and a root.
+        of a sentence, ``(m_i + 1, m_i + 1)`` for the arcs between m words and a root,
+        ``()`` where an example is one part.
     states
         None: a part has one score, and the weights are a vector. Or how many states a
         part has: one more axis, and a block of weights for each of them.
@@ -163,7 +164,13 @@ def placed(shapes: Ints, least: tuple[int, ...] = ()) -> Placed:
 
 def shapes_of(name: str, shapes: Any, n: int | None) -> tuple[Ints, bool]:
     """``(n, axes)``, and whether they were given flat."""
-    found = np.asarray(shapes)
+    try:
+        found = np.asarray(shapes)
+    except ValueError as error:
+        raise TypeError(
+            f"{name}: expected integers (n,) or (n, axes), got a list of different"
+            " lengths"
+        ) from error
     if found.ndim not in (1, 2) or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(
             f"{name}: expected integers (n,) or (n, axes), got {found.dtype} of shape"
@@ -175,7 +182,7 @@ def shapes_of(name: str, shapes: Any, n: int | None) -> tuple[Ints, bool]:
     if found.size and found.min() < 0:
         raise ValueError(f"{name}: expected at least 0, got {found.min()}")
     flat = found.ndim == 1
-    return found.reshape(len(found), -1 if found.size else 1).astype(np.int64), flat
+    return (found[:, None] if flat else found).astype(np.int64), flat
 
 
 class PartScores:
@@ -269,6 +276,12 @@ class SharedScores:
     """One kind of potentials that are weights."""
 
     def __init__(self, name: str, shared: Shared) -> None:
+        if isinstance(shared.shape, str) or not hasattr(shared.shape, "__iter__"):
+            shown = checks.in_one_line(shared.shape)
+            raise TypeError(
+                f"features[{name!r}].shape: expected a tuple of ints, got {shown};"
+                " a vector has shape (size,)"
+            )
         self.name, self.shape = name, tuple(shared.shape)
         for size in self.shape:
             checks.count(f"features[{name!r}].shape", size)
