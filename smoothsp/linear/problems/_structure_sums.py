@@ -96,3 +96,57 @@ def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
         torch.zeros_like(x) if slope is None else slope
         for x, slope in zip(inputs, found, strict=True)
     ]
+
+
+def costs_of(
+    cost: Any, structure: Any, y: Tensor, scale: Tensor, chosen: NDArray[np.int64]
+) -> Tensor:
+    """What ``augment`` takes, scaled: a leaf of finite numbers of at least 0."""
+    found = cost(structure, y) if callable(cost) else structure.hamming(y)
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            "cost: expected a function that returns a tensor, as augment takes it,"
+            f" got one that returns {type(found).__name__}"
+        )
+    if found.layout is not torch.strided or found.is_complex():
+        raise TypeError(
+            "cost: expected a dense tensor of real numbers, got"
+            f" {found.layout}, {found.dtype}"
+        )
+    if not found.dim() or len(found) != len(chosen):
+        raise ValueError(
+            f"cost: expected a tensor (batch, ...) = ({len(chosen)}, ...), as augment"
+            f" takes it, got shape {tuple(found.shape)}"
+        )
+    scaled: Tensor = found.detach() * scale.reshape(-1, *[1] * (found.dim() - 1))
+    wrong = ~((scaled >= 0) & (scaled < torch.inf))
+    if bool(wrong.any()):
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            "cost: expected finite numbers of at least 0, got"
+            f" {scaled[place].item():.6g} at example {chosen[place[0]]}, entry"
+            f" {list(place[1:])}"
+        )
+    return scaled.requires_grad_()
+
+
+def check_costs(
+    structure: Any, y: Tensor, cost: Tensor, chosen: NDArray[np.int64]
+) -> None:
+    """Gold outputs, which score 0 without costs, are free; others cost by a slope."""
+    paid = structure.augment(cost.detach()).score(y).detach()
+    if bool(paid.any()):
+        i = int(paid.ne(0).int().argmax())
+        raise ValueError(
+            "cost: expected 0 for all that the gold output uses, got"
+            f" {paid[i].item():.6g} for it at example {chosen[i]}"
+        )
+    one = torch.ones_like(cost).requires_grad_()
+    paid = structure.augment(one).score(y)
+    [slope] = gradients(paid, [one])
+    if bool((paid.detach().ne(0) & ~slope.reshape(len(one), -1).any(1)).any()):
+        raise ValueError(
+            "build: expected a structure whose augment(cost) is differentiable in the"
+            f" cost, got {type(structure).__name__}, whose scores have no derivative in"
+            " it; add the cost without detach()"
+        )

@@ -15,7 +15,12 @@ from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems._outputs import Outputs, cut, said_shapes, shapes_of
-from smoothsp.linear.problems._structure_sums import StructureSums, gradients
+from smoothsp.linear.problems._structure_sums import (
+    StructureSums,
+    check_costs,
+    costs_of,
+    gradients,
+)
 from smoothsp.linear.problems.batch import Slope
 from smoothsp.linear.problems.callback import Corner
 from smoothsp.linear.problems.potentials import Batch, PartScores, built, kinds_of
@@ -220,19 +225,8 @@ class StructureProblem(StructureSums):
         yield chosen[begin:]
 
     def _costs(self, asked: _Asked) -> Tensor:
-        if callable(self.cost):
-            cost = self.cost(asked.structure, asked.y)
-        else:
-            cost = asked.structure.hamming(asked.y)
-        if not isinstance(cost, Tensor):
-            raise TypeError(
-                "cost: expected a function that returns a tensor, as augment takes it,"
-                f" got one that returns {type(cost).__name__}"
-            )
         scale = torch.from_numpy(self.cost_scale[asked.chosen])
-        scaled = cost.detach() * scale.reshape(-1, *[1] * (cost.dim() - 1))
-        found: Tensor = scaled.requires_grad_()
-        return found
+        return costs_of(self.cost, asked.structure, asked.y, scale, asked.chosen)
 
     def _check_outputs(self) -> None:
         zero = np.zeros(self.num_weights)
@@ -251,6 +245,11 @@ class StructureProblem(StructureSums):
                     " is linear in the potentials, so 0 at weights 0, got"
                     f" {found[i]} at example {chosen[i]}"
                 )
+            own, made = callable(self.cost), asked.structure
+            if not hasattr(made, "augment") or not (own or hasattr(made, "hamming")):
+                continue
+            if own or chosen[0] == 0:
+                check_costs(made, asked.y, self._costs(asked), chosen)
 
     # the max oracle
 
@@ -268,7 +267,7 @@ class StructureProblem(StructureSums):
                 outputs = augmented.decode()[1]
         hinges = augmented.score(outputs) - asked.structure.score(asked.y)
         slopes = gradients(hinges, [*asked.potentials, cost])
-        losses = (slopes.pop() * cost.detach()).flatten(1).sum(1)
+        losses = (slopes.pop() * cost.detach()).reshape(len(cost), -1).sum(1)
         return hinges.detach(), losses, slopes, outputs
 
     def worst(self, i: int, w: Weights) -> Corner:
