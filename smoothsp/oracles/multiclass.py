@@ -21,7 +21,7 @@ class Multiclass:
     mask
         ``(batch, candidate)`` bool, True where a candidate is real. What stands under
         False is never read and gets exactly zero gradient. A row without candidates has
-        one output, written -1, with score 0.
+        one output, written -1, with score 0; so have all where candidate is 0.
 
     Raises
     ------
@@ -46,10 +46,10 @@ class Multiclass:
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
         scores = checks.potentials("scores", scores)
-        if scores.dim() != 2 or scores.shape[1] < 1:
+        if scores.dim() != 2 or (scores.shape[1] < 1 and mask is None):
             raise ValueError(
-                "scores: expected (batch, candidate) with at least one candidate, got "
-                f"{tuple(scores.shape)}"
+                "scores: expected (batch, candidate) with at least one candidate, or "
+                f"with a mask, got {tuple(scores.shape)}"
             )
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
@@ -59,7 +59,7 @@ class Multiclass:
                 "mask", mask, tuple(scores.shape), words, scores.device
             ).clone()
         self._set(scores, mask)
-        checks.candidate_values(self.scores, self.mask)
+        _check_values(self.scores, self.mask)
 
     def _set(self, scores: Tensor, mask: Tensor) -> None:
         self.scores = torch.where(mask, scores, -torch.inf)
@@ -82,8 +82,18 @@ class Multiclass:
 
     @property
     def _filled(self) -> Tensor:
-        """Scores in which a row without candidates holds zeros, for a sound softmax."""
-        return self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
+        """Scores in which a row without candidates holds zeros, for a sound softmax.
+
+        At least one column.
+        """
+        filled = self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
+        return filled if filled.shape[1] else torch.nn.functional.pad(filled, (0, 1))
+
+    def _candidates(self, y: Tensor) -> Tensor:
+        mask = (
+            self.mask if self.mask.shape[1] else self.mask.new_zeros(len(self.mask), 1)
+        )
+        return checks.candidates(y, mask)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Scores of the candidates y: ``(batch,)``, or ``(batch, k)`` for k a row.
@@ -93,7 +103,7 @@ class Multiclass:
         ValueError
             If y is no real candidate of its row.
         """
-        y = checks.candidates(y, self.mask)
+        y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
         picked = self._filled.gather(1, columns.masked_fill(~some, 0))
@@ -101,9 +111,11 @@ class Multiclass:
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """Cost 1 for every real candidate but y, else 0."""
-        label = checks.candidates(y, self.mask)
+        label = self._candidates(y)
         checks.shape("y", label, (len(self.mask),), "(batch,)")
         cost = self.mask.to(self.scores.dtype)
+        if not cost.shape[1]:
+            return cost
         some = self.mask.any(1, keepdim=True)
         return cost.scatter(1, label[:, None].masked_fill(~some, 0), 0)
 
@@ -118,7 +130,7 @@ class Multiclass:
         words = "(batch, candidate)"
         checks.shape("cost", cost, tuple(self.scores.shape), words)
         other = self._like(self.scores + cost, self.mask)
-        checks.candidate_values(other.scores, other.mask, name="cost")
+        _check_values(other.scores, other.mask, name="cost")
         finite = (self.scores > -torch.inf) & (cost > -torch.inf)
         _require_room(other.scores, finite, "cost: expected sums with the scores")
         return other
@@ -143,7 +155,7 @@ class Multiclass:
         words = "(batch, candidate)"
         allowed = checks.bool_mask("allowed", allowed, size, words, device)
         other = self._like(self.scores.masked_fill(~allowed, -torch.inf), self.mask)
-        checks.candidate_values(other.scores, other.mask, name="allowed")
+        _check_values(other.scores, other.mask, name="allowed")
         return other
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
@@ -187,7 +199,8 @@ class Multiclass:
 
     def marginals(self) -> Float[Tensor, "batch candidate"]:
         """Chance of each candidate."""
-        return self._filled.softmax(1) * self.mask.any(1, keepdim=True)
+        chances = self._filled.softmax(1)[:, : self.mask.shape[1]]
+        return chances * self.mask.any(1, keepdim=True)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -197,7 +210,7 @@ class Multiclass:
         ValueError
             If y is no real candidate of its row, or if the dtype has no such number.
         """
-        y = checks.candidates(y, self.mask)
+        y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
         # log_softmax is at most 0 to the last bit, the difference is not
@@ -244,6 +257,11 @@ class Multiclass:
         """Logarithm of the number of candidates that are not forbidden."""
         allowed = (self.scores > -torch.inf).sum(1).clamp(min=1)
         return allowed.to(self.scores.dtype).log()
+
+
+def _check_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None:
+    if scores.shape[1]:
+        checks.candidate_values(scores, mask, name)
 
 
 def _require_room(found: Tensor, finite: Tensor, words: str) -> None:

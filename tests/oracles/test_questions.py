@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from smoothsp.oracles import Multiclass
 from tests.instances.drawn import (
     chains,
     draw_case,
@@ -259,3 +260,22 @@ def test_an_empty_batch_answers_everything(n):
             built.decode()[0],
         ):
             assert found.shape == (0,)
+
+
+def test_a_batch_without_candidates_answers_as_one_whose_candidates_are_masked():
+    scores = torch.zeros(2, 0, requires_grad=True)
+    none = Multiclass(scores, torch.ones(2, 0, dtype=torch.bool))
+    masked = Multiclass(torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.bool))
+    y = none.decode()[1]
+    assert y.tolist() == [-1, -1]
+    for ask in (
+        lambda x: (*x.decode(), *x.decode_topk(3), x.sample(2)),
+        lambda x: (x.score(y), x.log_prob(y), x.log_prob(y[:, None])),
+        lambda x: (x.log_partition(), x.entropy(), x.log_count(), x.lengths),
+        lambda x: (x.log_prob_within(x.mask), x.augment(x.hamming(y)).decode()[0]),
+    ):
+        assert_close(ask(none), ask(masked))
+    for name in ("marginals", "label_counts", "hamming"):
+        found = getattr(none, name)(*[y][: name != "marginals"])
+        assert found.shape == (2, 0)
+    none.log_partition().sum().backward()

@@ -94,3 +94,14 @@ def test_examples_of_one_part_need_no_axes():
     w = RNG.normal(size=9)
     assert found.decode(w) == same.decode(w)
     assert np.array_equal(found.risk(w)[1], same.risk(w)[1])
+
+
+def test_an_example_without_candidates_may_be_asked_for_alone():
+    def build(potentials, batch):
+        scores, sizes = potentials["scores"], batch.sizes["scores"]
+        return Multiclass(scores, torch.arange(scores.shape[1]) < sizes[:, None])
+
+    problem = StructureProblem(build, {"scores": Parts(X, [2, 0, 2])}, [0, -1, 1])
+    w = RNG.normal(size=3)
+    assert problem.worst(1, w).loss == 0 and not problem.worst(1, w).psi.nnz
+    assert problem.subset([1]).decode(w) == [-1] == problem.decode(w)[1:2]
