@@ -88,8 +88,9 @@ class MinimumRisk(nn.Module):
             raise ValueError(
                 f"temperature: expected a positive number, got {temperature}"
             )
-        self.over, self.cost, self.temperature = over, cost, temperature
-        self.generator = generator
+        self.over, self.temperature = over, temperature
+        self.cost = _check_cost(cost)
+        self.generator = checks.generator(generator)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -167,7 +168,7 @@ class RankingHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.k, self.cost = checks.positive_int("k", k), cost
+        self.k, self.cost = checks.positive_int("k", k), _check_cost(cost)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -210,17 +211,9 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
             if not bool(found.isfinite().all()):
                 raise ValueError("cost: expected finite numbers")
             return found
+        _check_cost(cost)
         if isinstance(cost, str):
-            if cost != "hamming":
-                raise ValueError(
-                    f'cost: expected "hamming", a tensor or a function, got {cost!r}'
-                )
             cost = structure.hamming(y)
-        if not isinstance(cost, Tensor):
-            raise TypeError(
-                'cost: expected "hamming", a tensor or a function, got '
-                f"{type(cost).__name__}"
-            )
         B, k = ys.shape[:2]
         parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
         parts = parts.reshape(B, k, *parts.shape[1:])
@@ -235,3 +228,17 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         if is_plain(found) and not bool(found.isfinite().all()):
             raise ValueError("cost: expected finite numbers where an output has parts")
         return found
+
+
+def _check_cost(cost: ListCost) -> ListCost:
+    if isinstance(cost, str):
+        if cost != "hamming":
+            raise ValueError(
+                f'cost: expected "hamming", a tensor or a function, got {cost!r}'
+            )
+    elif not isinstance(cost, Tensor) and not callable(cost):
+        raise TypeError(
+            'cost: expected "hamming", a tensor or a function, got '
+            f"{type(cost).__name__}"
+        )
+    return cost

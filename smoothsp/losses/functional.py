@@ -326,10 +326,7 @@ def _smooth_maximum(
         return structure.decode()[0], None
     if isinstance(smoothing, L2):
         return _l2_maximum(structure, smoothing)
-    if not isinstance(smoothing, Entropy):
-        raise TypeError(
-            f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
-        )
+    check_smoothing(smoothing)
     mu, summed = smoothing.mu, _sum(structure)
     if mu < torch.finfo(torch.float32).tiny ** 0.5:
         value, _ = structure.decode()
@@ -381,18 +378,35 @@ def _l2_until_exact(
     return value, exact
 
 
+def check_smoothing(smoothing: Smoothing) -> Smoothing:
+    """``smoothing``, if it is one."""
+    if smoothing is not None and not isinstance(smoothing, Entropy | L2):
+        raise TypeError(
+            f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
+        )
+    return smoothing
+
+
+def check_cost(cost: Cost) -> Cost:
+    """``cost``, if it is one."""
+    if isinstance(cost, str) and cost != "hamming":
+        raise ValueError(f'cost: expected "hamming", None or a tensor, got {cost!r}')
+    if cost is not None and not isinstance(cost, str | Tensor):
+        raise TypeError(
+            f'cost: expected "hamming", None or a tensor, got {type(cost).__name__}'
+        )
+    return cost
+
+
 def with_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
     """The structure with the cost of each part added to its potentials."""
     cost_scale = checks.cost_scale(cost_scale)
+    check_cost(cost)
     if cost is None:
         return structure
     if isinstance(cost, str):
-        if cost != "hamming":
-            raise ValueError(
-                f'cost: expected "hamming", None or a tensor, got {cost!r}'
-            )
         cost = structure.hamming(y)
     return structure.augment(cost * cost_scale)
 

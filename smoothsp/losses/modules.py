@@ -15,6 +15,7 @@ from smoothsp.losses.reduction import (
 )
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
+from smoothsp.oracles._questions import checks
 
 
 class StructuralHinge(nn.Module):
@@ -64,8 +65,9 @@ class StructuralHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.smoothing = smoothing
-        self.cost = cost
+        checks.cost_scale(cost_scale)
+        self.smoothing = functional.check_smoothing(smoothing)
+        self.cost = functional.check_cost(cost)
         self.cost_scale = cost_scale
         self.reduction = check_reduction(reduction)
         self.register_buffer(

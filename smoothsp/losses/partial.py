@@ -7,6 +7,7 @@ from smoothsp.losses.functional import Cost
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import PartialStructure
+from smoothsp.oracles._questions import checks
 
 
 class MarginalLikelihood(nn.Module):
@@ -124,8 +125,9 @@ class LatentHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.smoothing = smoothing
-        self.cost = cost
+        checks.cost_scale(cost_scale)
+        self.smoothing = functional.check_smoothing(smoothing)
+        self.cost = functional.check_cost(cost)
         self.cost_scale = cost_scale
         self.reduction = check_reduction(reduction)
         self.exact = None

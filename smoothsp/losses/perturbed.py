@@ -79,10 +79,9 @@ class Perturbed:
         noise: Noise = "normal",
         generator: torch.Generator | None = None,
     ) -> None:
-        self._n = checks.positive_int("samples", samples)
-        self.sigma = _size(sigma)
-        if noise not in ("normal", "gumbel"):
-            raise ValueError(f'noise: expected "normal" or "gumbel", got {noise!r}')
+        _check(samples, sigma, noise)
+        checks.generator(generator)
+        self._n, self.sigma = samples, float(sigma)
         self._structure = structure
         wide = repeated(structure, self._n)
         with torch.no_grad():
@@ -189,8 +188,9 @@ class PerturbedLoss(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
+        _check(samples, sigma, noise)
         self.samples, self.sigma, self.noise = samples, sigma, noise
-        self.seed = seed
+        self.seed = _seed(seed)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -232,9 +232,21 @@ def _draw(
     return -e.log() - _EULER, 1 - e
 
 
-def _size(sigma: float) -> float:
+def _check(samples: int, sigma: float, noise: Noise) -> None:
+    checks.positive_int("samples", samples)
     if isinstance(sigma, bool) or not isinstance(sigma, int | float):
         raise TypeError(f"sigma: expected a number, got {type(sigma).__name__}")
     if not 0 < sigma < math.inf:
         raise ValueError(f"sigma: expected a positive number, got {sigma}")
-    return float(sigma)
+    if noise not in ("normal", "gumbel"):
+        raise ValueError(f'noise: expected "normal" or "gumbel", got {noise!r}')
+
+
+def _seed(seed: int | None) -> int | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise TypeError(f"seed: expected an int or None, got {type(seed).__name__}")
+    if not -(2**63) <= int(seed) < 2**64:
+        raise ValueError(f"seed: expected -2**63 to 2**64 - 1, got {seed}")
+    return int(seed)

@@ -2,11 +2,13 @@
 
 from torch import Tensor, nn
 
-from smoothsp.losses.functional import Cost, gold_score, with_cost
+from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
 from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles.sparse_map import check_settings
 
 
 class SparseMAPLoss(nn.Module):
@@ -60,8 +62,10 @@ class SparseMAPLoss(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.strength, self.cost, self.cost_scale = strength, cost, cost_scale
-        self.max_outputs = max_outputs
+        check_settings(strength, max_outputs)
+        checks.cost_scale(cost_scale)
+        self.strength, self.max_outputs = strength, max_outputs
+        self.cost, self.cost_scale = check_cost(cost), cost_scale
         self.reduction = check_reduction(reduction)
 
     def forward(

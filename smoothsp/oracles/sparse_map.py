@@ -91,16 +91,7 @@ class SparseMAP:
     def __init__(
         self, structure: Structure, *, strength: float = 1.0, max_outputs: int = 1000
     ) -> None:
-        if isinstance(strength, bool) or not isinstance(strength, int | float):
-            raise TypeError(
-                f"strength: expected a number, got {type(strength).__name__}"
-            )
-        if not 0 < strength < float("inf"):
-            raise ValueError(f"strength: expected a positive number, got {strength}")
-        if isinstance(max_outputs, bool) or not isinstance(max_outputs, int):
-            raise TypeError(f"max_outputs: expected an int, got {max_outputs!r}")
-        if max_outputs < 1:
-            raise ValueError(f"max_outputs: expected at least 1, got {max_outputs}")
+        check_settings(strength, max_outputs)
         if not nothing_traces():
             raise TypeError(
                 "structure: SparseMAP looks at values, which torch.compile and"
@@ -220,6 +211,18 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         return _Moved.apply(tangents[0], ctx.piece)
+
+
+def check_settings(strength: float, max_outputs: int) -> None:
+    """Refuse arguments of ``SparseMAP`` that are none."""
+    if isinstance(strength, bool) or not isinstance(strength, int | float):
+        raise TypeError(f"strength: expected a number, got {type(strength).__name__}")
+    if not 0 < strength < float("inf"):
+        raise ValueError(f"strength: expected a positive number, got {strength}")
+    if isinstance(max_outputs, bool) or not isinstance(max_outputs, int):
+        raise TypeError(f"max_outputs: expected an int, got {max_outputs!r}")
+    if max_outputs < 1:
+        raise ValueError(f"max_outputs: expected at least 1, got {max_outputs}")
 
 
 def _search(structure: Structure, strength: float, most: int) -> _Piece:
