@@ -179,6 +179,7 @@ class RankingHinge(nn.Module):
         gold = gold_score(structure, y)
         scores, ys, valid = k_best(require_topk(structure), self.k)
         costs = costs_of(structure, ys, y, self.cost)
+        _require_no_gain(costs, valid)
         ahead = difference(costs + scores, gold.unsqueeze(1)).clamp(min=0)
         losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
         return reduce(losses, every, self.reduction)
@@ -228,6 +229,17 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         if is_plain(found) and not bool(found.isfinite().all()):
             raise ValueError("cost: expected finite numbers where an output has parts")
         return found
+
+
+def _require_no_gain(costs: Tensor, valid: Tensor) -> None:
+    if is_plain(costs):
+        gain = (costs < 0) & valid
+        if bool(gain.any()):
+            row, i = gain.nonzero()[0].tolist()
+            raise ValueError(
+                "cost: expected at least 0 for each output, got "
+                f"{costs[row, i].item():.6g} at row {row}, output {i}"
+            )
 
 
 def _check_cost(cost: ListCost) -> ListCost:

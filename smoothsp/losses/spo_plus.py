@@ -9,6 +9,7 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._questions.registration import is_plain
 
 
 class SPOPlus(nn.Module):
@@ -75,10 +76,19 @@ class SPOPlus(nn.Module):
         """
         every = row_weights(structure, y, weight, None, self.reduction)
         true_scores = checks.potentials("true_scores", true_scores)
-        # twice the half, so that no structure has to double its potentials
-        best, _ = structure.augment(true_scores / -2).decode()
         gold = gold_score(structure, y)
         true = _true_score(structure, y, true_scores)
+        try:
+            # twice the half, so that no structure has to double its potentials
+            augmented = structure.augment(true_scores / -2)
+        except ValueError as error:
+            if not str(error).startswith("cost:"):
+                raise
+            raise ValueError(
+                "true_scores: expected finite numbers where an output may use the part,"
+                f" of the size of the predictions; their halves as a {error}"
+            ) from error
+        best, _ = augmented.decode()
         losses = 2 * difference(best, gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
         return reduce(losses, every, self.reduction)
@@ -96,11 +106,20 @@ def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
 
 
 def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
+    true_scores = checks.potentials("true_scores", true_scores)
     parts = parts_of(structure, y)
+    checks.same_device("true_scores", true_scores, parts.device)
     if true_scores.shape != parts.shape:
         raise ValueError(
             f"true_scores: expected {tuple(parts.shape)}, the shape of the first "
             f"potentials, got {tuple(true_scores.shape)}"
         )
     table = true_scores.detach().to(parts.dtype)
-    return torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
+    found = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
+    if is_plain(found) and not bool(found.isfinite().all()):
+        row = int((~found.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            "true_scores: expected finite numbers where an output has parts, with sums "
+            f"that {found.dtype} holds, got {found[row].item()} at row {row}"
+        )
+    return found

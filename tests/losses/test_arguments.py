@@ -11,7 +11,9 @@ from smoothsp.losses import (
     PerturbedLoss,
     RankingHinge,
     SparseMAPLoss,
+    SPOPlus,
     StructuralHinge,
+    regret,
 )
 from smoothsp.oracles import Multiclass
 
@@ -61,3 +63,42 @@ def test_generators_of_noise_are_generators():
     y, seeds = torch.tensor([0]), (3, np.int64(3))
     one, other = (PerturbedLoss(seed=seed)(scores, y) for seed in seeds)
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("true", "error", "message"),
+    [
+        (torch.ones(2, 4), ValueError, r"expected \(2, 3\), .* got \(2, 4\)"),
+        ([[1.0]], TypeError, "expected a torch.Tensor, got list"),
+        (
+            torch.tensor([[np.nan, 0, 0], [0, 0, 0]]),
+            ValueError,
+            "expected finite .* at row 0",
+        ),
+        (
+            torch.tensor([[0, 0, 0], [np.inf, 0, 0]]),
+            ValueError,
+            "expected finite .* at row 1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ask", [SPOPlus(), regret])
+def test_true_scores_are_named(ask, true, error, message):
+    scores, y = Multiclass(torch.zeros(2, 3)), torch.tensor([0, 0])
+    with pytest.raises(error, match="^true_scores: " + message):
+        ask(scores, y, true)
+
+
+def test_true_scores_that_only_a_guess_uses_are_named():
+    scores, y = Multiclass(torch.tensor([[0.0, 1.0]])), torch.tensor([0])
+    for wrong in (np.nan, -np.inf):
+        for ask in (SPOPlus(), regret):
+            with pytest.raises(ValueError, match=r"^true_scores: expected finite"):
+                ask(scores, y, torch.tensor([[0.0, wrong]]))
+
+
+@pytest.mark.parametrize("cost", [-torch.ones(1, 2), lambda ys, _: -1.0 * ys])
+def test_costs_below_0_are_no_margin(cost):
+    scores, y = Multiclass(torch.zeros(1, 2)), torch.tensor([0])
+    with pytest.raises(ValueError, match=r"cost: expected at least 0 .* got -1 at"):
+        RankingHinge(2, cost)(scores, y)
