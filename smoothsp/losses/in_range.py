@@ -22,8 +22,17 @@ def difference(best: Tensor, gold: Tensor) -> Tensor:
 
 
 def weighted(losses: Tensor, weight: Tensor | float) -> Tensor:
-    """``losses * weight`` in their dtype, infinite only where the losses are."""
-    found = losses * (weight.to(losses.dtype) if isinstance(weight, Tensor) else weight)
+    """``losses * weight`` in their dtype, infinite only where the losses are.
+
+    What weighs 0 adds 0, also where the gold output is forbidden.
+    """
+    if not isinstance(weight, Tensor):
+        found = losses * weight
+    else:
+        weight = weight.to(losses.dtype)
+        found = losses * weight
+        if not is_plain(found) or not bool(found.isfinite().all()):
+            found = losses.masked_fill(losses.isinf() & (weight == 0), 0) * weight
     if is_plain(found):
         lost = ~found.isfinite() & losses.isfinite()
         if bool(lost.any()):

@@ -16,6 +16,7 @@ from smoothsp.losses.reduction import (
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_plain
 
 
 class StructuralHinge(nn.Module):
@@ -105,7 +106,9 @@ class StructuralHinge(nn.Module):
         if self.smoothing is None and (hamming or batch_cost is None):
             summed = _summed(structure, self.reduction)
             if summed is not None:
-                return summed.violation(y, row_weight, scale if hamming else 0.0)
+                found = summed.violation(y, row_weight, scale if hamming else 0.0)
+                if not _forbidden(found, weight, self.class_weight):
+                    return found
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.structural_hinge_l2(
                 functional.require_topk(structure),
@@ -155,7 +158,9 @@ class CRFLoss(nn.Module):
         )
         summed = _summed(structure, self.reduction)
         if summed is not None:
-            return summed.log_likelihood(y, -row_weight)
+            found = summed.log_likelihood(y, -row_weight)
+            if not _forbidden(found, weight, self.class_weight):
+                return found
         return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
@@ -185,7 +190,9 @@ class StructuredPerceptron(nn.Module):
         )
         summed = _summed(structure, self.reduction)
         if summed is not None:
-            return summed.violation(y, row_weight, 0.0)
+            found = summed.violation(y, row_weight, 0.0)
+            if not _forbidden(found, weight, self.class_weight):
+                return found
         return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
@@ -193,3 +200,10 @@ def _summed(structure: Structure, reduction: Reduction) -> Summed | None:
     """The structure, if it sums losses over its rows and this is wanted."""
     wanted = reduction != "none" and isinstance(structure, Summed)
     return cast(Summed, structure) if wanted else None
+
+
+def _forbidden(found: Tensor, *weights: Tensor | None) -> bool:
+    """Whether a sum is NaN: some row weighs 0, whose gold output is forbidden."""
+    if all(x is None for x in weights) or not is_plain(found):
+        return False
+    return bool(found.isnan())

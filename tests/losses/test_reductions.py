@@ -114,6 +114,28 @@ def test_weights_of_zero_give_zero_and_not_nan(name):
 
 
 @every_loss
+@pytest.mark.parametrize("of_chain", [True, False])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+def test_a_row_of_weight_zero_adds_nothing_even_if_its_gold_is_forbidden(
+    name, of_chain, reduction
+):
+    scores = torch.tensor([[[0.0, -math.inf]], [[1.0, 0.5]]]).double().requires_grad_()
+    y, weight = torch.tensor([[1], [0]]), torch.tensor([0.0, 2.0])
+    if of_chain:
+        both = Chain(scores, torch.zeros(2, 2).double())
+    else:
+        both, y = Multiclass(scores[:, 0]), y[:, 0]
+    loss = LOSSES[name](reduction=reduction)
+    found = loss(both, y, weight=weight)
+    alone = loss(both.select(torch.tensor([1])), y[1:], weight=weight[1:])
+    assert_close(found, torch.cat([found[:1], alone]) if found.dim() else alone)
+    assert not found.dim() or found[0] == 0
+    (grad,) = torch.autograd.grad(found.sum(), scores)
+    assert not grad[0].any() and grad.isfinite().all()
+    assert loss(both, y).sum() == math.inf
+
+
+@every_loss
 @every_structure
 def test_the_reduced_loss_passes_its_weights_to_the_gradient(kind, name):
     case, y = SMALL[kind], GOLD[kind]
