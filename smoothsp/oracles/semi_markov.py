@@ -152,6 +152,9 @@ class SemiMarkov(CircuitStructure):
         ValueError
             If ``starts`` lacks the first position, or a place where the state changes.
         """
+        tags = checks.integers("tags", tags, checks.dense("tags", tags).device)
+        if tags.dim() != 2:
+            raise ValueError(f"tags: expected (batch, time), got {tuple(tags.shape)}")
         changed = torch.ones_like(tags, dtype=torch.bool)
         changed[:, 1:] = tags[:, 1:] != tags[:, :-1]
         if starts is None:
@@ -170,6 +173,7 @@ class SemiMarkov(CircuitStructure):
 
     def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
         """The state of each real position, -1 elsewhere."""
+        self._several(y)
         several = y.dim() == 3
         labels = self._gathered(y if several else y[:, None])
         T = labels.shape[2]

@@ -133,3 +133,18 @@ def test_nan_is_refused_where_it_is_read_only():
     SemiMarkov(segments, lengths=torch.tensor([4, 3]))
     with pytest.raises(ValueError, match=r"segments: .* row 1, entry \[2, 1, 0\]"):
         SemiMarkov(segments)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ([[0, 1]], TypeError, "expected a torch.Tensor, got list"),
+        (torch.zeros(2, 4), TypeError, "expected an integer dtype, got torch.float32"),
+        (torch.zeros(4).long(), ValueError, r"expected \(.*got \(4,\)"),
+    ],
+)
+def test_tags_and_outputs_that_are_none_are_named(given, kind, message):
+    with pytest.raises(kind, match="tags: " + message):
+        SemiMarkov.from_tags(given)
+    with pytest.raises(kind, match="y: " + message):
+        SemiMarkov(drawn(2, 4, 2, 3)).to_tags(given)
