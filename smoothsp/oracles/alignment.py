@@ -165,14 +165,31 @@ def real_items(
 def _gap(name: str, value: Tensor | float | None, match: Tensor, items: int) -> Tensor:
     """Scores ``(batch, items)``."""
     size = len(match), items
-    if value is None or isinstance(value, int | float):
-        return match.new_full(size, 0.0 if value is None else value)
+    if value is None:
+        return match.new_zeros(size)
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected a number or a tensor, got {value}")
+    if isinstance(value, np.integer | np.floating):
+        value = float(value)
+    if isinstance(value, int | float):
+        return match.new_full(size, _held(name, value, match.dtype))
     value = checks.potentials(name, value)
     checks.like(name, value, "match", match)
     if value.dim():
         axis = "N" if name == "gap_first" else "M"
         checks.shape(name, value, size, f"a number or (batch, {axis})")
     return value.expand(size)
+
+
+def _held(name: str, value: float, dtype: torch.dtype) -> float:
+    """``value``, if the dtype has room for it."""
+    most = torch.finfo(dtype).max
+    if value not in (torch.inf, -torch.inf) and (value > most or value < -most):
+        raise ValueError(
+            f"{name}: expected a number that {dtype} holds, from {-most:.3g} to "
+            f"{most:.3g}; forbid with -inf"
+        )
+    return float(value)
 
 
 def _alignments(N: int, M: int) -> tuple[Circuit, Items]:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -204,3 +205,17 @@ def test_wrong_arguments_are_named(change, kind, message):
     if "gap" not in message and "gap_first" not in change:
         with pytest.raises(kind, match=message):
             Warping(**{"match": drawn(2, 3, 4), **change})
+
+
+def test_gaps_are_numbers_that_the_dtype_holds():
+    match = torch.zeros(1, 2, 3)
+    for one in (np.float32(1), np.float64(1), np.int64(1), 1):
+        assert Alignment(match, gap_first=one).decode()[0] == 2
+    for name in ("gap_first", "gap_second"):
+        for wrong in (1e39, -1e39, 10**400):
+            with pytest.raises(ValueError, match=rf"{name}: .* that torch.float32 ho"):
+                Alignment(match, **{name: wrong})
+        for wrong in (True, np.bool_(False)):
+            with pytest.raises(TypeError, match=f"{name}: expected a number or a ten"):
+                Alignment(match, **{name: wrong})
+    assert Alignment(match.double(), gap_first=1e39).decode()[0] == 2e39
