@@ -98,7 +98,8 @@ def _require_expandable(edges: Tensor) -> None:
     wide = edges.double()
     own = wide.diagonal(dim1=2, dim2=3)
     size = wide.abs().amax((2, 3)) if wide.numel() else wide.new_zeros(wide.shape[:2])
-    slack = 8 * torch.finfo(torch.float64).eps * size
+    # what their dtype rounds, of steps of 0.1 say
+    slack = 8 * torch.finfo(edges.dtype).eps * size
     for a in range(edges.shape[2]):
         more = own[:, :, a, None, None] + wide
         less = wide[:, :, :, a, None] + wide[:, :, None, a, :]

@@ -82,6 +82,21 @@ def test_two_labels_and_forests_are_exact(seed):
     assert_close(value, scores(nodes, any_edges, PATHS, every(3, 5)).amax(1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_metric_may_be_rounded(dtype):
+    generator = torch.Generator().manual_seed(0)
+    steps = (torch.arange(4)[:, None] - torch.arange(4)).abs().to(dtype)
+    weights = torch.rand(8, 3, 1, 1, generator=generator, dtype=dtype)
+    nodes = torch.randn(8, 3, 4, generator=generator, dtype=dtype)
+    edges = -weights * (0.1 * steps)
+    value, y, _ = expand(nodes, edges, torch.tensor([[0, 1], [1, 2], [2, 0]]))
+    found = scores(nodes, edges, torch.tensor([[0, 1], [1, 2], [2, 0]]), every(4, 3))
+    for b in range(8):
+        for a in range(4):
+            near = ((every(4, 3) == y[b]) | (every(4, 3) == a)).all(1)
+            assert value[b] >= found[b, near].max() - 1e-5
+
+
 def test_gradients_mark_the_parts_of_the_labelling():
     nodes, edges = (x.requires_grad_() for x in drawn(1, 4, 5, 3))
     value, y, _ = expand(nodes, edges, RING)
