@@ -350,4 +350,7 @@ def _is_right(iou: Sequence[float] | Tensor, threshold: float) -> Tensor:
         raise ValueError(
             f"iou: expected overlaps in [0, 1], got {overlaps[place]:g} at {place}"
         )
-    return overlaps > threshold
+    # 0.3 of float32 is no more than 0.3, though it is in float64
+    given = iou.dtype if isinstance(iou, Tensor) else torch.float64
+    dtype = given if given.is_floating_point else torch.float64
+    return overlaps > torch.tensor(threshold, dtype=dtype, device="cpu").double()
