@@ -70,7 +70,19 @@ def load(folder: Path | None) -> tuple[Split, Split]:
         )
         return first, second
     files = conll.find_splits(folder)
-    return columns_of(files.train), columns_of(files.dev)
+    train, dev = columns_of(files.train), columns_of(files.dev)
+    if train.width > len(COLUMNS):
+        raise ValueError(
+            f"{files.train}: expected at most {len(COLUMNS) + 1} columns,"
+            f" {', '.join(COLUMNS)} and the tag, got {train.width + 1}. Leave out the"
+            " others"
+        )
+    if train.width != dev.width:
+        raise ValueError(
+            f"{files.dev}: expected {train.width + 1} columns as in {files.train}, got"
+            f" {dev.width + 1}. Give both the same ones"
+        )
+    return train, dev
 
 
 def columns_of(path: Path) -> Split:

@@ -225,6 +225,21 @@ def test_settings_without_a_value_are_named_at_the_door(name, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        ("a N B-X", "a B-X", r"dev\.txt: expected 3 columns as in .*train\.txt, got 2"),
+        ("a B-X", "a N B-X", r"dev\.txt: expected 2 columns as in .*train\.txt, got 3"),
+        ("a a N I B-X", "a a N I B-X", r"train\.txt: expected at most 4 .* got 5"),
+    ],
+)
+def test_files_of_other_columns_are_named(train, dev, message, tmp_path):
+    (tmp_path / "train.txt").write_text(train)
+    (tmp_path / "dev.txt").write_text(dev)
+    with pytest.raises(ValueError, match=message):
+        main(quick(tmp_path / "out", "smoothing", data=tmp_path))
+
+
 def test_columns_are_parted_as_conll_parts_them(tmp_path):
     path = tmp_path / "train.txt"
     content = "10\u00a0000 CD I-NP O\r\nmen NNS I-NP O\r\n".encode()
