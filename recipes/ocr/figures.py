@@ -82,7 +82,8 @@ def courses(path: Path, rows: list[Row]) -> None:
     figure = Figure(figsize=(13, 4.6), layout="constrained")
     panels = figure.subplots(1, 3)
     for row in rows:
-        points = np.array(row["points"])
+        # none where the budget did not last for the first one
+        points = np.array(row["points"]).reshape(-1, 4)
         style = {
             "color": COLOURS[COURSES.index(row["course"])],
             "ls": "-" if row["solver"] == str(SOLVERS[0]) else "--",

@@ -181,9 +181,11 @@ def chief_numbers(runs: list[Row], courses: list[Row]) -> dict[str, float]:
         result[f"{setting}_{course}_{solver}_oracle_passes"] = row["oracle_passes"]
         if course == "path":
             grid = known[setting, "grid, same weights", solver]
+            # a budget may end before the first value of a grid
             for number in ("oracle_passes", "seconds"):
                 name = f"{setting}_path_over_grid_{solver}_{number}"
-                result[name] = row[number] / grid[number]
+                if grid["oracle_passes"]:
+                    result[name] = row[number] / grid[number]
     return result
 
 

@@ -156,6 +156,16 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
     assert gaps and {n: found[n] for n in gaps} == {n: result[n] for n in gaps}
 
 
+def test_a_budget_that_ends_at_once_is_told_in_tables(tmp_path):
+    few = {"settings": (), "drawn": 20, "eps": 0.4, "out": tmp_path}
+    result = main(Config(max_seconds=1e-9, **few))
+    assert result["small_grid, same weights_BCFW + gap sampling_oracle_passes"] == 0
+    assert not any("over_grid" in name for name in result)
+    content = json.loads((tmp_path / "metrics.json").read_text())
+    assert not any(row["complete"] for row in content["courses"])
+    assert (tmp_path / "courses_small.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_an_interrupted_solver_is_no_result(run):
     train, test = toy.draw(20, seed=0).split("large")
     limits = {"tol": 0, "max_passes": 50, "max_seconds": 60.0}
