@@ -35,7 +35,9 @@ class Samples:
 
     @cached_property
     def checksum(self) -> str:
-        parts = (self.X.data, self.X.indices, self.y, self.X_test.data, self.y_test)
+        parts = [self.y, self.y_test]
+        for X in (self.X, self.X_test):
+            parts += [X.data, X.indices, X.indptr]
         value = 0
         for part in parts:
             value = zlib.crc32(np.ascontiguousarray(part), value)

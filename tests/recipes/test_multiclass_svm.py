@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 import multiclass_svm
@@ -208,6 +209,22 @@ def test_what_is_said_of_a_stopped_run_is_so(tmp_path):
 def test_near_tolerances_are_fits_of_their_own():
     samples = sets.drawn(3, 0)
     assert samples.score_key(0, 0.01) != samples.score_key(0, 0.01 + 1e-9)
+
+
+@pytest.mark.parametrize("where", ["X", "X_test"])
+def test_a_checksum_is_of_all_that_a_fit_depends_on(where):
+    one = sparse.csr_matrix([[1.0, 2.0], [0.0, 3.0]])
+    moved = sparse.csr_matrix([[1.0, 0.0], [2.0, 3.0]])
+    # the same numbers in the same order, in other columns or rows
+    moved.indices = one.indices
+    y, parts = np.array([0, 1]), {"X": one, "X_test": one}
+    other = sets.Samples("a", y=y, y_test=y, **parts | {where: moved})
+    first = sets.Samples("a", y=y, y_test=y, **parts)
+    assert first.checksum != other.checksum
+    swapped = sparse.csr_matrix([[2.0, 1.0], [0.0, 3.0]])
+    swapped.data, swapped.indices = one.data, np.array([1, 0, 1], np.int32)
+    other = sets.Samples("a", y=y, y_test=y, **parts | {where: swapped})
+    assert first.checksum != other.checksum
 
 
 def test_other_settings_cannot_go_on(run):
