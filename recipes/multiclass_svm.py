@@ -21,6 +21,7 @@ Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subprobl
 tables 4 to 6 and figure 2. ``README.md`` has what came out.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,13 @@ def compare(config: Config) -> dict[str, float]:
         test = samples.y_test.tolist()
         unseen_labels.warn(f"{samples.name}, test", test, samples.y.tolist())
     timed = [multiclass_sets.drawn(k, config.seed) for k in config.classes]
+    name, count = Counter(samples.name for samples in sets + timed).most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            "data, classes: expected sets of different names, which are those of files"
+            f" up to the first dot, got {count} called {name}. Rename one, or give it"
+            " to another run"
+        )
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
     fits.warm_up(multiclass_sets.drawn(3, 0))
     try:

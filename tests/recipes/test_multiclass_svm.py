@@ -227,6 +227,17 @@ def test_a_checksum_is_of_all_that_a_fit_depends_on(where):
     assert first.checksum != other.checksum
 
 
+def test_sets_of_one_name_are_refused(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    same = tuple(write_set(tmp_path / folder) for folder in ("one", "two"))
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=r"data, classes: .* got 2 called dna"):
+        main(Config(data=same, out=out))
+    with pytest.raises(ValueError, match=r"data, classes: .* got 2 called drawn-3"):
+        main(Config(classes=(3, 4, 3), out=out))
+
+
 def test_other_settings_cannot_go_on(run):
     with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
         main(dataclasses.replace(run[0], seed=1, resume=True))
