@@ -92,7 +92,7 @@ def compare(config: Config) -> dict[str, float]:
     except KeyboardInterrupt:
         print(cells.stopped)
         raise
-    return report.write(config, sets, timed, cells)
+    return cells.use(lambda: report.write(config, sets, timed, cells))
 
 
 def check(config: Config) -> None:
@@ -157,7 +157,8 @@ def score(
         for c in config.log2_c
         if c <= log2_c and t >= tolerance
     )
-    if any(name in cells and cells[name]["accuracy"] is None for name in easier):
+    known = (cells[name] for name in easier if name in cells)
+    if any(cell.get("accuracy", 0) is None for cell in known):
         cells.keep(key, {"accuracy": None})
         return
     about = 2.0**log2_c, tolerance, config.seed, config.limit, bar.set_postfix_str

@@ -96,7 +96,7 @@ def compare(config: Config) -> dict[str, float]:
     except KeyboardInterrupt:
         print(cells.stopped)
         raise
-    return report.write(config, words, cells)
+    return cells.use(lambda: report.write(config, words, cells))
 
 
 def check(config: Config) -> None:
@@ -164,7 +164,7 @@ def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -
         tol = config.eps / 10
         cells.keep(key, runs.lower_bounds(parts[0], tol, seed, limit, show))
     bar.update()
-    bounds = cells[key]["bounds"]
+    bounds = cells.use(lambda: cells[key]["bounds"])
     for solver in runs.SOLVERS:
         for course in runs.COURSES:
             key = runs.course_key(words, setting, course, solver, seed)

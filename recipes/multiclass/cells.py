@@ -1,12 +1,14 @@
 """Results of single fits, kept in a file from which a stopped run goes on."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runs import checkpoint
 
 Cell = dict[str, Any]
+Told = TypeVar("Told")
 
 
 class Cells:
@@ -15,6 +17,7 @@ class Cells:
     def __init__(self, path: Path, settings: dict[str, Any], resume: bool) -> None:
         self.path, self.settings = path, settings
         self._cells: dict[str, Cell] = {}
+        self._resumed = resume
         if not resume:
             return
         if not path.is_file():
@@ -55,3 +58,16 @@ class Cells:
         self._cells[key] = cell
         text = json.dumps({"settings": self.settings, "cells": self._cells}, indent=1)
         checkpoint.write(self.path, lambda sink: sink.write(text.encode()))
+
+    def use(self, tell: Callable[[], Told]) -> Told:
+        """What ``tell`` makes of the cells; says so if those of the file do not fit."""
+        if not self._resumed:
+            return tell()
+        try:
+            return tell()
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.path}: expected the cells of this recipe, got some that were"
+                f" edited or are of another version ({type(error).__name__}: {error})."
+                " Start without --resume, or with another --out"
+            ) from error

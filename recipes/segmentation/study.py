@@ -64,8 +64,9 @@ def run(
             bar.set_description(key)
             if key not in cells:
                 cells.keep(key, job(problem))
-    print(f"\n{tables(cells)}")
-    draw(out / "study.png", cells, f"lambda = {limits.lam:.3g}, n = {len(problem)}")
+    print(f"\n{cells.use(lambda: tables(cells))}")
+    title = f"lambda = {limits.lam:.3g}, n = {len(problem)}"
+    cells.use(lambda: draw(out / "study.png", cells, title))
 
 
 def jobs(limits: Limits) -> dict[str, Job]:

@@ -238,6 +238,16 @@ def test_sets_of_one_name_are_refused(tmp_path):
         main(Config(classes=(3, 4, 3), out=out))
 
 
+@pytest.mark.parametrize("field", ["accuracy", "walrus"])
+def test_a_cell_that_lacks_a_field_is_named(field, run, tmp_path):
+    content = json.loads((run[0].out / "cells.json").read_text())
+    for cell in content["cells"].values():
+        cell.pop(field, None)
+    (tmp_path / "cells.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"cells\.json: .* \(KeyError: '{field}'\)"):
+        main(dataclasses.replace(run[0], out=tmp_path, resume=True))
+
+
 def test_other_settings_cannot_go_on(run):
     with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
         main(dataclasses.replace(run[0], seed=1, resume=True))

@@ -166,6 +166,16 @@ def test_a_budget_that_ends_at_once_is_told_in_tables(tmp_path):
     assert (tmp_path / "courses_small.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("field", ["bounds", "gap", "points"])
+def test_a_cell_that_lacks_a_field_is_named(field, run, tmp_path):
+    content = json.loads((run[0].out / "cells.json").read_text())
+    for cell in content["cells"].values():
+        cell.pop(field, None)
+    (tmp_path / "cells.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"cells\.json: .* \(KeyError: '{field}'\)"):
+        main(dataclasses.replace(run[0], out=tmp_path, resume=True))
+
+
 def test_an_interrupted_solver_is_no_result(run):
     train, test = toy.draw(20, seed=0).split("large")
     limits = {"tol": 0, "max_passes": 50, "max_seconds": 60.0}
