@@ -19,6 +19,8 @@ from runs import checkpoint
 COLOURS = ("#2a6f97", "#d1661f", "#5b8c3a", "#777777", "#8e5aa8", "#b8860b", "#c0487a")
 TRUE, HIT, MISS, OTHERS = "#2ca02c", "#1f5fd0", "#d62728", "#888888"
 RUNNERS_UP, SHEET = 3, 12
+# heights of a drawn image over its width
+TALL = (0.2, 5.0)
 # one run shows what it learned; several show what each costs
 ALONE = (("oracle_calls", "objective"), ("oracle_calls", "val_corloc"))
 BESIDE = (*ALONE[:1], ("seconds", "objective"), ALONE[1])
@@ -136,7 +138,9 @@ def boxes(
 ) -> None:
     """An image with numbered boxes, the best one in colour, and their scores."""
     height, width = image.shape[:2]
-    figure = Figure(figsize=(6, 6 * height / width + 0.4), layout="constrained")
+    # a strip is drawn small rather than on a sheet without end
+    tall = np.clip(height / width, *TALL)
+    figure = Figure(figsize=(6, 6 * tall + 0.4), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
     axes.imshow(image)

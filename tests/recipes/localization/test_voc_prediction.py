@@ -3,10 +3,11 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from localization import prediction, toy
+from localization import figures, prediction, toy
 from smoothsp.models import load
 from voc_localization import main
 
@@ -40,6 +41,14 @@ def test_boxes_of_new_images_are_drawn_and_written(trained, images):
         with Image.open(drawn) as figure:
             assert figure.size[0] > 300
     assert set(content["images"]) == {p.name for p in images.glob("*.jpg")}
+
+
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1)])
+def test_boxes_of_strips_are_drawn_like_others(size, tmp_path):
+    image, box = np.asarray(Image.new("RGB", size)), (0, 0, *size)
+    figures.boxes(tmp_path / "strip.png", image, [box], [1.0])
+    with Image.open(tmp_path / "strip.png") as drawn:
+        assert max(drawn.size) < 5000
 
 
 def test_the_saved_model_finds_what_the_run_found(trained):
