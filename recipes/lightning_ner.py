@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
-from runs import checkpoint, options, terminal
+from runs import checkpoint, interrupts, options, terminal
 from runs import folder as run_folder
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
@@ -148,7 +148,8 @@ def main(
         trainer = pl.Trainer(
             max_epochs=epochs, default_root_dir=out, callbacks=callbacks
         )
-        trainer.fit(model, corpus, ckpt_path=last if resume else None)
+        with interrupts.raised(lambda: trainer.interrupted):
+            trainer.fit(model, corpus, ckpt_path=last if resume else None)
         if not trainer.callback_metrics:  # it had all its epochs
             trainer.validate(model, corpus, verbose=False)
         return {name: float(x) for name, x in trainer.callback_metrics.items()}

@@ -1,5 +1,7 @@
-"""Ctrl-C in solvers, which return what they have reached: no result of a recipe."""
+"""Ctrl-C in solvers, which return what they have reached, and in trainers that exit."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 Solved = TypeVar("Solved")
@@ -17,3 +19,14 @@ def whole(found: Solved) -> Solved:
     if status.lower().startswith("interrupted"):
         raise KeyboardInterrupt
     return found
+
+
+@contextmanager
+def raised(interrupted: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C raises, as elsewhere, also where a trainer exits after it."""
+    try:
+        yield
+    except SystemExit as end:
+        if interrupted():
+            raise KeyboardInterrupt from end
+        raise

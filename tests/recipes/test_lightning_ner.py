@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import lightning_ner
+from runs import terminal
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
 from tests.recipes.runs import write_corpus
@@ -85,6 +87,24 @@ def test_a_run_that_had_all_its_epochs_says_again_how_it_ended(run, tmp_path, ca
         [line] = [x for x in capfd.readouterr().out.splitlines() if x.startswith("{")]
         printed.append(ast.literal_eval(line))
     assert printed[1]["f1"] == printed[0]["f1"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ctrl_c_ends_it_as_other_recipes(sentences, tmp_path, monkeypatch):
+    pytest.importorskip("pytorch_lightning")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lightning_ner.Tagger, "training_step", interrupt)
+    # which the trainer ignores from then on
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as end:
+            terminal.run(lambda: lightning_ner.main(sentences, out=tmp_path))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert end.value.code == 130
 
 
 @pytest.mark.filterwarnings("ignore")
