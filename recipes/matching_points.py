@@ -223,13 +223,22 @@ def matched(
     return found
 
 
+def told(about: dict[str, Any]) -> tuple[Kind, int]:
+    """Which points a model was trained on, and how many of an image."""
+    kind, most = about["settings"]["features"], about["settings"]["points"]
+    if kind not in points.KINDS or operator.index(most) < 1:
+        raise ValueError(f"{most} points of the kind {kind!r}")
+    if about["described"] != points.DESCRIBED[kind]:
+        raise ValueError(f"descriptors of {about['described']} numbers for {kind}")
+    return kind, most
+
+
 def predict(config: Config, first: Path, second: Path) -> dict[str, float]:
     """Match the points of two files."""
     model, about = model_folder.load(
         config.model, PairScores, lambda about: PairScores(about["described"])
     )
-    told = operator.itemgetter("features", "points")
-    kind, most = checkpoint.use(config.model, lambda: told(about["settings"]))
+    kind, most = checkpoint.use(config.model, lambda: told(about))
     images = (views.read(first), views.read(second))
     # of the longer sides, which are not rounded
     zooms = [

@@ -51,6 +51,8 @@ MU, TOP_K = 1.0, 5
 BATCH, AT_ONCE = 8, 40
 # In cells: from here on a joint is wholly wrong.
 REACH = 4.0
+# Of the images of a model, in pixels.
+LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,14 @@ def poses(model: nn.Module, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+def side_of(about: dict[str, Any]) -> int:
+    """How large an image is for the network."""
+    side = operator.index(about["side"])
+    if not STRIDE <= side <= LARGEST_SIDE:
+        raise ValueError(f"side: from {STRIDE} to {LARGEST_SIDE}, got {side}")
+    return side
+
+
 def predict(config: Config, path: Path) -> dict[str, float]:
     """Find the joints of the person in a file."""
     empty = torch.zeros(14, 2)
@@ -227,7 +237,7 @@ def predict(config: Config, path: Path) -> dict[str, float]:
             encoder_of(about["settings"]["encoder"]), empty, empty + 1
         ),
     )
-    side = checkpoint.use(config.model, lambda: operator.index(about["side"]))
+    side = checkpoint.use(config.model, lambda: side_of(about))
     image = read_image(path)
     size = np.array(image.shape[1::-1], float)
     extent = float(size.max())

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from matching.views import moved
 
 Kind = Literal["sift", "orb"]
+# numbers of a descriptor
+DESCRIBED: dict[Kind, int] = {"sift": 128, "orb": 256}
 KINDS = get_args(Kind)
 # Points nearer to each other than this are one, and so are those of both views.
 APART, SAME = 5.0, 3.0
@@ -81,7 +83,7 @@ def _lengths_of_one(
     descriptors: np.ndarray | None, kept: list[int], kind: Kind
 ) -> Tensor:
     if descriptors is None:
-        return torch.zeros(0, 128 if kind == "sift" else 256)
+        return torch.zeros(0, DESCRIBED[kind])
     chosen = descriptors[kept]
     if kind == "orb":
         # the product of two is 1 less a share of the bits that differ

@@ -51,7 +51,7 @@ def load(
     if config.get("format") != _format(kind):
         raise ValueError(
             f"{folder}: expected the format {_format(kind)!r}, got"
-            f" {config.get('format')!r}"
+            f" {config.get('format')!r}. Give the --out of a run of this recipe"
         )
     try:
         vocabulary = Vocabulary(**as_json(folder / VOCABULARY, content[VOCABULARY]))

@@ -42,7 +42,7 @@ def load(
     if config.get("format") != _format(kind):
         raise ValueError(
             f"{folder}: expected the format {_format(kind)!r}, got"
-            f" {config.get('format')!r}"
+            f" {config.get('format')!r}. Give the --out of a run of this recipe"
         )
     try:
         weights = from_bytes(content[WEIGHTS])

@@ -15,7 +15,8 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from torch import Tensor
 
-from segmentation.words import Words
+from segmentation.linear import WEIGHTS as LINEAR_WEIGHTS
+from segmentation.words import COLOURS, TEXTURES, Words
 from smoothsp.models.files import read, write
 
 WEIGHTS, FORMAT = "model.safetensors", "horse_segmentation, version 1"
@@ -54,19 +55,43 @@ def load(folder: Path) -> Model:
             f"out: expected a trained model, found none at {folder}. Train one first,"
             " with the same --out and without --predict"
         ) from error
-    if config.get("format") != FORMAT or config.get("kind") not in KINDS:
+    if config.get("format") != FORMAT:
         raise ValueError(
-            f"{folder}: expected the format {FORMAT!r}, got {config.get('format')!r}"
+            f"{folder}: expected the format {FORMAT!r}, got {config.get('format')!r}."
+            " Give the --out of a run of this recipe"
         )
     try:
         arrays = from_bytes(content[WEIGHTS])
         words = Words(*(np.asarray(arrays.pop(x)) for x in ("colours", "textures")))
         weights = {name.removeprefix("weights."): x for name, x in arrays.items()}
-        sizes = int(config["side"]), int(config["superpixels"])
-        return Model(config["kind"], words, *sizes, weights, config["about"])
+        _check(config, words, weights)
+        names = ("side", "superpixels", "about")
+        side, superpixels, about = (config[name] for name in names)
+        return Model(config["kind"], words, side, superpixels, weights, about)
     except (LookupError, SafetensorError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder}: expected the model of this recipe, got one that was edited or"
             f" is of another version ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:200]})"
         ) from error
+
+
+def _check(config: dict[str, Any], words: Words, weights: dict[str, Tensor]) -> None:
+    """Raise if an image could not be segmented with them."""
+    if config["kind"] not in KINDS:
+        raise ValueError(f"kind: one of {', '.join(KINDS)}, got {config['kind']!r}")
+    for name, least in (("side", 16), ("superpixels", 2)):
+        value = config[name]
+        if type(value) is not int or value < least:
+            raise ValueError(f"{name}: at least {least}, got {value!r}")
+    shapes = [("colours", words.colours, (COLOURS, 3))]
+    shapes.append(("textures", words.textures, (TEXTURES, 9)))
+    if config["kind"] == "linear":
+        shapes.append(("weights", weights["w"].numpy(), (LINEAR_WEIGHTS,)))
+    for name, array, shape in shapes:
+        if array.shape != shape or array.dtype.kind != "f":
+            raise ValueError(
+                f"{name}: numbers of shape {shape}, got {array.dtype} {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name}: finite numbers, got others")

@@ -271,3 +271,17 @@ def test_a_model_of_a_vast_size_is_refused_by_its_shape(trained, tmp_path):
     image = tmp_path / "a.png"
     with pytest.raises(ValueError, match=r"size mismatch for embed\.weight"):
         main(dataclasses.replace(trained[0], out=tmp_path, predict=(image, image)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("features", "orb"), ("features", "surf"), ("points", 0), ("points", "many")],
+)
+def test_a_model_of_other_points_is_refused(name, value, trained, folder, tmp_path):
+    config, content = files.read(trained[0].model)
+    config["about"]["settings"][name] = value
+    files.write(tmp_path / "model", config, content)
+    path = folder / "0.png"
+    edited = dataclasses.replace(trained[0], out=tmp_path, predict=(path, path))
+    with pytest.raises(ValueError, match="expected a checkpoint or model of this"):
+        main(edited)

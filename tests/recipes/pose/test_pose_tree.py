@@ -14,6 +14,7 @@ import pose_tree
 from pose import changes, drawn, joints, photographs, report
 from pose.joints import Figures
 from pose_tree import Config, main
+from smoothsp.models import files
 from tests.recipes.runs import killed
 
 FEW = {"train": 24, "dev": 6, "test": 6}
@@ -284,3 +285,15 @@ def test_unknown_joints_may_be_nan_and_known_ones_are_near_the_image(folder, tmp
     scipy.io.savemat(tmp_path / "joints.mat", {"joints": rows})
     with pytest.raises(ValueError, match=r"im00007.jpg: .*180 x 100 .* \(1e\+06, "):
         photographs.read(tmp_path, None)
+
+
+@pytest.mark.parametrize("side", [0, 10**9, "80", None])
+def test_a_model_of_images_of_another_size_is_refused(side, trained, tmp_path):
+    config, content = files.read(trained[0].model)
+    about = config["about"] | {"side": side}
+    files.write(tmp_path / "model", config | {"about": about}, content)
+    path = tmp_path / "one.png"
+    assert cv2.imwrite(str(path), drawn.make("test").images[0])
+    edited = dataclasses.replace(trained[0], out=tmp_path, predict=path)
+    with pytest.raises(ValueError, match="expected a checkpoint or model of this"):
+        main(edited)

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 
@@ -226,6 +227,36 @@ def test_a_model_whose_description_was_edited_is_refused(horses, tmp_path):
     files.write(tmp_path / "model", config | edited, content)
     with pytest.raises(ValueError, match="expected a checkpoint or model of this"):
         main(dataclasses.replace(horses[0], predict=tmp_path, out=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"kind": "x"},
+        {"side": "x"},
+        {"side": 0},
+        {"superpixels": 0},
+        {"superpixels": 2.5},
+    ],
+)
+def test_numbers_that_were_edited_are_named(edited, horses, tmp_path):
+    config, content = files.read(horses[0].model_folder)
+    files.write(tmp_path / "model", config | edited, content)
+    (name,) = edited
+    with pytest.raises(ValueError, match=f"model of this recipe, .* {name}: "):
+        model_folder.load(tmp_path / "model")
+
+
+def test_weights_of_another_size_are_named(horses, tmp_path):
+    config, content = files.read(horses[0].model_folder)
+    weights = safetensors.torch.load(content[model_folder.WEIGHTS])
+    for name in ("colours", "textures", "weights.w"):
+        for wrong in (weights[name][:-1], weights[name] + np.nan):
+            other = safetensors.torch.save(weights | {name: wrong})
+            files.write(tmp_path / "model", config, {model_folder.WEIGHTS: other})
+            shown = name.removesuffix(".w")
+            with pytest.raises(ValueError, match=f"this recipe, .* {shown}: "):
+                model_folder.load(tmp_path / "model")
 
 
 def test_a_damaged_model_is_refused(horses, tmp_path):
