@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from smoothsp.constraints import bio
 from smoothsp.metrics import spans as read_spans
@@ -27,6 +28,8 @@ __all__ = ["FORMAT", "Tagger", "from_folder"]
 
 FORMAT = "smoothsp.models.Tagger"
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
+# Chances of pairs of labels that are in memory at once, if of more than one sentence.
+PAIRS = 2**22
 
 
 def from_folder(
@@ -234,44 +237,71 @@ class Tagger:
     ) -> dict[tuple[int, tuple[str, int, int]], float]:
         """The probability of each span of each row.
 
-        In BIOES a span is one sequence of labels and no other, so its probability is
-        that of all paths which go through it; or it is a segment, with its marginal.
+        Labels follow each other as in a Markov chain, so the probability of a span is
+        that it begins at its first word, goes on from label to label and ends at its
+        last, whichever labels read as this; or it is a segment, with its marginal.
         """
-        wanted = [
-            (row, span)
-            for row, found in enumerate(spans)
-            for span in sorted({span for path in found for span in path})
-        ]
-        if not wanted:
+        wanted = [sorted({span for path in found for span in path}) for found in spans]
+        if not any(wanted):
             return {}
         head = self.network.head
+        chances = structure.marginals()
+        known = {}
         if isinstance(structure, SemiMarkov):
             assert isinstance(head, SegmentHead)
-            states = head.states
-            chances = structure.marginals().tolist()
-            return {
-                (row, (kind, first, last)): min(
-                    1.0, chances[row][first][last - first][states.index(kind)]
-                )
-                for row, (kind, first, last) in wanted
-            }
-        number = {label: n for n, label in enumerate(self.labels)}
-        emissions = structure.emissions
-        shape = (len(wanted), *emissions.shape[1:])
-        allowed = torch.ones(shape, dtype=torch.bool, device=emissions.device)
-        for place, (_, (kind, first, last)) in enumerate(wanted):
-            allowed[place, first : last + 1] = False
-            for step, prefix in zip(
-                range(first, last + 1), _prefixes(last + 1 - first), strict=True
-            ):
-                allowed[place, step, number[f"{prefix}-{kind}"]] = True
-        rows = torch.tensor([row for row, _ in wanted], device=emissions.device)
-        chance: Tensor = structure.select(rows).log_prob_within(allowed).exp()
-        return dict(zip(wanted, chance.clamp(max=1).tolist(), strict=True))
+            listed = chances.tolist()
+            for row, found in enumerate(wanted):
+                for kind, first, last in found:
+                    chance = listed[row][first][last - first][head.states.index(kind)]
+                    known[row, (kind, first, last)] = min(1.0, chance)
+            return known
+        prefixes, kinds = zip(*(_parted(label) for label in self.labels), strict=True)
+        kind_of = np.array(kinds)
+        goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
+        goes_on &= np.isin(prefixes, ("B", "I"))[:, None]
+        given = [row for row, found in enumerate(wanted) if found]
+        part = max(1, PAIRS // (chances.shape[1] * len(self.labels) ** 2))
+        for start in range(0, len(given), part):
+            rows = given[start : start + part]
+            some = structure.select(torch.tensor(rows, device=chances.device))
+            pairs = some.edge_marginals().cpu().numpy()
+            for place, row in enumerate(rows):
+                size = int(structure.lengths[row])
+                labels = chances[row, :size].double().cpu().numpy()
+                moves = pairs[place, : size - 1]
+                for kind, first, last in wanted[row]:
+                    own = kind_of == kind
+                    chance = _chance(labels, moves, goes_on, own, first, last)
+                    known[row, (kind, first, last)] = min(1.0, chance)
+        return known
 
 
-def _prefixes(size: int) -> str:
-    return "S" if size == 1 else f"B{'I' * (size - 2)}E"
+def _parted(label: str) -> tuple[str, str]:
+    prefix, _, kind = label.partition("-")
+    return prefix, kind
+
+
+def _chance(
+    labels: NDArray[np.float64],
+    pairs: NDArray[np.floating[Any]],
+    goes_on: NDArray[np.bool_],
+    own: NDArray[np.bool_],
+    first: int,
+    last: int,
+) -> float:
+    """That a span of the ``own`` labels is from first to last and no longer.
+
+    ``labels`` and ``pairs`` have the chances of labels and of neighbours, ``goes_on``
+    which neighbours are of one span.
+    """
+    chance = labels[0] * own
+    if first > 0:
+        chance = (pairs[first - 1] * ~goes_on).sum(0) * own
+    for step in range(first, min(last + 1, len(pairs))):
+        # of those that have no chance, nothing is left
+        given = chance / np.where(labels[step] > 0, labels[step], 1)
+        chance = given @ (pairs[step] * (goes_on if step < last else ~goes_on))
+    return float(chance.sum())
 
 
 def _in_bio(spans: list[tuple[str, int, int]], size: int) -> list[str]:
