@@ -14,9 +14,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONFIG", "NEW", "about_of", "as_json", "json_bytes", "read", "write"]
+__all__ = [
+    "CONFIG",
+    "NEW",
+    "about_of",
+    "as_json",
+    "json_bytes",
+    "place_of",
+    "read",
+    "write",
+]
 
 CONFIG, NEW = "config.json", ".new"
+
+
+def place_of(folder: object) -> Path:
+    """The folder, if it is a path."""
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
+    return Path(folder)
 
 
 def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:

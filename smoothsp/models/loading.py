@@ -1,7 +1,6 @@
 """Any trained model, from its folder."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,13 +37,15 @@ def load(
     ------
     FileNotFoundError
         If there is no model.
+    TypeError
+        If ``folder`` is no path.
     ModuleNotFoundError
         If it is a localiser, and one of the libraries it needs is not installed.
     ValueError
         If a file is missing, damaged or edited, or weights are missing, too many, of
         wrong shapes or not finite: names the file and what is wrong.
     """
-    place = Path(folder)
+    place = files.place_of(folder)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
     known = (tagger.FORMAT, LOCALISER)

@@ -192,7 +192,7 @@ class Localiser:
             "side": self.side,
             "about": self.about,
         }
-        files.write(Path(folder), config, {WEIGHTS: weights_of(self.network)})
+        files.write(files.place_of(folder), config, {WEIGHTS: weights_of(self.network)})
 
 
 def from_folder(

@@ -43,6 +43,13 @@ def from_folder(
     vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
     said = (path, config, vocabulary, content.get(TOKENIZER))
     said_by = f"{files.CONFIG} and {VOCABULARY}"
+    listed = config.get("labels")
+    # neighbours alone have more weights, so rules for labels take no more than these
+    if isinstance(listed, list) and len(listed) ** 2 > 8 * len(content[WEIGHTS]):
+        raise ValueError(
+            f"{path}: expected the labels that {WEIGHTS} has weights for, got "
+            f"{len(listed)} of them"
+        )
     # at first without memory: an edited file may ask for any amount of it
     sketch = None
     with suppress(ValueError), torch.device("meta"):
@@ -114,7 +121,7 @@ class Tagger:
         }
         if encoder:
             content[TOKENIZER] = encoder.tokenizer.to_str().encode()
-        files.write(Path(folder), config, content)
+        files.write(files.place_of(folder), config, content)
 
     def tag(
         self,
@@ -406,10 +413,15 @@ def _network(
         if len(set(labels)) < len(labels):
             raise ValueError("labels: expected each once")
         sizes = Sizes(**config["sizes"])
-        for name, kind in (("word", int), ("hidden", int), ("dropout", int | float)):
+        for name in ("word", "hidden"):
             value = getattr(sizes, name)
-            if not isinstance(value, kind) or value < (kind is int):
+            if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: {value!r}")
+        drop = sizes.dropout
+        if not isinstance(drop, int | float) or not 0 <= drop <= 1:
+            raise ValueError(f"dropout: {drop!r}")
+        if not isinstance(sizes.softmax, bool):
+            raise ValueError(f"softmax: {sizes.softmax!r}")
         encoder = None
         if config.get("encoder") is not None:
             if tokenizer is None:

@@ -227,6 +227,16 @@ def round_off(weights):
     weights["emissions.output.bias"] = weights["emissions.output.bias"].long()
 
 
+def round_to_eight_bits(weights):
+    bias = weights["emissions.output.bias"]
+    weights["emissions.output.bias"] = bias.to(torch.float8_e4m3fn)
+
+
+def overflow(weights):
+    weights["emissions.output.bias"] = weights["emissions.output.bias"].double()
+    weights["emissions.output.bias"][1] = 1e300
+
+
 def edit_vocabulary(folder, **changes):
     config, content = files.read(folder)
     found = json.loads(content["vocabulary.json"]) | changes
@@ -277,6 +287,18 @@ DAMAGE = {
         lambda f: edit_config(f, sizes={"dropout": "x"}),
         "ValueError: dropout: 'x'",
     ),
+    "drops more than all": (
+        lambda f: edit_config(f, sizes={"word": 4, "hidden": 5, "dropout": 1.5}),
+        "ValueError: dropout: 1.5",
+    ),
+    "no choice": (
+        lambda f: edit_config(f, sizes={"word": 4, "hidden": 5, "softmax": "no"}),
+        "ValueError: softmax: 'no'",
+    ),
+    "vast labels": (
+        lambda f: edit_config(f, labels=["O", *(f"S-{n}" for n in range(2_000))]),
+        "expected the labels that model.safetensors has weights for, got 2001",
+    ),
     "about": (
         lambda f: edit_config(f, about=[1]),
         r"about to be a JSON object, got .1",
@@ -284,6 +306,14 @@ DAMAGE = {
     "integers": (
         lambda f: edit_weights(f, round_off),
         "expected torch.float32 for emissions.output.bias, got torch.int64",
+    ),
+    "eight bits": (
+        lambda f: edit_weights(f, round_to_eight_bits),
+        "expected torch.float32 for emissions.output.bias, got torch.float8_e4m3fn",
+    ),
+    "too large": (
+        lambda f: edit_weights(f, overflow),
+        "got NaN or infinity in 1 of 9 places of emissions.output.bias",
     ),
     "other sizes": (
         lambda f: edit_config(f, sizes={"word": 5, "hidden": 5}),
@@ -332,6 +362,13 @@ def test_no_folder_is_named(tmp_path):
         load(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"got no config.json there"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"model"])
+def test_what_is_no_path_is_named(wrong, tagger):
+    for call in (load, tagger.save):
+        with pytest.raises(TypeError, match="folder: expected a path, got "):
+            call(wrong)
 
 
 # --- saving that is killed ---
