@@ -119,6 +119,7 @@ class Config:
 
 def check(config: Config) -> None:
     arguments.one_of(config, loss=get_args(Loss), structure=get_args(Structure))
+    arguments.one_of(config, show=get_args(Show))
     if config.structure != "chain" and config.loss == "softmax":
         raise ValueError(
             f"structure: expected chain with --loss softmax, got {config.structure}"
@@ -144,6 +145,15 @@ def check(config: Config) -> None:
     if config.nbest > 1 and config.predict is None:
         raise ValueError(
             f"nbest: expected 1 in training, got {config.nbest}. Add --predict FILE"
+        )
+    if config.show != "columns" and config.predict is None:
+        raise ValueError(
+            f"show: expected columns in training, got {config.show}. Add --predict FILE"
+        )
+    if config.confidence and config.show == "columns":
+        raise ValueError(
+            "confidence: expected --predict FILE with --show json or colour beside it,"
+            " got columns, which have no place for it"
         )
     _check_pairs(config)
     # says what is wrong with --column and --encoding

@@ -138,6 +138,12 @@ def test_wrong_settings_are_named(change, message):
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"seed": -1}, "seed: expected at least 0, got -1"),
         ({"nbest": 2}, "nbest: expected 1 in training, got 2. Add --predict FILE"),
+        ({"show": "json"}, "show: expected columns in training, got json. Add --pre"),
+        ({"predict": "-", "show": "xml"}, "show: expected one of columns, json, colo"),
+        (
+            {"predict": "-", "confidence": True},
+            "confidence: expected --predict FILE with --show json or colour beside it",
+        ),
         ({"predict": "-", "resume": True}, "resume: expected --resume or --predict"),
     ],
 )
