@@ -63,6 +63,14 @@ def test_links_of_the_readme_lead_somewhere_from_an_index():
     assert not re.search(r"\]\((?!https://|#)", whole)
 
 
+def test_a_wheel_can_be_built_from_the_sdist():
+    """It takes what pyproject.toml lists; hatch_build.py reads the README there."""
+    listed = text_of("pyproject.toml").split("targets.sdist]")[1].split("]")[0]
+    assert {"/README.md", "/hatch_build.py", "/smoothsp"} <= set(
+        re.findall(r'"(.+)"', listed)
+    )
+
+
 def git(folder, *arguments):
     name = ("-c", "user.name=a", "-c", "user.email=a@b")
     command = ["git", *name, *arguments]
@@ -123,4 +131,6 @@ def test_a_tag_becomes_files_that_install(tmp_path):
     named += re.findall(r"`((?:recipes|benchmarks)/[\w/.]+)`", text_of("README.md"))
     missing = {x for x in named if "://" not in x and Path(x) not in inside}
     assert not missing
-    assert {Path("Makefile"), Path(".ci/run"), Path("hatch_build.py")} <= inside
+    assert (
+        set(map(Path, ("Makefile", ".ci/run", "hatch_build.py", "README.md"))) <= inside
+    )
