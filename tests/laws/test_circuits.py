@@ -122,6 +122,24 @@ def test_costs_and_counts_are_of_one_output_a_row(kind):
             ask(several)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_costs_and_counts_are_of_outputs_that_exist(kind):
+    built = draw(kind, 0).structure()
+    _, ys, valid = built.decode_topk(2)
+    y, second = ys[:, 0].clone(), ys[range(len(ys)), valid.sum(1) - 1]
+    asks = built.score, built.hamming, built.label_counts
+    expected = [ask(second) for ask in asks]
+    for ask in asks:
+        ask(y)
+    # what was known of y is not known of what it becomes
+    y.copy_(second)
+    torch.testing.assert_close([ask(y) for ask in asks], expected, rtol=0, atol=0)
+    y.fill_(99)
+    for ask in asks:
+        with pytest.raises(ValueError, match="y: expected"):
+            ask(y)
+
+
 @every_kind
 def test_lengths_are_a_copy(kind):
     check_lengths(draw(kind, 0))

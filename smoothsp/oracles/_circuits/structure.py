@@ -1,8 +1,9 @@
 """Structures that are circuits: all questions, answered once for all of them."""
 
 import copy
+import weakref
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,7 +24,7 @@ from smoothsp.oracles._circuits.doors import (
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
-from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._questions.rounding import at_most_zero, scaled
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
@@ -56,6 +57,11 @@ class CircuitStructure:
     _main: Tensor
     _asked: Asked
     _has_large: bool | None = None
+    # Outputs that were last shown to exist, as ``_proved`` keeps them.
+    _proven: tuple[Any, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name != "_proven"}
 
     def _start(
         self,
@@ -211,11 +217,24 @@ class CircuitStructure:
 
     def _score(self, y: Tensor) -> Tensor:
         """Score in float64."""
+        value = questions.score(self._leaves(), self._proved(y)[1])
+        return value if y.dim() > 1 + len(self.shape) else value.squeeze(1)
+
+    def _proved(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
+
+        The last ones are kept until y changes, since hinges ask for them twice.
+        """
+        keep = nothing_traces() and isinstance(y, Tensor) and not y.is_inference()
+        known = self._proven if keep else None
+        if known is not None and known[0]() is y and known[1] == y._version:
+            return known[2], known[3]
         labels = self._several(y)
         used = self._used(labels)
         check_outputs(self, y, used)
-        value = questions.score(self._leaves(), used)
-        return value if y.dim() > 1 + len(self.shape) else value.squeeze(1)
+        if keep:
+            self._proven = weakref.ref(y), y._version, labels, used
+        return labels, used
 
     def _several(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs, -1 where a row has none."""
@@ -234,7 +253,7 @@ class CircuitStructure:
 
     def _single(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
-        labels = self._several(y)
+        labels = self._proved(y)[0]
         if y.dim() != 1 + len(self.shape):
             expected = len(labels), *self.shape
             raise ValueError(
@@ -246,15 +265,14 @@ class CircuitStructure:
         """Cost 1 for every part that labels otherwise than y.
 
         Of the shape of the first potentials; an output's cost is how many of its labels
-        are wrong.
+        are wrong. y is one output a row.
         """
         labels = self._single(y)
         if not labels.shape[1]:
             return torch.zeros_like(self._main)
-        edges = self._asked.topology.edges
         size = self._main.shape[1:].numel()
-        tables = edges.positions[1 : 1 + size], edges.values[1 : 1 + size]
-        at, value = (torch.from_numpy(x).long().to(y.device) for x in tables)
+        tables = self._asked.topology.labels_of
+        at, value = (x[1 : 1 + size].to(y.device) for x in tables)
         cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
         cost = cost & parts_read(self._asked)[:, :size].to(y.device)
         return cost.to(self._main.dtype).reshape(self._main.shape)
@@ -287,8 +305,8 @@ class CircuitStructure:
         """The structure with every potential multiplied by ``factor > 0``."""
         factor = checks.factor(factor)
         return self._like(
-            {name: _scaled(x, factor) for name, x in self._own.items()},
-            {name: _scaled(x, factor) for name, x in self._common.items()},
+            {name: scaled(x, factor) for name, x in self._own.items()},
+            {name: scaled(x, factor) for name, x in self._common.items()},
         )
 
     def select(self: Self, rows: Tensor) -> Self:
@@ -475,18 +493,3 @@ class CircuitStructure:
         """Logarithm of the number of outputs that are not forbidden."""
         allowed = self._allowed()
         return questions.log_partition(allowed, self._asked, self._main.dtype)
-
-
-def _scaled(x: Tensor, factor: float) -> Tensor:
-    """``x * factor``, in float64 where float32 would make NaN of 0 or of -inf."""
-    within = 1e-30 < factor < 1e30
-    found = x * factor if within else (x.double() * factor).to(x.dtype)
-    if is_plain(found):
-        lost = found.isinf() & x.isfinite()
-        if bool(lost.any()):
-            raise ValueError(
-                f"factor: expected products that {x.dtype} holds, got {factor:.3g} for "
-                f"a potential of {x[lost][0].item():.3g}; use a smaller factor, or "
-                "forbid with -inf"
-            )
-    return found

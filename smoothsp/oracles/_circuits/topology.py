@@ -109,6 +109,14 @@ class Topology:
         return max(0, int(self.edges.uses[self.roots.numpy()].max(initial=0)))
 
     @cached_property
+    def labels_of(self) -> tuple[Tensor, Tensor]:
+        """Which label the empty product and each leaf set, -1 for none, and to what."""
+        tables = self.edges.positions, self.edges.values
+        with torch._C._DisableFuncTorch():
+            at, value = (torch.from_numpy(x).long() for x in tables)
+        return at, value
+
+    @cached_property
     def leaf_of(self) -> Tensor:
         """``[labels, values]``: the leaf, from 0, that sets a label so; -1 for none."""
         positions, values = self.edges.positions[1:], self.edges.values[1:]

@@ -140,6 +140,7 @@ class Tree(CircuitStructure):
         parent = self.parents[:, None].expand(B, K, V)
         below = known & (parent >= 0)
         above = labels.gather(2, parent.clamp(0, max(V - 1, 0)))
+        below = below & (above >= 0) & (above < S)
         moves = V * S + (node * S + above) * S + labels
         return torch.cat([parts, torch.where(below, moves, -1)], 2)
 

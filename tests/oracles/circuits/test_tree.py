@@ -115,3 +115,14 @@ def test_wrong_arguments_are_named(change, kind, message):
     }
     with pytest.raises(kind, match=message):
         Tree(**{**right, **change})
+
+
+@pytest.mark.parametrize("label", [-5, 2, 99, 2**40])
+@pytest.mark.parametrize("node", range(3))
+def test_a_label_that_is_no_state_is_refused_wherever_it_stands(label, node):
+    tree = Tree(drawn(2, 3, 2), drawn(3, 2, 2), torch.tensor([-1, 0, 1]))
+    y = torch.tensor([[0, 1, 0], [1, 1, 0]])
+    y[1, node] = label
+    for ask in (tree.score, tree.log_prob, tree.hamming):
+        with pytest.raises(ValueError, match="y: expected a state of each node"):
+            ask(y)

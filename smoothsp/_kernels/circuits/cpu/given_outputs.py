@@ -61,7 +61,10 @@ def count(weights, used, table):
 
 @kernel
 def exist(circuit, roots, used, answer):
-    """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b."""
+    """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b.
+
+    None above those that there are does.
+    """
     circuit = circuit_at(circuit)
     B, K, U = used.shape
     words = arrays.empty(circuit.items, np.uint64)
@@ -69,14 +72,19 @@ def exist(circuit, roots, used, answer):
         size = min(WORD, B * K - begin)
         low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)
         words[0] = ~np.uint64(0)
-        words[1 : 1 + circuit.own + circuit.shared] = 0
+        leaves = circuit.own + circuit.shared
+        words[1 : 1 + leaves] = 0
+        none = np.uint64(0)
         for i in range(size):
             b, k = divmod(begin + i, K)
+            bit = np.uint64(1) << np.uint64(i)
             for u in range(U):
-                if used[b, k, u] >= 0:
-                    words[1 + used[b, k, u]] |= np.uint64(1) << np.uint64(i)
+                if used[b, k, u] >= leaves:
+                    none |= bit
+                elif used[b, k, u] >= 0:
+                    words[1 + used[b, k, u]] |= bit
         spread(circuit, low, high, words)
         for i in range(size):
             b, k = divmod(begin + i, K)
             bit = np.uint64(1) << np.uint64(i)
-            answer[b, k] = words[roots[b]] & bit != 0
+            answer[b, k] = words[roots[b]] & ~none & bit != 0
