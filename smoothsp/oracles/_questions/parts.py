@@ -13,9 +13,18 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
     when a cost is added to a part.
     """
     require_parts(structure)
+
+    def score(cost: Tensor) -> Tensor:
+        total: Tensor = structure.augment(cost).score(y).sum()
+        return total
+
+    zero = torch.zeros_like(structure.hamming(y))
+    if torch._C._are_functorch_transforms_active():
+        slope: Tensor = torch.func.grad(score)(zero)
+        return slope
     with torch.enable_grad():
-        cost = torch.zeros_like(structure.hamming(y)).requires_grad_()
-        total = structure.augment(cost).score(y).sum()
+        cost = zero.requires_grad_()
+        total = score(cost)
         if not total.requires_grad:
             return cost.detach()
         (parts,) = torch.autograd.grad(total, cost)
