@@ -13,7 +13,7 @@ from numba.core import caching, config
 from smoothsp._kernels.compilation import kernel as compilation
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.whole_arrays import narrow
+from smoothsp._kernels.vectors.whole_arrays import scale_rows
 from tests.programs import ROOT, run
 
 
@@ -157,9 +157,9 @@ import numpy as np
 
 from smoothsp import _kernels
 from smoothsp._kernels.compilation.kernel import _Kernel
-from smoothsp._kernels.vectors.whole_arrays import narrow
+from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
-narrow(0, 0, 0, np.empty(0))
+scale_rows(0, 0, 0, 0, 0, 0, np.empty(0))
 assert "numba.np.linalg" not in sys.modules
 count = 0
 for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
@@ -180,7 +180,7 @@ print(count)
 
 def test_all_that_is_kept_is_loaded_without_the_compiler():
     """A function that it would have to provide would end the process."""
-    narrow(0, 0, 0, np.empty(0))
+    scale_rows(0, 0, 0, 0, 0, 0, np.empty(0))
     assert int(run(sys.executable, "-c", LOADED).stdout) >= 1
 
 
