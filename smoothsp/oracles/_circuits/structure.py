@@ -1,7 +1,6 @@
 """Structures that are circuits: all questions, answered once for all of them."""
 
 import copy
-import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -58,7 +57,7 @@ class CircuitStructure:
     _asked: Asked
     _has_large: bool | None = None
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
-    _proven: tuple[Any, ...] | None = None
+    _proven: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name != "_proven"}
@@ -223,17 +222,17 @@ class CircuitStructure:
     def _proved(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
 
-        The last ones are kept until y changes, since hinges ask for them twice.
+        The last ones are kept with a copy of y, since hinges ask for them twice.
         """
-        keep = nothing_traces() and isinstance(y, Tensor) and not y.is_inference()
-        known = self._proven if keep else None
-        if known is not None and known[0]() is y and known[1] == y._version:
-            return known[2], known[3]
+        known = self._proven if is_plain(y) else None
+        if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
+            return known[1], known[2]
         labels = self._several(y)
         used = self._used(labels)
         check_outputs(self, y, used)
-        if keep:
-            self._proven = weakref.ref(y), y._version, labels, used
+        # no graph may keep tensors of inference mode
+        if is_plain(y) and not used.is_inference():
+            self._proven = y.clone(), labels, used
         return labels, used
 
     def _several(self, y: Tensor) -> Tensor:

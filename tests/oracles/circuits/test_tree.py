@@ -126,3 +126,14 @@ def test_a_label_that_is_no_state_is_refused_wherever_it_stands(label, node):
     for ask in (tree.score, tree.log_prob, tree.hamming):
         with pytest.raises(ValueError, match="y: expected a state of each node"):
             ask(y)
+
+
+def test_what_inference_mode_looked_at_has_gradients_later():
+    nodes = drawn(2, 3, 2).requires_grad_()
+    tree = Tree(nodes, drawn(3, 2, 2), torch.tensor([-1, 0, 1]))
+    y = torch.tensor([[0, 1, 0], [1, 1, 0]])
+    with torch.inference_mode():
+        tree.hamming(y)
+        tree.score(y)
+    tree.score(y).sum().backward()
+    assert_close(nodes.grad, torch.nn.functional.one_hot(y, 2).double())
