@@ -178,28 +178,39 @@ def grammar(n: int, symbols: int, target: float) -> Race:
     )
 
 
-def segments(T: int, S: int, D: int, target: float) -> Race:
-    """Semi-Markov chains; the peer's segments are sums of scores of positions."""
+def segments(T: int, S: int, D: int, target: float, *, given: bool) -> Race:
+    """Semi-Markov chains: segments have given scores, or sums of those of positions.
+
+    The peer's are always such sums.
+    """
     positions = drawn(8, T, S, seed=1)
     moves, durations = drawn(S, S, seed=2), drawn(D, S, seed=3)
 
+    def sums(x: Tensor, durations: Tensor) -> Tensor:
+        # of positions t to t + D - 1, added up one by one
+        windows = torch.nn.functional.pad(x, (0, 0, 0, D - 1)).unfold(1, D, 1)
+        return windows.mT.cumsum(2) + durations
+
     def ours(dtype: torch.dtype) -> Call:
-        def ask(x: Tensor, moves: Tensor, durations: Tensor) -> Tensor:
-            # of positions t to t + D - 1, added up one by one
-            windows = torch.nn.functional.pad(x, (0, 0, 0, D - 1)).unfold(1, D, 1)
-            segments = windows.mT.cumsum(2) + durations
+        def ask(segments: Tensor, moves: Tensor) -> Tensor:
             return oracles.SemiMarkov(segments, moves).log_partition()
 
+        if given:
+            return with_gradients(
+                ask, sums(positions, durations).to(dtype), moves.to(dtype)
+            )
         return with_gradients(
-            ask, *(x.to(dtype) for x in (positions, moves, durations))
+            lambda x, moves, durations: ask(sums(x, durations), moves),
+            *(x.to(dtype) for x in (positions, moves, durations)),
         )
 
     def theirs(dtype: torch.dtype) -> Call:
         inputs = (positions, moves, durations)
         return with_gradients(peers.flash_segments, *(x.to(dtype) for x in inputs))
 
+    kind = "segments" if given else "segments of positions"
     return Race(
-        f"segments, 8 rows, T = {T}, S = {S}, D = {D}: log-partition and gradients",
+        f"{kind}, 8 rows, T = {T}, S = {S}, D = {D}: log-partition and gradients",
         target,
         ours,
         {"flash-semicrf": theirs},
@@ -380,7 +391,8 @@ def all_races() -> list[Race]:
         spans(40, math.nan),
         best_spans(20, 80),
         grammar(20, 10, 15),
-        segments(50, 9, 8, 250),
+        segments(50, 9, 8, 250, given=True),
+        segments(50, 9, 8, math.nan, given=False),
         ctc(100, 30, 6),
         warping(100, 30, 10),
         tree(14, 16, 8),

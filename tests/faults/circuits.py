@@ -144,6 +144,11 @@ FAULTS = {
         "found.append(compiled.scale_in_place(grad, x))",
         "found.append(x)",
     ),
+    "shared scores of rows that weigh alike": (
+        ENGINE + "gradients",
+        "found.append(compiled.add_weighted(grad, x))",
+        "found.append(x.sum(0))",
+    ),
     "entropy with the wrong sign": (
         ENGINE + "gradients",
         "found = over_rows([x * by_row(-grad, x) for x in moved], ctx.n)",

@@ -1,8 +1,9 @@
-"""One pass over an array at an address: scaled, or kept within bounds."""
+"""One pass over an array at an address: scaled, added up, or kept within bounds."""
 
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
 
 
@@ -20,6 +21,23 @@ def scale_rows(first, last, size, weights, stride, parts, like):
         if weight != 1:
             for e in range(b * size, (b + 1) * size):
                 flat[e] *= weight
+
+
+@kernel
+def add_rows(B, size, weights, stride, parts, sums, like):
+    """Fill sums[size] with the rows of parts[B, size] times ``weights[stride * b]``.
+
+    All of the dtype of ``like``; added up in float64.
+    """
+    given = at(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
+    flat, out = at(parts, (B * size,), like), at(sums, (size,), like)
+    total = arrays.zeros(size, np.float64)
+    for b in range(B):
+        weight = np.float64(given[b * stride])
+        for e in range(size):
+            total[e] += weight * flat[b * size + e]
+    for e in range(size):
+        out[e] = total[e]
 
 
 @kernel

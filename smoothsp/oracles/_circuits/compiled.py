@@ -23,7 +23,7 @@ from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp._kernels.vectors.whole_arrays import scale_rows
+from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 
@@ -131,6 +131,17 @@ def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
     size = parts.numel()
     run_rows(scale_rows, B, size // 2, size // max(B, 1), *given)
     return parts
+
+
+def add_weighted(weights: Tensor, parts: Tensor) -> Tensor:
+    """The parts ``[B, ...]``, contiguous, each row times its weight, added up."""
+    if weights.dtype != parts.dtype:
+        weights = weights.to(parts.dtype)
+    B, *shape = parts.shape
+    sums = EMPTY[parts.dtype].new_empty(shape)
+    given = weights.data_ptr(), weights.stride(0), parts.data_ptr(), sums.data_ptr()
+    add_rows(B, sums.numel(), *given, VECTORS[parts.dtype])
+    return sums
 
 
 def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:

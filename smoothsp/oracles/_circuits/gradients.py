@@ -89,12 +89,15 @@ class LogPartition(Differentiable):
         in_place = not again and is_plain(grad)
         found: list[Tensor | None] = []
         for i, (x, some) in enumerate(zip(chances, wanted, strict=True)):
+            # loops of a device, and those by levels, answer with views of one array
+            here = in_place and x.is_contiguous()
             if not some:
                 found.append(None)
+            elif i >= n and here:
+                found.append(compiled.add_weighted(grad, x))
             elif i >= n:
                 found.append(torch.tensordot(grad.to(x.dtype), x, 1))
-            # loops of a device, and those by levels, answer with views of one array
-            elif in_place and x.is_contiguous():
+            elif here:
                 found.append(compiled.scale_in_place(grad, x))
             else:
                 found.append(x * by_row(grad, x))
