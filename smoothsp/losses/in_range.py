@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.rounding import weighed
 
 
 def difference(best: Tensor, gold: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ def weighted(losses: Tensor, weight: Tensor | float) -> Tensor:
         weight = weight.to(losses.dtype)
         found = losses * weight
         if not is_plain(found) or not bool(found.isfinite().all()):
-            found = losses.masked_fill(losses.isinf() & (weight == 0), 0) * weight
+            found = weighed(losses, weight)
     if is_plain(found):
         lost = ~found.isfinite() & losses.isfinite()
         if bool(lost.any()):

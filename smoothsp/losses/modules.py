@@ -16,7 +16,6 @@ from smoothsp.losses.reduction import (
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_plain
 
 
 class StructuralHinge(nn.Module):
@@ -106,9 +105,7 @@ class StructuralHinge(nn.Module):
         if self.smoothing is None and (hamming or batch_cost is None):
             summed = _summed(structure, self.reduction)
             if summed is not None:
-                found = summed.violation(y, row_weight, scale if hamming else 0.0)
-                if not _forbidden(found, weight, self.class_weight):
-                    return found
+                return summed.violation(y, row_weight, scale if hamming else 0.0)
         if isinstance(self.smoothing, L2):
             losses, self.exact = functional.structural_hinge_l2(
                 functional.require_topk(structure),
@@ -158,9 +155,7 @@ class CRFLoss(nn.Module):
         )
         summed = _summed(structure, self.reduction)
         if summed is not None:
-            found = summed.log_likelihood(y, -row_weight)
-            if not _forbidden(found, weight, self.class_weight):
-                return found
+            return summed.log_likelihood(y, -row_weight)
         return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
@@ -190,9 +185,7 @@ class StructuredPerceptron(nn.Module):
         )
         summed = _summed(structure, self.reduction)
         if summed is not None:
-            found = summed.violation(y, row_weight, 0.0)
-            if not _forbidden(found, weight, self.class_weight):
-                return found
+            return summed.violation(y, row_weight, 0.0)
         return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
@@ -200,10 +193,3 @@ def _summed(structure: Structure, reduction: Reduction) -> Summed | None:
     """The structure, if it sums losses over its rows and this is wanted."""
     wanted = reduction != "none" and isinstance(structure, Summed)
     return cast(Summed, structure) if wanted else None
-
-
-def _forbidden(found: Tensor, *weights: Tensor | None) -> bool:
-    """Whether a sum is NaN: some row weighs 0, whose gold output is forbidden."""
-    if all(x is None for x in weights) or not is_plain(found):
-        return False
-    return bool(found.isnan())

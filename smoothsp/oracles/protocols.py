@@ -101,7 +101,8 @@ class Summed:
         y
             One output a row, anything where masked.
         weight
-            ``(batch,)``, or a number for all rows; of any sign.
+            ``(batch,)``, or a number for all rows; of any sign. Rows of weight 0 add
+            0, forbidden outputs or not.
         cost_scale
             Of the cost, >= 0; with 0 it is the perceptron's.
 

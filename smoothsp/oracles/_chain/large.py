@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._chain.checks import chain_values
+from smoothsp.oracles._questions.rounding import weighed
 
 if TYPE_CHECKING:
     from smoothsp.oracles.chain import Chain
@@ -87,7 +88,7 @@ def log_prob(chain: "Chain", y: Tensor) -> Tensor:
 
 def log_likelihood(chain: "Chain", y: Tensor, weight: Tensor | float) -> Tensor:
     """Weighted sum of the log-probabilities of ``y`` ``[B, T]``."""
-    total = (_log_prob(chain, y) * weight).sum()
+    total = weighed(_log_prob(chain, y), weight).sum()
     return _held(total, chain, "a sum of log-probabilities")
 
 
@@ -104,7 +105,7 @@ def violation(
     excess[gold < FORBIDDEN // 2] = -FORBIDDEN
     zero = _zeros(chain)
     value = _with_gradient(excess, zero._score(best) - zero._score(y))
-    return _held((value * weight).sum(), chain, "a sum of margin violations")
+    return _held(weighed(value, weight).sum(), chain, "a sum of margin violations")
 
 
 def scale(chain: "Chain", factor: float) -> "Chain":

@@ -17,6 +17,7 @@ from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.record import EMPTY, Potentials, Record
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import Known, is_ordinary, nothing_traces
+from smoothsp.oracles._questions.rounding import weighed
 
 ByRows = Callable[[Potentials, Tensor], Tensor]
 
@@ -67,7 +68,7 @@ class Total:
                 given = (y, weight, by_rows, found)
                 known: Tensor = Known.apply(self, chain, *potentials, *given)
                 return known
-        return (by_rows(potentials, y) * weight).sum()
+        return weighed(by_rows(potentials, y), weight).sum()
 
     def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
         """The sum, found before; keeps its gradients, and what finds them again."""
@@ -106,7 +107,7 @@ class Total:
                 x.requires_grad_(want)
         weight = ctx.weight if weights is None else weights
         with torch.enable_grad():
-            value = (ctx.by_rows(tuple(potentials), y) * weight).sum()
+            value = weighed(ctx.by_rows(tuple(potentials), y), weight).sum()
         pairs = zip(potentials, wanted, strict=True)
         inputs = [x for x, want in pairs if want]
         found = iter(torch.autograd.grad(value, inputs, grad, create_graph=higher))

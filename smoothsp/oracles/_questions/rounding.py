@@ -24,3 +24,8 @@ def scaled(x: Tensor, factor: float) -> Tensor:
                 "forbid with -inf"
             )
     return found
+
+
+def weighed(values: Tensor, weight: Tensor | float) -> Tensor:
+    """``values * weight``, where an infinite value of weight 0 is 0."""
+    return values.masked_fill(values.isinf() & (weight == 0), 0) * weight

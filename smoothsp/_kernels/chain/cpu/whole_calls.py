@@ -341,6 +341,9 @@ def log_likelihood(
     row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
+        # forbidden labels may weigh 0
+        if row_weights[b] == 0:
+            continue
         # rounding may give a log-probability above 0
         sum_ += row_weights[b] * min(scores[b, 0] - log_z[b], 0.0)
     at(total, (1,), zeros)[0] = sum_
@@ -393,6 +396,8 @@ def violation(
     row_weights = _row_weights(B, weight, weights, zeros)
     sum_ = 0.0
     for b in range(B):
+        if row_weights[b] == 0:
+            continue
         sum_ += row_weights[b] * excess[b]
     at(total, (1,), zeros)[0] = sum_
     nodes = at(emissions_grad, (B, T, S), zeros)
