@@ -380,7 +380,8 @@ def _l2_until_exact(
 
 def check_smoothing(smoothing: Smoothing) -> Smoothing:
     """``smoothing``, if it is one."""
-    if smoothing is not None and not isinstance(smoothing, Entropy | L2):
+    # a tuple: torch.compile of PyTorch 2.6 knows no union of types
+    if smoothing is not None and not isinstance(smoothing, (Entropy, L2)):
         raise TypeError(
             f"smoothing: expected None, Entropy or L2, got {type(smoothing).__name__}"
         )
@@ -391,7 +392,7 @@ def check_cost(cost: Cost) -> Cost:
     """``cost``, if it is one."""
     if isinstance(cost, str) and cost != "hamming":
         raise ValueError(f'cost: expected "hamming", None or a tensor, got {cost!r}')
-    if cost is not None and not isinstance(cost, str | Tensor):
+    if cost is not None and not isinstance(cost, (str, Tensor)):
         raise TypeError(
             f'cost: expected "hamming", None or a tensor, got {type(cost).__name__}'
         )

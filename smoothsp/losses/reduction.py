@@ -36,7 +36,8 @@ def row_weights(
     ``truth`` is what the loss calls ``y``.
     """
     _require_questions(structure)
-    if not hasattr(y, "__len__") or (isinstance(y, Tensor) and not y.dim()):
+    # torch.compile does not find __len__ of a tensor before PyTorch 2.9
+    if not (y.dim() if isinstance(y, Tensor) else hasattr(y, "__len__")):
         raise TypeError(
             f"{truth}: expected an entry for each row of the batch, got "
             f"{'a number' if isinstance(y, Tensor) else type(y).__name__}"

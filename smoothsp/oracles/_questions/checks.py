@@ -1,10 +1,16 @@
 """Checks of what a user hands in, and their messages."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from smoothsp._kernels.vectors.whole_arrays import copy_within
-from smoothsp.oracles._questions.registration import is_ordinary, nothing_traces
+from smoothsp.oracles._questions.registration import (
+    is_ordinary,
+    is_transformed,
+    nothing_traces,
+)
 
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
@@ -330,3 +336,16 @@ def candidates(value: object, mask: Tensor) -> Tensor:
             f"{int(columns[row, column])} at row {row}"
         )
     return value
+
+
+def listed(x: Tensor) -> Any:
+    """Constant integers as Python's, also where a transform has wrapped them."""
+    if not is_transformed():
+        return x.tolist()
+    # before 2.9 PyTorch finds no storage in what grad or jvp wrap
+    while torch._C._functorch.is_gradtrackingtensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return x.tolist()
+    with torch._C._DisableFuncTorch():
+        return x.tolist()

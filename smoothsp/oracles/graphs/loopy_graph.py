@@ -90,7 +90,7 @@ class LoopyGraph(CircuitStructure):
         checks.like("edges", edges, "nodes", nodes)
         words = "(batch, E, S, S)"
         checks.shape("edges", edges, (B, len(index), S, S), words)
-        pairs = tuple((int(i), int(j)) for i, j in index.tolist())
+        pairs = tuple((int(i), int(j)) for i, j in checks.listed(index))
         for e, (i, j) in enumerate(pairs):
             if not (0 <= i < V and 0 <= j < V and i != j):
                 raise ValueError(

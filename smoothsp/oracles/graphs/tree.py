@@ -112,7 +112,7 @@ class Tree(CircuitStructure):
         trees: tuple[tuple[int, ...], ...]
         which: Tensor | int
         if lengths is None and one:
-            trees, which = (tuple(parents.tolist()),), 0
+            trees, which = (tuple(checks.listed(parents)),), 0
             _check_tree(trees[0], 0)
         else:
             if lengths is None:
@@ -151,7 +151,9 @@ def _distinct_trees(
     """The trees of the batch, checked and without repetition, and each row's number."""
     numbers: dict[tuple[int, ...], int] = {}
     which = []
-    for b, (row, n) in enumerate(zip(parents.tolist(), lengths.tolist(), strict=True)):
+    for b, (row, n) in enumerate(
+        zip(checks.listed(parents), checks.listed(lengths), strict=True)
+    ):
         tree = tuple(row[:n])
         if tree not in numbers:
             _check_tree(tree, b)
