@@ -301,6 +301,21 @@ def test_a_radius_may_be_small_beside_the_entries(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds_and_totals_may_be_small_beside_logarithms(dtype):
+    for size in (1e8, 1e18, 1e30, float(torch.finfo(dtype).max)):
+        v = torch.tensor([size, -size, size / 2], dtype=dtype)
+        point = project_capped_simplex_kl(v[:1], 1.1, 0.05)
+        assert_close(point, torch.tensor([0.05], dtype=dtype))
+        point = project_capped_simplex_kl(torch.cat([v, v[:1]]), 0.4, 0.5)
+        half = torch.tensor([0.25, 0, 0, 0.25], dtype=dtype)
+        assert_close(point, half, atol=1e-9, rtol=1e-6)
+        # what is far below the others gets what they have no room for
+        point = project_capped_simplex_kl(v, 0.4, 1.0)
+        rest = torch.tensor([0.4, 0.2, 0.4], dtype=dtype)
+        assert_close(point, rest, atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_balls_of_large_vectors_have_points_on_their_spheres(dtype):
     v = torch.tensor([3e25, -4e25], dtype=dtype)
     point = project_elastic_net_ball(v, 0.0, 2.0, 1.0)
