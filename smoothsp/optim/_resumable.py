@@ -1,9 +1,12 @@
 """What a run keeps besides the parameters: progress, random numbers, and mu."""
 
+import math
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
@@ -50,19 +53,34 @@ class Resumable(Optimizer):
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on where ``state_dict()`` was called."""
+        """Go on where ``state_dict()`` was called.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what no such optimizer saved; then nothing has changed.
+        """
         if not isinstance(state_dict, dict):
             raise TypeError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got {type(state_dict).__name__}"
             )
-        missing = {"progress", "oracle_calls", "generator"} - set(state_dict)
-        progress = self._completed(state_dict.get("progress", {}))
+        parts = {"state", "param_groups", "progress", "oracle_calls", "generator"}
+        missing = parts - set(state_dict)
+        progress = state_dict.get("progress", {})
+        progress = self._completed(progress if isinstance(progress, dict) else {})
         found = {*progress}
         if missing or not found >= {*self.progress}:
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got one without {sorted(missing or {*self.progress} - found)}"
+            )
+        for place, value in self._faults(state_dict, progress):
+            plain = value is None or isinstance(value, int | float | str)
+            shown = f"{value!r:.60}" if plain else type(value).__name__
+            raise ValueError(
+                f"state_dict: expected one that {self._name}.state_dict() returned, "
+                f"got one with {shown} for {place}"
             )
         self._require_same_parameters(state_dict)
         generator = state_dict["generator"]
@@ -80,6 +98,34 @@ class Resumable(Optimizer):
         self.progress.update(progress)
         self.oracle_calls.update(state_dict["oracle_calls"])
         self.generator.set_state(generator.cpu())
+
+    def _faults(
+        self, state_dict: StateDict, progress: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        """What cannot have been saved: where it is, and what."""
+        yield from _unsound("progress", progress)
+        calls = state_dict["oracle_calls"]
+        if not isinstance(calls, dict) or calls.keys() != self.oracle_calls.keys():
+            yield "oracle_calls", calls
+        else:
+            for name, value in calls.items():
+                if not _is_finite(value):
+                    yield f"oracle_calls[{name!r}]", value
+        groups = state_dict["param_groups"]
+        if not isinstance(groups, list) or not all(map(_is_group, groups)):
+            yield "param_groups", groups
+        else:
+            for number, group in enumerate(groups):
+                every = {**dict.fromkeys(self.defaults, "nothing"), **group}
+                yield from _unsound(f"param_groups[{number}]", every)
+        kept = state_dict["state"]
+        if not isinstance(kept, dict):
+            yield "state", kept
+        else:
+            for number, one in kept.items():
+                tensors = one.values() if isinstance(one, dict) else [None]
+                if not all(isinstance(x, Tensor) for x in tensors):
+                    yield f"state[{number!r}]", one
 
     def _require_same_parameters(self, state_dict: StateDict) -> None:
         """Refuse what was kept for parameters of other shapes."""
@@ -105,6 +151,63 @@ class Resumable(Optimizer):
             for name, value in self.__dict__.items()
             if not name.startswith("_optimizer_") and name != "step"
         }
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (whole and abs(value) < 2**63)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _is_at_least_0(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < math.inf
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_finite(value) and value > 0
+
+
+def _is_rate(value: Any) -> bool:
+    # bool in states of earlier versions
+    return value is None or _is_flag(value) or _is_at_least_0(value)
+
+
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("open", "proved", "accepted"), _is_flag),
+    **dict.fromkeys(("epoch", "step", "terms", "outer", "inner"), _is_count),
+    **dict.fromkeys(("restarts", "epoch_steps", "epochs"), _is_count),
+    **dict.fromkeys(("alpha", "kappa", "mu_factor"), _is_positive),
+    **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
+    # of a step that is taken back they may be NaN
+    **dict.fromkeys(("beta", "start_objective", "objective", "candidate"), _is_number),
+    "lr": _is_at_least_0,
+    **dict.fromkeys(("first_lr", "derived_lr"), _is_rate),
+    "num_batches": lambda x: x is None or (_is_count(x) and x > 0),
+    "smoothness": lambda x: x is None or _is_positive(x),
+}
+
+
+def _unsound(place: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Which of some saved values no run has; what is not known here is no such one."""
+    for name, value in values.items():
+        if name in _SOUND and not _SOUND[name](value):
+            yield f"{place}[{name!r}]", value
+
+
+def _is_group(group: Any) -> bool:
+    numbers = group.get("params") if isinstance(group, dict) else None
+    return isinstance(numbers, list) and all(isinstance(x, int) for x in numbers)
 
 
 class MuSchedule(Protocol):

@@ -414,6 +414,23 @@ class CasimirSVRG(BoundMu, SVRG):
         if _budget.complete(self.param_groups):
             self._mu_changed()
 
+    def _faults(
+        self, state_dict: StateDict, progress: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        yield from super()._faults(state_dict, progress)
+        for number, group in enumerate(state_dict["param_groups"]):
+            place = f"param_groups[{number}]"
+            rate = group.get("derived_lr", "nothing")
+            if rate == "nothing":
+                yield f"{place}['derived_lr']", rate
+            if rate is not None and rate is not False and group["smoothness"] is None:
+                yield f"{place}['smoothness']", None
+        if self._own is None:
+            try:
+                CasimirSchedule(**progress["schedule"])
+            except (TypeError, ValueError):
+                yield "progress['schedule']", progress["schedule"]
+
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
         kept = {name: self.progress[name] for name in ("num_batches", "weight_decay")}
         return {**_AT_THE_START, **kept, **super()._completed(progress)}

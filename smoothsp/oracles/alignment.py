@@ -52,9 +52,9 @@ class Alignment(CircuitStructure):
 
     The Hamming cost counts the matches that y has not, and no gaps: an alignment that
     leaves every item alone costs nothing. Where a missed match is as bad as a wrong
-    one, add ``-1`` at the matches of y to the cost: it then differs by the number of
-    these, which no output changes. ``lengths`` are those of both sequences together,
-    and ``label_counts`` counts items by their move. O(batch N M).
+    one, a class of your own has costs of gaps, too: see the second example.
+    ``lengths`` are those of both sequences together, and ``label_counts`` counts items
+    by their move. O(batch N M).
 
     With ``match`` minus one where items differ and gaps of minus one, minus the best
     score is the edit distance. ``Warping`` is what dynamic time warping does.
@@ -75,6 +75,26 @@ class Alignment(CircuitStructure):
     [-2.0]
     >>> (y == 0)[0, :-1, :-1].nonzero().tolist()
     [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]]
+
+    Costs of gaps of the first sequence are one column more. An item that y matches
+    costs as much alone as in another match:
+
+    >>> class WithGaps(Alignment):
+    ...     def augment(self, cost):
+    ...         first, second = (self.output_shapes - 1).unbind(1)
+    ...         match = super().augment(cost[..., :-1]).match
+    ...         gaps = self.gap_first + cost[..., -1], self.gap_second
+    ...         lengths = {"lengths_first": first, "lengths_second": second}
+    ...         return Alignment(match, *gaps, **lengths)
+    >>> def missed(alignment, y):
+    ...     matched = (y == 0)[:, :-1, :-1].any(2, keepdim=True)
+    ...     return torch.cat([alignment.hamming(y), matched.to(alignment.match)], 2)
+    >>> costly = WithGaps(-9 * differ, gap_first=0.0, gap_second=0.0)
+    >>> alone = torch.full((1, 7, 6), -1)
+    >>> alone[:, :-1, 0], alone[:, -1, :-1] = 1, 2
+    >>> costs = costly.augment(missed(costly, y))
+    >>> costly.score(alone).tolist(), costs.score(alone).tolist()
+    ([0.0], [5.0])
     """
 
     match: Tensor

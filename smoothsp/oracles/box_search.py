@@ -91,24 +91,17 @@ class BoxSearch(SearchStructure):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch 1"]:
         """One box for each image: there is one kind of them."""
-        self._several(y)
+        self._alone(y)
         return self.cells.new_ones((len(self.cells), 1))
 
-    def _check_boxes(self, boxes: Tensor) -> Tensor:
+    def _exist(self, y: Tensor) -> Tensor:
         H, W = self.cells.shape[1:]
-        top, left, bottom, right = boxes.unbind(-1)
+        top, left, bottom, right = y.unbind(-1)
         rows = (top >= 0) & (top <= bottom) & (bottom < H)
         return rows & (left >= 0) & (left <= right) & (right < W)
 
     def _score(self, y: Tensor) -> Tensor:
-        many, several = self._several(y)
-        real = self._check_boxes(many)
-        if checks.values_are_there() and not bool(real.all()):
-            b, k = (~real).nonzero()[0].tolist()
-            raise ValueError(
-                f"y: expected {self._output_words}, got {many[b, k].tolist()} at row "
-                f"{b}"
-            )
+        many, several = self._proved(y)
         value = self._value(many)
         return value if several else value.squeeze(1)
 
@@ -146,11 +139,7 @@ class BoxSearch(SearchStructure):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch H W"]:
         """1 in the cells of the box y, else 0: what ``augment`` takes for 1 - IoU."""
-        many, several = self._several(y)
-        self._score(y)
-        if several:
-            raise ValueError(f"y: expected one box a row, got {tuple(y.shape)}")
-        rows, columns = self._masks(many)
+        rows, columns = self._masks(self._alone(y))
         return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
 
     def augment(self, cost: Tensor) -> "BoxSearch":

@@ -199,8 +199,8 @@ class PictorialStructure(SearchStructure):
         return super()._value(y) - (springs * terms).sum((2, 3))
 
     def _score(self, y: Tensor) -> Tensor:
-        _, several = self._checked(y)
-        value = self._value(self._several(y)[0])
+        many, several = self._proved(y)
+        value = self._value(many)
         return value if several else value.squeeze(1)
 
     def distance_cost(
@@ -224,7 +224,7 @@ class PictorialStructure(SearchStructure):
         Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
         Structured SVMs" (2016), the loss on LSP, there divided by the number of parts.
         """
-        _, several = self._checked(y)
+        _, several = self._proved(y)
         if several:
             raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
         B, _, H, W = self.parts.shape

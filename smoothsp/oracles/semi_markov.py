@@ -180,6 +180,14 @@ class SemiMarkov(CircuitStructure):
         place = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
         last = place.cummax(2).values if T else place
         real = torch.arange(T, device=y.device) < self.lengths[:, None, None]
+        S = self.segments.shape[3]
+        wrong = real & ((labels < -1) | (labels >= S))
+        if checks.values_are_there() and bool(wrong.any()):
+            b, k, t = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"y: expected states from 0 to {S - 1} at the starts of segments, -1 "
+                f"between starts, got {labels[b, k, t].item()} at row {b}"
+            )
         tags = self._scattered(torch.where(real, labels.gather(2, last), -1))
         return tags if several else tags.squeeze(1)
 

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smoothsp.projections._arguments import bound, require, vectors
+from smoothsp.projections.simplex import project_simplex
 
 
 def prox_elastic_net(
@@ -111,21 +112,21 @@ def project_elastic_net_ball(
     require(l1 + l2 > 0, "l2", l2, "a positive number where l1 is 0")
     radius = bound("radius", radius, v, shape)
     require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
-    l1, l2, radius = l1.unsqueeze(-1), l2.unsqueeze(-1), radius.unsqueeze(-1)
-    size = v.abs()
+    l1, l2, radius = (x.double().unsqueeze(-1) for x in (l1, l2, radius))
+    # float32 has no room for squares, and 0 times what is beyond float64 is NaN
+    size = v.abs().double()
     with torch.no_grad():
-        penalty = (l1 * size + l2 / 2 * size.square()).sum(-1, keepdim=True)
+        penalty = (l1 * size + l2 / 2 * size * size).sum(-1, keepdim=True)
         inside = penalty <= radius
-        support = _support(size.double(), l1.double(), l2.double(), radius.double())
-        support = support & ~inside
+        support = _support(size, l1, l2, radius) & ~inside
     held = size.masked_fill(~support, 0)
-    excess = (2 * l1 * held + l2 * held.square()).sum(-1, keepdim=True) - 2 * radius
+    excess = (2 * l1 * held + l2 * held * held).sum(-1, keepdim=True) - 2 * radius
     count = support.sum(-1, keepdim=True)
     ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
     ratio = ratio.masked_fill(inside, 0)
     t = ratio / (1 + (1 + l2 * ratio).sqrt())
-    w = v.sign() * (held - t * l1).clamp(min=0).masked_fill(~support, 0) / (1 + t * l2)
-    return torch.where(inside, v, w)
+    w = (held - t * l1).clamp(min=0).masked_fill(~support, 0) / (1 + t * l2)
+    return torch.where(inside, v, v.sign() * w.to(v.dtype))
 
 
 def project_l1_ball(
@@ -154,6 +155,9 @@ def project_l1_ball(
 
     Notes
     -----
+    Beyond the ball the signs of v and a projection of its sizes onto the simplex, which
+    keeps the digits of a radius that is small beside v.
+
     Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", section 4.
 
@@ -164,7 +168,13 @@ def project_l1_ball(
     >>> project_l1_ball(torch.tensor([1.0, -0.5])).tolist()
     [0.75, -0.25]
     """
-    return project_elastic_net_ball(v, 1.0, 0.0, radius)
+    v = _finite(v)
+    radius = bound("radius", radius, v, v.shape[:-1])
+    require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
+    size = v.abs()
+    inside = (size.detach().sum(-1) <= radius.detach()).unsqueeze(-1)
+    # a small radius is not lost in the digits of large entries
+    return torch.where(inside, v, v.sign() * project_simplex(size, radius))
 
 
 def _finite(v: object) -> Tensor:
@@ -184,12 +194,12 @@ def _strength(
 def _support(size: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
     """The entries that are not 0 on the sphere, largest first until one is."""
     ranked, order = size.sort(dim=-1, descending=True)
-    sums, squares = ranked.cumsum(-1), ranked.square().cumsum(-1)
+    penalties = (2 * l1 * ranked + l2 * ranked * ranked).cumsum(-1)
     count = torch.arange(1, size.shape[-1] + 1, dtype=size.dtype, device=size.device)
     # the multiplier at which an entry becomes 0, and the penalty over it
     t = ranked / l1
     scaled = (2 * radius * l2 + l1.square() * count) * t * (2 + t * l2)
-    held = (l1 == 0) | (2 * l1 * sums + l2 * squares - 2 * radius < scaled)
+    held = (l1 == 0) | (penalties - 2 * radius < scaled)
     held = held.cumprod(-1).bool() & (ranked > 0)
     first = torch.zeros_like(held)
     first[..., :1] = ranked[..., :1] > 0

@@ -84,6 +84,9 @@ def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     """Which entries are at their bound, and whether the bounds leave room."""
     total = total.unsqueeze(-1)
     real = v > -torch.inf
+    # the same point, and bounds are not lost in the digits of large entries
+    top = v.amax(-1, keepdim=True).clamp(min=torch.finfo(v.dtype).min)
+    v = (v - top).clamp(min=torch.finfo(v.dtype).min).masked_fill(~real, -torch.inf)
     caps = upper.masked_fill(~real, 0)
     most = caps.sum(-1, keepdim=True)
     slack = 8 * torch.finfo(torch.float32).eps * total
@@ -97,7 +100,7 @@ def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     mass = logs.flip(-1).logcumsumexp(-1).flip(-1)
     rest = total - before
     # entry k is full as long as its share of the rest would exceed its bound
-    over = (rest > 0) & (rest.clamp(min=0).log() - mass >= -ranked)
-    over = over & (ranked > -torch.inf)
+    share = rest.clamp(min=0).log() + (logs - mass)
+    over = (rest > 0) & (share >= sorted_caps.log()) & (ranked > -torch.inf)
     held = over.cumprod(-1).bool()
     return torch.zeros_like(held).scatter(-1, order, held), feasible

@@ -109,9 +109,13 @@ def test_scores_of_all_outputs_and_of_nothing_else(kind):
         )
         if tuple(drawn.flatten().tolist()) not in known:
             refused += 1
-            with pytest.raises(ValueError, match=r"y: expected .*, got .* at row 0"):
-                built.score(drawn[None])
+            for ask in (built.score, built.hamming, built.label_counts):
+                with pytest.raises(ValueError, match=r"y: expected .*, got .* at row "):
+                    ask(drawn[None])
     assert refused
+    for ask in (built.hamming, built.label_counts):
+        with pytest.raises(ValueError, match="y: expected one output a row"):
+            ask(ys)
 
 
 @pytest.mark.parametrize("dtype", thinned([torch.float64, torch.float32], 2), ids=str)

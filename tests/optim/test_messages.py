@@ -270,6 +270,55 @@ def test_states_of_other_parameters_change_nothing():
     assert str(ours.state_dict()) == before
 
 
+WRONG_STATES = [
+    (svrg, ("progress",), 3, "without ['epoch', 'open', 'step']"),
+    (svrg, ("progress", "epoch"), "x", "with 'x' for progress['epoch']"),
+    (svrg, ("progress", "step"), -1, "with -1 for progress['step']"),
+    (svrg, ("progress", "open"), 1, "with 1 for progress['open']"),
+    (svrg, ("oracle_calls",), {}, "with dict for oracle_calls"),
+    (svrg, ("oracle_calls", "full"), None, "with None for oracle_calls['full']"),
+    (svrg, ("param_groups",), [3], "with list for param_groups"),
+    (
+        svrg,
+        ("param_groups", 0),
+        {"params": [0], "lr": 0.1},
+        "with 'nothing' for param_groups[0]['weight_decay']",
+    ),
+    (svrg, ("param_groups", 0, "lr"), "x", "with 'x' for param_groups[0]['lr']"),
+    (svrg, ("state",), [], "with list for state"),
+    (svrg, ("state", 0), {"average": 1.0}, "with dict for state[0]"),
+    (casimir, ("progress", "outer"), 2.5, "with 2.5 for progress['outer']"),
+    (casimir, ("progress", "alpha"), float("nan"), "with nan for progress['alpha']"),
+    (
+        casimir,
+        ("progress", "schedule"),
+        {"mu": 1},
+        "with dict for progress['schedule']",
+    ),
+    (
+        casimir,
+        ("param_groups", 0, "smoothness"),
+        None,
+        "with None for param_groups[0]['smoothness']",
+    ),
+    (prox, ("progress", "outer"), "x", "with 'x' for progress['outer']"),
+    (prox, ("progress", "mu_factor"), 0, "with 0 for progress['mu_factor']"),
+]
+
+
+@pytest.mark.parametrize(("build", "place", "value", "words"), WRONG_STATES)
+def test_states_that_nobody_saved_change_nothing(build, place, value, words):
+    options = RULE if build is casimir else {}
+    ours, wrong = build(**options), build(**options).state_dict()
+    before, inner = str(ours.state_dict()), wrong
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    message = f"{type(ours).__name__}.state_dict() returned, got one {words}"
+    raises(ValueError, message, ours.load_state_dict, wrong)
+    assert str(ours.state_dict()) == before
+
+
 def test_sparse_gradients():
     embedding = nn.Embedding(4, 2, sparse=True)
     optimizer = SVRG(embedding.parameters(), lr=0.1)

@@ -287,6 +287,43 @@ def test_an_elastic_net_ball_against_bisection(l2):
         assert excess(0.0) > 0 or (found == v).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_radius_may_be_small_beside_the_entries(dtype):
+    for size in (1.0, 1e8, 1e18, 1e30, float(torch.finfo(dtype).max)):
+        v = torch.tensor([size, -size, size / 2], dtype=dtype)
+        for radius in (1.0, 1e-6):
+            expected = radius / 2 * torch.tensor([1, -1, 0], dtype=dtype)
+            assert_close(project_l1_ball(v, radius), expected, atol=0, rtol=1e-6)
+    v = torch.tensor([[2.0, -1.5, 0.1], [0.2, -0.1, 0.3]], dtype=torch.float64)
+    arguments = v.requires_grad_(), torch.tensor([1.0, 2.0]).double().requires_grad_()
+    assert gradcheck(project_l1_ball, arguments)
+    assert gradgradcheck(project_l1_ball, arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds_and_totals_may_be_small_beside_logarithms(dtype):
+    for size in (1e8, 1e18, 1e30, float(torch.finfo(dtype).max)):
+        v = torch.tensor([size, -size, size / 2], dtype=dtype)
+        point = project_capped_simplex_kl(v[:1], 1.1, 0.05)
+        assert_close(point, torch.tensor([0.05], dtype=dtype))
+        point = project_capped_simplex_kl(torch.cat([v, v[:1]]), 0.4, 0.5)
+        half = torch.tensor([0.25, 0, 0, 0.25], dtype=dtype)
+        assert_close(point, half, atol=1e-9, rtol=1e-6)
+        # what is far below the others gets what they have no room for
+        point = project_capped_simplex_kl(v, 0.4, 1.0)
+        rest = torch.tensor([0.4, 0.2, 0.4], dtype=dtype)
+        assert_close(point, rest, atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_balls_of_large_vectors_have_points_on_their_spheres(dtype):
+    v = torch.tensor([3e25, -4e25], dtype=dtype)
+    point = project_elastic_net_ball(v, 0.0, 2.0, 1.0)
+    assert_close(point, torch.tensor([0.6, -0.8], dtype=dtype))
+    inside = torch.tensor([3e25, 0.0], dtype=dtype)
+    assert project_elastic_net_ball(inside, 1.0, 0.0, 1e26).equal(inside)
+
+
 def test_gradients_of_the_elastic_net_are_derivatives():
     torch.manual_seed(8)
     v = (torch.randn(3, 5, dtype=torch.float64) * 2).requires_grad_()

@@ -19,7 +19,7 @@ Lines = list[tuple[int, list[str]]]
 def read_nnf(path: str | Path) -> tuple[Sentence, int]:
     """The sentence of a file, and how many variables it has."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"path: expected a file of c2d or d4, got {path}, which is no text"
@@ -72,8 +72,10 @@ def _read_d4(lines: Lines, sentence: Sentence, path: str | Path) -> int:
     for number, (kind, *words) in lines:
         with _blamed(path, number):
             if kind in ("a", "o", "t", "f"):
+                if int(words[0]) in kinds:
+                    raise ValueError
                 kinds[int(words[0])] = kind
-                parts.setdefault(int(words[0]), [])
+                parts[int(words[0])] = []
             else:
                 above, below, *literals, zero = (int(x) for x in (kind, *words))
                 if zero or above not in kinds or below not in kinds:

@@ -242,8 +242,8 @@ class SearchStructure:
             )
         return many, not one
 
-    def _checked(self, y: Tensor) -> tuple[Tensor, bool]:
-        """The entries that outputs use, each of which has to be one."""
+    def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
+        """``_several``, each of which has to be an output."""
         many, several = self._several(y)
         real = self._exist(many)
         if checks.values_are_there() and not bool(real.all()):
@@ -252,7 +252,16 @@ class SearchStructure:
                 f"y: expected {self._output_words}, got {many[b, k].tolist()} at row "
                 f"{b}"
             )
-        return self._used(many), several
+        return many, several
+
+    def _alone(self, y: Tensor) -> Tensor:
+        """``(batch, 1, *shape)``: one output a row."""
+        many, several = self._proved(y)
+        if several:
+            raise ValueError(
+                f"y: expected one output a row, (batch, ...), got {tuple(y.shape)}"
+            )
+        return many
 
     def _value(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
@@ -313,8 +322,8 @@ class SearchStructure:
 
     def _score(self, y: Tensor) -> Tensor:
         """Score in float64."""
-        used, several = self._checked(y)
-        value = self._sum(used)
+        many, several = self._proved(y)
+        value = self._sum(self._used(many))
         return value if several else value.squeeze(1)
 
     def hamming(self, y: Tensor) -> Tensor:
@@ -323,11 +332,7 @@ class SearchStructure:
         Of the shape of the first potentials; an output's cost is how many of its labels
         are wrong.
         """
-        used, several = self._checked(y)
-        if several:
-            raise ValueError(
-                f"y: expected one output a row, (batch, ...), got {tuple(y.shape)}"
-            )
+        used = self._used(self._alone(y))
         name = next(iter(self._own))
         read = self._reads(name)
         cost = torch.ones_like(self._main) if read is None else read
@@ -339,7 +344,7 @@ class SearchStructure:
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """How often y uses each label."""
-        labels = self._labels(self._several(y)[0])[:, 0]
+        labels = self._labels(self._alone(y))[:, 0]
         most = self._num_labels
         counts = self._main.new_zeros(len(labels), most + 1)
         ones = counts.new_ones(labels.shape)

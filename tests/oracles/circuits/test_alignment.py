@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from smoothsp.linear.problems import Parts, StructureProblem
+from smoothsp.losses import StructuralHinge
 from smoothsp.oracles import Alignment, Warping
 
 
@@ -149,6 +151,40 @@ def test_counts_of_items_add_up_to_the_lengths():
     counts = built.label_counts(built.decode()[1])
     assert_close(counts.sum(1).long(), built.lengths)
     assert counts.shape == (4, 3)
+
+
+class WithGaps(Alignment):
+    """As in the docstring: costs have one column more, of items left alone."""
+
+    def augment(self, cost):
+        first, second = (self.output_shapes - 1).unbind(1)
+        match = super().augment(cost[..., :-1]).match
+        gaps = self.gap_first + cost[..., -1], self.gap_second
+        return Alignment(match, *gaps, lengths_first=first, lengths_second=second)
+
+
+def missed(alignment, y):
+    matched = (y == 0)[:, :-1, :-1].any(2, keepdim=True)
+    return torch.cat([alignment.hamming(y), matched.to(alignment.match)], 2)
+
+
+def test_a_missed_match_may_cost_as_much_as_a_wrong_one():
+    # two matches; the second item of the first is alone
+    y = torch.tensor([[0, -1, -1], [-1, 1, -1], [-1, 0, -1], [-1, -1, -1]])
+    matches = WithGaps(torch.tensor([[[9.0, 0], [0, 0], [0, 9.0]]]).double())
+    hinge = StructuralHinge()(matches, y[None], cost=missed(matches, y[None]))
+    assert hinge == 0
+    flat = WithGaps(torch.zeros(1, 3, 2).double())
+    hinge = StructuralHinge()(flat, y[None], cost=missed(flat, y[None]))
+    # the second item matched wrongly, and both others alone
+    assert hinge == 3
+    problem = StructureProblem(
+        lambda potentials, batch: WithGaps(potentials["match"]),
+        {"match": Parts(np.ones((6, 1)), [[3, 2]])},
+        [y.numpy()],
+        cost=missed,
+    )
+    assert problem.primal(np.zeros(1), lam=1.0) == 3
 
 
 @pytest.mark.parametrize("M", [0, 1])

@@ -336,6 +336,8 @@ NNF = {
     "the 3 nodes that its first line says": "nnf 3 2 2\nL 1\nL 2",
     "line 1 cannot": "nnf 1 0 1000000000000\nL 1",
     "line 2 cannot": "nnf 1 0 1\nL 100000000000000000000",
+    # the second declaration says otherwise
+    "line 3 cannot": "o 1 0\nt 2 0\na 1 0\n1 2 1 0\n1 2 -1 0",
     "a cycle": "o 1 0\no 2 0\no 3 0\n1 2 1 0\n2 3 0\n3 2 0",
     "empty": "c nothing\n",
 }
@@ -345,6 +347,13 @@ NNF = {
 def test_files_that_are_wrong_are_refused_in_words(words, tmp_path):
     with pytest.raises(ValueError, match=words):
         Formula.from_nnf(written(tmp_path, NNF[words]))
+
+
+@pytest.mark.parametrize("text", ["nnf 1 0 2\nL 2", "o 1 0\nt 2 0\n1 2 2 0"])
+def test_a_mark_of_the_byte_order_is_skipped(text, tmp_path):
+    path = written(tmp_path, "")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert Formula.from_nnf(path).count == 2
 
 
 def test_determinism_is_found_without_a_literal_that_decides(tmp_path):

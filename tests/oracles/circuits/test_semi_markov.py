@@ -74,6 +74,23 @@ def test_tags_and_outputs_convert_into_each_other():
         SemiMarkov.from_tags(tags, starts & (torch.arange(5) != 2))
 
 
+def test_tags_of_no_state_are_refused():
+    chain = SemiMarkov(drawn(2, 4, 2, 3), lengths=torch.tensor([4, 2]))
+    y = torch.tensor([[0, -1, 2, 1], [1, 2, 9, -100]])
+    assert chain.to_tags(y).tolist() == [[0, 0, 2, 1], [1, 2, -1, -1]]
+    for place, wrong in (((0, 3), 3), ((1, 0), -2)):
+        bad = y.clone()
+        bad[place] = wrong
+        message = f"y: expected states from 0 to 2 .* got {wrong} at row {place[0]}"
+        for shaped in (bad, bad[:, None]):
+            with pytest.raises(ValueError, match=message):
+                chain.to_tags(shaped)
+    # what is none of the k best
+    _, ys, valid = SemiMarkov(drawn(1, 1, 1, 2)).decode_topk(3)
+    assert valid.tolist() == [[True, True, False]]
+    assert SemiMarkov(drawn(1, 1, 1, 2)).to_tags(ys)[0, 2].item() == -1
+
+
 @pytest.mark.parametrize("T", [0, 1, 3])
 @pytest.mark.parametrize("B", [0, 1])
 def test_small_sizes(B, T):

@@ -137,6 +137,28 @@ def test_labels_may_have_to_agree():
         assert int(valid.sum()) == count
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_rounding_takes_from_an_edge_counts_as_nothing(dtype):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.combinations(torch.arange(5))
+    every = torch.cartesian_prod(*[torch.arange(2)] * 5)
+    # sums of a number for each node, in steps of 0.1
+    shapes = (20, len(index), 2, 1), (20, len(index), 1, 2)
+    first, second = (torch.randint(-30, 30, x, generator=generator) for x in shapes)
+    edges = ((first + second).double() / 10).to(dtype)
+    nodes = torch.randn(20, 5, 2, generator=generator, dtype=dtype)
+    built = BinaryGraph(nodes, edges, index)
+    value, bound = built.decode()[0].double(), built.bound().double()
+    most = built.score(every.expand(20, -1, -1)).double().amax(1)
+    unit = torch.finfo(dtype).eps
+    assert (bound >= most - unit * most.abs() - 1e-14).all()
+    assert_close(value, most, rtol=0, atol=50 * unit)
+    assert_close(bound, value, rtol=0, atol=50 * unit)
+    edges[3, 4, 0, 0] -= 1000 * unit
+    with pytest.raises(ValueError, match=r"edges: .* at row 3, edge 4; others are NP-"):
+        BinaryGraph(nodes, edges, index)
+
+
 def test_no_row_has_edges_of_its_own():
     index = torch.tensor([[[0, 1], [1, 2]], [[0, 2], [1, 2]]])
     graph = BinaryGraph(torch.zeros(2, 3, 2), torch.zeros(2, 2), index)
