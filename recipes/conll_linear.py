@@ -17,6 +17,11 @@ Reproduces: figures 2 and 5 of Pillutla et al., "A Smoother Way to Train Structu
 Prediction Models", on these solvers; settings as their authors published them.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import functools
 import time
 from collections.abc import Callable

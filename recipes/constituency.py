@@ -18,6 +18,11 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics
 and ``dev.txt``, the parsed sentences, stand there at the end.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import json
 import zlib
 from collections import Counter

@@ -20,6 +20,11 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.p
 What came out: ``README.md``.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import operator
 import zlib
 from collections.abc import Sequence

@@ -21,6 +21,11 @@ Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subprobl
 tables 4 to 6 and figure 2. ``README.md`` has what came out.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

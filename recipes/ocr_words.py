@@ -20,6 +20,11 @@ Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization 
 Structured SVMs", OCR in figures 3, 5, 7 and 8. ``README.md`` has what came out.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
