@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import cv2
 import numpy as np
@@ -85,6 +86,8 @@ def decoder(model: Model) -> Decoder:
         raise ValueError(
             f"out: expected a known backbone, got {settings['backbone']!r}"
         )
+    if loss not in get_args(training.Loss):
+        raise ValueError(f"out: expected a known loss, got {loss!r}")
     network = Segmenter(settings["backbone"])
     network.load_state_dict(model.weights)
     network.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
