@@ -102,6 +102,7 @@ def compare(config: Config) -> dict[str, float]:
 
 def check(config: Config) -> None:
     arguments.at_least(config, repeats=1, seed=0)
+    arguments.different(config, "log2_c", "tolerances", "classes", "race_log2_c")
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")

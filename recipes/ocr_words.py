@@ -106,6 +106,7 @@ def compare(config: Config) -> dict[str, float]:
 
 def check(config: Config) -> None:
     arguments.at_least(config, max_passes=1, drawn=20)
+    arguments.different(config, "settings", "lam", "seeds", "courses")
     for name in ("tol", "max_seconds", "eps"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)

@@ -143,6 +143,7 @@ def check(config: Config) -> None:
             f", got {config.kind!r}. Give --data DIR --class NAME"
         )
     arguments.one_of(config, **CHOICES)
+    arguments.different(config, "study")
     arguments.at_least(
         config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
     )
