@@ -77,7 +77,8 @@ class Config:
             )
         if "tagger" in self.study and len(self.study) > 1:
             raise ValueError(
-                f"study: expected the tagger alone, got {', '.join(self.study)}"
+                f"study: expected the tagger alone, got {', '.join(self.study)}. Give"
+                " it a run of its own"
             )
 
 

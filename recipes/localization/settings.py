@@ -148,9 +148,15 @@ def check(config: Config) -> None:
         config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
     )
     if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
-        raise ValueError("compare: expected one of --compare, --study and --predict")
+        raise ValueError(
+            "compare: expected one of --compare, --study and --predict, got several."
+            " Give each a run of its own"
+        )
     if config.optimizer == "bcfw" and trained(config) != "linear":
-        raise ValueError("optimizer: expected another than bcfw, which is linear only")
+        raise ValueError(
+            "optimizer: expected another than bcfw, which is linear only. Take another,"
+            " or --scores linear without --finetune"
+        )
     _check_numbers(config)
 
 

@@ -53,7 +53,10 @@ def _images(source: Path) -> list[Path]:
     if source.is_dir():
         found = images_in(source, SUFFIXES)
         if not found:
-            raise ValueError(f"predict: expected images in {source}, found none")
+            raise ValueError(
+                f"predict: expected images in {source}, found none. Names of images end"
+                f" in {', '.join(SUFFIXES)}"
+            )
         written = Counter(name for path in found for name in _names(path).values())
         name, count = written.most_common(1)[0]
         if count > 1:
