@@ -17,6 +17,11 @@ Reproduces: figures 2 and 5 of Pillutla et al., "A Smoother Way to Train Structu
 Prediction Models", on these solvers; settings as their authors published them.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import functools
 import time
 from collections.abc import Callable
@@ -72,7 +77,8 @@ class Config:
             )
         if "tagger" in self.study and len(self.study) > 1:
             raise ValueError(
-                f"study: expected the tagger alone, got {', '.join(self.study)}"
+                f"study: expected the tagger alone, got {', '.join(self.study)}. Give"
+                " it a run of its own"
             )
 
 
@@ -82,6 +88,7 @@ def main(config: Config) -> dict[str, float]:
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
     arguments.at_least(config, bound_passes=1)
+    arguments.different(config, "study", "seeds", "c")
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data))
     with run_folder.held(config.out):

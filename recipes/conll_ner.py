@@ -28,6 +28,11 @@ CoNLL-2003 English (``eng.testa``, which also chose the epoch), mean of seeds 1,
 FILE is 5,050 words of GloVe 6B in 50 dimensions. ``README.md`` has all five losses.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import dataclasses
 import time
 import zlib

@@ -11,12 +11,18 @@ parts is cut in two, again and again, with spans that are no constituents.
 
 DIR holds files of bracketed trees, as the Penn Treebank has them (``.mrg``); the last
 of them, in order of name, are not trained on. Traces are dropped, and labels lose what
-follows a hyphen. Words are read, tags are not.
+follows a hyphen. Words are read, tags are not. Sentences to parse have at most 400
+words.
 
 ``model`` is a folder that is loaded without running code, written after every epoch
 that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``
 and ``dev.txt``, the parsed sentences, stand there at the end.
 """
+
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
 
 import json
 import zlib
@@ -42,6 +48,8 @@ from smoothsp.oracles import SpanTree
 
 Loss = Literal["crf", "hinge", "hinge-l2"]
 MU, TOP_K, LONGEST = 1.0, 5, 60
+# Words of a sentence to parse: time grows by their cube, memory by their square.
+MOST_WORDS = 400
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,13 @@ def predict(config: Config) -> dict[str, float]:
     """Print the tree of each sentence of a file."""
     model, vocabulary, labels, _ = model_folder.load(config.model, SpanScores)
     sentences = brackets.read_words(config.predict)
+    for number, words in enumerate(sentences, start=1):
+        if len(words) > MOST_WORDS:
+            raise ValueError(
+                f"predict: expected sentences of at most {MOST_WORDS} words, got"
+                f" {len(words):,} in sentence {number}, {' '.join(words[:3])[:60]!r}"
+                " and so on. Cut it into sentences, one a line"
+            )
     for tree in parse(model, vocabulary, labels, sentences):
         print(brackets.text(tree))
     return {"sentences": float(len(sentences))}

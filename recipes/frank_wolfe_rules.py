@@ -17,6 +17,11 @@ Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization 
 Structured SVMs", figures 1, 2 and 7, and the advice of section 5.1.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

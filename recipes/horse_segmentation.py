@@ -27,6 +27,11 @@ Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", for the linear model, its features and its solver.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import io
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,10 @@
 """Train a tagger with Lightning, by Casimir-SVRG or by Adam; --help tells the rest."""
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -20,6 +20,11 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.p
 What came out: ``README.md``.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import operator
 import zlib
 from collections.abc import Sequence
@@ -76,7 +81,7 @@ class Config:
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
-    predict: tuple[Path, Path] | None = None
+    predict: tuple[Path, ...] | None = None
     """Match the points of two images with the model in --out."""
 
     @property
@@ -101,6 +106,11 @@ def check(config: Config) -> None:
     arguments.one_of(config, features=get_args(Kind), loss=get_args(Loss))
     arguments.at_least(config, epochs=1, images=5, points=2, seed=0)
     arguments.resume_or_predict(config)
+    if config.predict is not None and len(config.predict) != 2:
+        raise ValueError(
+            f"predict: expected two images, got {len(config.predict)}. Give both, as in"
+            " --predict A.jpg B.jpg"
+        )
 
 
 def load(config: Config) -> dict[str, list[tuple[Images, Pair]]]:

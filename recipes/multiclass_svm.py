@@ -21,6 +21,11 @@ Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subprobl
 tables 4 to 6 and figure 2. ``README.md`` has what came out.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +102,7 @@ def compare(config: Config) -> dict[str, float]:
 
 def check(config: Config) -> None:
     arguments.at_least(config, repeats=1, seed=0)
+    arguments.different(config, "log2_c", "tolerances", "classes", "race_log2_c")
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")

@@ -20,6 +20,11 @@ Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization 
 Structured SVMs", OCR in figures 3, 5, 7 and 8. ``README.md`` has what came out.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -101,6 +106,7 @@ def compare(config: Config) -> dict[str, float]:
 
 def check(config: Config) -> None:
     arguments.at_least(config, max_passes=1, drawn=20)
+    arguments.different(config, "settings", "lam", "seeds", "courses")
     for name in ("tol", "max_seconds", "eps"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)

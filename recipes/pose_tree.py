@@ -23,6 +23,11 @@ about fills, and writes ``pose.json`` and ``pose.png``.
 What came out: ``README.md``.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import operator
 import zlib
 from dataclasses import dataclass

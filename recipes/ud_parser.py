@@ -21,6 +21,11 @@ English EWT (development file, which also chose the epoch), seed 1, ``--epochs 2
 minutes of CPU time of one core: UAS 88.91, LAS 85.89. ``README.md`` has the table.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import zlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -34,6 +34,11 @@ section 7.1.2, but for one pass over an image in place of one for each box, and 
 twelve numbers. Measured: ``README.md``.
 """
 
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
 import copy
 from functools import partial
 from typing import Any

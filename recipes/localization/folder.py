@@ -89,7 +89,8 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
         return _read_masks(folder, found, _refusal(found, skip_bad))
     if not main.is_dir():
         raise FileNotFoundError(
-            f"{folder}: expected a folder in Pascal VOC layout, found no {main}"
+            f"{folder}: expected a folder in Pascal VOC layout, found no {main}. Give"
+            f" the folder that holds ImageSets and JPEGImages, or {MASKS}"
         )
     for part in ("train", "val", "test"):
         path = main / f"{part}.txt"
@@ -106,7 +107,7 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
         if not examples:
             raise ValueError(
                 f"{main / f'{part}.txt'}: expected images with exactly one box of class"
-                f" {kind!r}, got none"
+                f" {kind!r}, got none. List some that have one"
             )
     if "test" not in found.lists and len(found.lists["val"]) > 1:
         every = found.lists["val"]
@@ -131,7 +132,8 @@ def _read_masks(folder: Path, found: Folder, bad: Callable[[BadFile], None]) -> 
     images = next((folder / x for x in PICTURES if (folder / x).is_dir()), None)
     if images is None:
         raise FileNotFoundError(
-            f"{folder}: expected images in {' or '.join(PICTURES)} beside {MASKS}"
+            f"{folder}: expected images in {' or '.join(PICTURES)} beside {MASKS},"
+            " found neither. Rename their folder to one of these"
         )
     found.lists = {"train": [], "val": [], "test": []}
     found.split = "of every five masks three are to train on, one validates, one tests"

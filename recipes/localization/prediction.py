@@ -21,7 +21,10 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
         How many images there were.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"predict: expected a folder of images, got {folder}")
+        raise FileNotFoundError(
+            f"predict: expected a folder of images, got {folder}. Put a single image"
+            " into a folder of its own"
+        )
     paths = images_in(folder)
     if not paths:
         raise ValueError(
@@ -36,7 +39,7 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
     if not isinstance(localiser, Localiser):
         raise ValueError(
             f"out: expected the folder of a localiser, got a {type(localiser).__name__}"
-            f" in {model}"
+            f" in {model}. Give the --out of a run of this recipe"
         )
     found, out = {}, model.parent
     for path in tqdm(paths, "locating", leave=False, disable=None):

@@ -51,6 +51,8 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("convolutions", "casimir-adapt"): {"lr": 2**-12, "mu": 10.0},
     ("convolutions", "prox-linear"): {"lr": 1.0, "smoothness": 4096.0, "mu": 1.0},
 }
+# a thousand times it is the seed of a round, for which torch has 63 bits
+LARGEST_SEED = 10**15
 # the paper's; "restart" is faster
 TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
 
@@ -143,13 +145,22 @@ def check(config: Config) -> None:
             f", got {config.kind!r}. Give --data DIR --class NAME"
         )
     arguments.one_of(config, **CHOICES)
+    arguments.different(config, "study")
+    if config.seed > LARGEST_SEED:
+        raise ValueError(f"seed: expected at most {LARGEST_SEED}, got {config.seed}")
     arguments.at_least(
         config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
     )
     if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
-        raise ValueError("compare: expected one of --compare, --study and --predict")
+        raise ValueError(
+            "compare: expected one of --compare, --study and --predict, got several."
+            " Give each a run of its own"
+        )
     if config.optimizer == "bcfw" and trained(config) != "linear":
-        raise ValueError("optimizer: expected another than bcfw, which is linear only")
+        raise ValueError(
+            "optimizer: expected another than bcfw, which is linear only. Take another,"
+            " or --scores linear without --finetune"
+        )
     _check_numbers(config)
 
 

@@ -32,12 +32,14 @@ class Cells:
                 raise ValueError("cells that are no objects")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
-                f"{path}: expected the cells of this recipe, got another file: {error}"
+                f"{path}: expected the cells of this recipe, got another file: {error}."
+                f" {checkpoint.ANEW}"
             ) from error
         if began != settings:
             raise ValueError(
                 f"resume: expected {began} as in the run to continue ({path}), got"
-                f" {settings}"
+                f" {settings}. Resume with what it began with, or train anew with"
+                " another --out"
             )
 
     @property
@@ -69,5 +71,5 @@ class Cells:
             raise ValueError(
                 f"{self.path}: expected the cells of this recipe, got some that were"
                 f" edited or are of another version ({type(error).__name__}: {error})."
-                " Start without --resume, or with another --out"
+                f" {checkpoint.ANEW}"
             ) from error

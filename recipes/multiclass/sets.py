@@ -160,14 +160,16 @@ def idx(folder: Path, name: str, axes: int) -> np.ndarray:
                     content = file.read()
             except BROKEN as error:
                 raise ValueError(
-                    f"data: expected an idx file, got {path}: {error}"
+                    f"data: expected an idx file, got {path}: {error}. Was it copied"
+                    " whole?"
                 ) from error
             known = content[: len(head)] == head and len(content) >= begin
             sizes = np.frombuffer(content[len(head) : begin], ">u4") if known else [0]
             shape = [int(size) for size in sizes]
             if not known or len(content) - begin != math.prod(shape):
                 raise ValueError(
-                    f"data: expected an idx file of bytes with {axes} axes, got {path}"
+                    f"data: expected an idx file of bytes with {axes} axes, got {path}."
+                    " Was it copied whole?"
                 )
             if not math.prod(shape):
                 raise ValueError(f"data: expected samples, found none in {path}")

@@ -37,7 +37,8 @@ def load(folder: str | Path, held_out: int) -> tuple[list[Tree], list[Tree]]:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(
-            f"{folder}: expected a folder of bracketed files, got {found}"
+            f"{folder}: expected a folder of bracketed files, got {found}. Give the"
+            " folder that holds the files"
         )
     paths = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
     if len(paths) <= held_out:
@@ -82,7 +83,8 @@ def parse(content: bytes, name: str) -> list[Tree]:
     for place, token in tokens:
         if token != "(":
             raise ValueError(
-                f"{place}: expected a tree that begins with (, got {token!r}"
+                f"{place}: expected a tree that begins with (, got {token!r}. Is this"
+                " a file of trees?"
             )
         node = _node(tokens, place)
         words: list[str] = []
@@ -97,7 +99,10 @@ def parse(content: bytes, name: str) -> list[Tree]:
         # an outer constituent was begun before an inner one
         found.append(Tree(words, tags, _chained(s for _, s in sorted(spans))))
     if not found:
-        raise ValueError(f"{name}: expected at least one tree, got none")
+        raise ValueError(
+            f"{name}: expected at least one tree, got none. Is this the right file, and"
+            " was it copied whole?"
+        )
     return found
 
 
@@ -113,7 +118,10 @@ def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> lis
         if token == ")":
             return inside
         inside.append(_node(tokens, place, depth + 1) if token == "(" else token)
-    raise ValueError(f"{opened}: expected a ) to this (, got the end of the file")
+    raise ValueError(
+        f"{opened}: expected a ) to this (, got the end of the file. Was it copied"
+        " whole?"
+    )
 
 
 def _walk(

@@ -70,7 +70,7 @@ def load(
         raise ValueError(
             f"{folder}: expected the model of this recipe, got one that was edited or"
             f" is of another version ({type(error).__name__}:"
-            f" {' '.join(str(error).split())[:200]})"
+            f" {' '.join(str(error).split())[:200]}). Train it anew"
         ) from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.to(device), vocabulary, labels, about

@@ -49,7 +49,10 @@ def read(folder: Path, most: int | None) -> Figures:
 def _joints(path: Path) -> np.ndarray:
     """``(n, 14, 3)``: x, y, known."""
     if not path.is_file():
-        raise FileNotFoundError(f"data: expected {path}, found no such file")
+        raise FileNotFoundError(
+            f"data: expected {path}, found no such file. Give the folder that holds it"
+            " and images"
+        )
     try:
         found = scipy.io.loadmat(path)
     # what is damaged may fail at any place of the reader

@@ -20,6 +20,18 @@ def at_least(config: Any, **least: int) -> None:
             raise ValueError(f"{name}: expected at least {smallest}, got {value}")
 
 
+def different(config: Any, *names: str) -> None:
+    """Raise if one of several values is there twice."""
+    for name in names:
+        values = list(getattr(config, name))
+        for value in values:
+            if values.count(value) > 1:
+                raise ValueError(
+                    f"{name}: expected different values, got {value}"
+                    f" {values.count(value)} times. Give it once"
+                )
+
+
 def resume_or_predict(config: Any) -> None:
     if config.resume and config.predict is not None:
         raise ValueError("resume: expected --resume or --predict, got both")

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+ANEW = "Start over without --resume, or with another --out"
+
 
 def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
     """Write a file so that whoever opens it finds the old one or the new one, whole.
@@ -54,7 +56,8 @@ def load(path: Path) -> dict[str, Any]:
     for name in ("settings", "best"):
         if not isinstance(state.get(name), dict):
             raise ValueError(
-                f"{path}: expected a checkpoint of this recipe, got one without {name}"
+                f"{path}: expected a checkpoint of this recipe, got one without {name}."
+                f" {ANEW}"
             )
     refuse_nan(path, state["best"], "best")
     return state
@@ -74,10 +77,12 @@ def read(path: Path) -> dict[str, Any]:
     except Exception as error:
         raise ValueError(
             f"{path}: expected a checkpoint of this recipe, got a file that is no such"
-            f" thing or is damaged ({_said(error)})"
+            f" thing or is damaged ({_said(error)}). {ANEW}"
         ) from error
     if not isinstance(state, dict):
-        raise ValueError(f"{path}: expected a checkpoint of this recipe, got another")
+        raise ValueError(
+            f"{path}: expected a checkpoint of this recipe, got another. {ANEW}"
+        )
     return state
 
 
@@ -153,7 +158,7 @@ def use(path: Path, restore: Callable[[], Any]) -> Any:
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected a checkpoint or model of this recipe, got one that was"
-            f" edited or is of another version ({_said(error)})"
+            f" edited or is of another version ({_said(error)}). Train it anew"
         ) from error
 
 

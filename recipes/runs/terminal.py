@@ -1,7 +1,7 @@
 """How a recipe ends when it is run from a terminal: no traceback for what is expected.
 
 A wrong argument, a damaged file, a full disk and data that do not fit in memory are one
-line; Ctrl-C is status 130.
+line; Ctrl-C is status 130 to a shell, however often it is pressed.
 """
 
 import errno
@@ -11,12 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
+from runs import start
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(recipe: Callable[[], Any]) -> None:
     _open_what_is_closed()
+    command = False
     try:
+        command = start.awaited()
         recipe()
         sys.stdout.flush()
     except SystemExit:
@@ -24,6 +28,8 @@ def run(recipe: Callable[[], Any]) -> None:
         _flush()
         raise
     except KeyboardInterrupt:
+        if command:
+            start.quietly()
         _flush()
         sys.exit(130)
     except BrokenPipeError:
@@ -31,6 +37,9 @@ def run(recipe: Callable[[], Any]) -> None:
         _drop_output()
     except (ValueError, OSError, MemoryError, BrokenExecutor) as error:
         sys.exit(f"error: {_said(error)}")
+    finally:
+        if command:
+            start.quietly()
 
 
 def _open_what_is_closed() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import cv2
 import numpy as np
@@ -52,7 +53,10 @@ def _images(source: Path) -> list[Path]:
     if source.is_dir():
         found = images_in(source, SUFFIXES)
         if not found:
-            raise ValueError(f"predict: expected images in {source}, found none")
+            raise ValueError(
+                f"predict: expected images in {source}, found none. Names of images end"
+                f" in {', '.join(SUFFIXES)}"
+            )
         written = Counter(name for path in found for name in _names(path).values())
         name, count = written.most_common(1)[0]
         if count > 1:
@@ -85,6 +89,8 @@ def decoder(model: Model) -> Decoder:
         raise ValueError(
             f"out: expected a known backbone, got {settings['backbone']!r}"
         )
+    if loss not in get_args(training.Loss):
+        raise ValueError(f"out: expected a known loss, got {loss!r}")
     network = Segmenter(settings["backbone"])
     network.load_state_dict(model.weights)
     network.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))

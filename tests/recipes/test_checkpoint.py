@@ -215,7 +215,9 @@ def test_resuming_an_edited_run_says_what_is_wrong(tiny, tmp_path):
     state = checkpoint.load(path)
     del state["window"]
     checkpoint.save(path, state)
-    with pytest.raises(ValueError, match=r"checkpoint.pt: .*KeyError: 'window'"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint.pt: .*KeyError: 'window'.*\. Train"
+    ):
         conll_ner.main(dataclasses.replace(config, resume=True))
 
 

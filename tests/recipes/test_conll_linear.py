@@ -226,6 +226,15 @@ def test_settings_without_a_value_are_named_at_the_door(name, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "twice", [{"study": ("mu", "mu")}, {"seeds": (1, 1)}, {"c": (1, 1.0)}]
+)
+def test_settings_with_a_value_twice_are_named_at_the_door(twice, tmp_path):
+    with pytest.raises(ValueError, match=f"{next(iter(twice))}: expected different"):
+        main(Config(**twice, out=tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("train", "dev", "message"),
     [
         ("a N B-X", "a B-X", r"dev\.txt: expected 3 columns as in .*train\.txt, got 2"),

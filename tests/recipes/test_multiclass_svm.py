@@ -418,6 +418,12 @@ def test_digits_are_the_default():
         ({"tolerances": (1.5,)}, "tolerances: expected shares between 0 and 1"),
         ({"classes": (1,)}, "classes: expected at least 2, got 1"),
         ({"limit": 0.0}, "limit: expected a positive number"),
+        ({"log2_c": (0, 1, 0)}, "log2_c: expected different values, got 0 2 times"),
+        (
+            {"tolerances": (0.1, 0.10)},
+            r"tolerances: expected different .* 0\.1 2 times",
+        ),
+        ({"race_log2_c": (2, 2)}, "race_log2_c: expected different values, got 2"),
     ],
 )
 def test_wrong_arguments_are_named(change, message):

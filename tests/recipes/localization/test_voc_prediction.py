@@ -62,7 +62,10 @@ def test_the_saved_model_finds_what_the_run_found(trained):
 def test_what_cannot_be_predicted_is_named(trained, images, tmp_path):
     config, _ = trained
     for folder, message in (
-        (tmp_path / "none", "predict: expected a folder of images"),
+        (
+            tmp_path / "none",
+            r"predict: expected a folder of images, .*\. Put a single image",
+        ),
         (tmp_path, "predict: expected images .*found none in"),
     ):
         with pytest.raises((ValueError, OSError), match=message):

@@ -237,6 +237,7 @@ def test_without_data_images_are_drawn(monkeypatch, tmp_path):
         ({"data": "nowhere"}, "data: expected a folder of images, found none at"),
         ({"data": "."}, "data: expected at least 5 images below .*, found 0"),
         ({"resume": True}, "resume: expected a run to continue"),
+        ({"predict": ("a",)}, "predict: expected two images, got 1. Give both"),
         ({"predict": ("a", "b")}, "out: expected a trained model, found none"),
         ({"predict": ("a", "b"), "resume": True}, "resume: expected --resume or"),
     ],

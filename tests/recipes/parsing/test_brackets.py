@@ -67,9 +67,15 @@ def test_the_last_files_are_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "x: expected at least one tree, got none"),
-        (b"\n word", r"x, line 2: expected a tree that begins with \(, got 'word'"),
-        (b"( (S\n(NP (NN a)", r"x, line 2: expected a \) to this \(, got the end"),
+        (b"", r"x: expected at least one tree, got none\. Is this the right file"),
+        (
+            b"\n word",
+            r"x, line 2: expected a tree that begins with \(, got 'word'\. Is",
+        ),
+        (
+            b"( (S\n(NP (NN a)",
+            r"x, line 2: expected a \) to this \(, .*\. Was it copied",
+        ),
         (b"\n( (S (NN a) b) )", r"x, line 2: expected \(LABEL .* in this tree"),
         (b"( (S (NN)) )", r"x, line 1: expected \(LABEL .* in this tree"),
         (b"( (NN a) )\n( (NN \xe9) )", r"x, line 2: expected UTF-8, got the byte"),

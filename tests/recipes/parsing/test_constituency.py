@@ -101,6 +101,20 @@ def test_a_model_of_another_kind_is_refused(trained):
         model_folder.load(trained[0].model, Biaffine)
 
 
+def test_a_text_that_is_no_sentence_is_refused_before_it_takes_minutes(
+    trained, tmp_path, monkeypatch
+):
+    path = tmp_path / "text"
+    path.write_text(f"the dog saw it\n{'old ' * 401}\n")
+    config = dataclasses.replace(trained[0], predict=str(path))
+    with pytest.raises(
+        ValueError, match=r"most 400 words, got 401 in sentence 2, 'old"
+    ):
+        main(config)
+    path.write_text("old " * 40)
+    assert main(config) == {"sentences": 1}
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -117,6 +117,10 @@ def test_a_network_learns_and_segments(loss, nets):
     path = nets.out / "one.png"
     Image.fromarray(horse_segmentation.drawn.make(3)["test"][0].image).save(path)
     assert main(dataclasses.replace(whole, predict=path))["images"] == 1
+    model.about["settings"]["loss"] = "mse"
+    model_folder.save(whole.model_folder, model)
+    with pytest.raises(ValueError, match=r"edited .* known loss, got 'mse'"):
+        main(dataclasses.replace(whole, predict=path))
 
 
 @pytest.mark.long
