@@ -1,10 +1,12 @@
 """A tagger that was trained: from a folder, to a folder, and to the words."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,15 @@ from smoothsp.oracles._questions import checks
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
+# The type of a span, its first word and its last.
+Found = tuple[str, int, int]
+
 FORMAT = "smoothsp.models.Tagger"
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 # Chances of pairs of labels that are in memory at once, if of more than one sentence.
 PAIRS = 2**22
+# Labellings of a sentence that are looked through for taggings that differ.
+MOST_ASKED = 2**12
 
 
 def from_folder(
@@ -139,7 +146,8 @@ class Tagger:
             each, or one text: they are cut into words by NLTK's tokenizer, as the Penn
             Treebank cuts them.
         nbest
-            How many taggings of each, at most: the best, and others beside it.
+            How many taggings of each, at most: the best, and others beside it, no two
+            alike.
         confidence
             Whether to compute the probability of each tagging and each span.
         batch_size
@@ -187,23 +195,9 @@ class Tagger:
         confidence: bool,
     ) -> list[Tagged]:
         """The nbest taggings of a batch."""
-        scores, labels, valid = structure.decode_topk(nbest)
-        head = self.network.head
-        if isinstance(head, SegmentHead):
-            labels = head.tags(labels, structure.lengths)
-        probability = (scores - structure.log_partition()[:, None]).exp().tolist()
-        values, paths = scores.tolist(), labels.tolist()
-        counts = valid.sum(1).tolist()
-        spans = [
-            [
-                sorted(
-                    read_spans([self.labels[x] for x in path if x >= 0]),
-                    key=lambda span: span[1],
-                )
-                for path in paths[row][: counts[row]]
-            ]
-            for row in range(len(words))
-        ]
+        listed = self._distinct(structure, nbest)
+        spans = [[found for _, found in ranked] for ranked in listed]
+        totals = structure.log_partition().tolist() if confidence else []
         known = self._confidences(structure, spans) if confidence else {}
         answers = []
         for row, sentence in enumerate(words):
@@ -219,10 +213,10 @@ class Tagger:
                         )
                         for span in found
                     ],
-                    values[row][rank],
-                    min(1.0, probability[row][rank]) if confidence else None,
+                    score,
+                    min(1.0, math.exp(score - totals[row])) if confidence else None,
                 )
-                for rank, found in enumerate(spans[row])
+                for score, found in listed[row]
             ]
             best = ranked[0]
             answers.append(
@@ -237,11 +231,43 @@ class Tagger:
             )
         return answers
 
+    def _distinct(
+        self, structure: Chain | SemiMarkov, nbest: int
+    ) -> list[list[tuple[float, list[Found]]]]:
+        """Scores and spans of the nbest taggings of each row.
+
+        Labels that are independent may read as the same spans: the best of them counts,
+        and more are asked for.
+        """
+        head = self.network.head
+        listed: list[list[tuple[float, list[Found]]]] = [[] for _ in structure.lengths]
+        some, lacking, k = structure, list(range(len(listed))), nbest
+        while True:
+            scores, labels, valid = some.decode_topk(k)
+            if isinstance(head, SegmentHead):
+                labels = head.tags(labels, some.lengths)
+            counts = valid.sum(1).tolist()
+            answers = zip(
+                lacking, scores.tolist(), labels.tolist(), counts, strict=True
+            )
+            for row, values, paths, count in answers:
+                found: dict[tuple[Found, ...], float] = {}
+                for value, path in zip(values[:count], paths[:count], strict=True):
+                    read = read_spans([self.labels[x] for x in path if x >= 0])
+                    found.setdefault(tuple(sorted(read, key=itemgetter(1))), value)
+                listed[row] = [(value, list(x)) for x, value in found.items()][:nbest]
+            more = zip(lacking, counts, strict=True)
+            lacking = [r for r, n in more if n == k and len(listed[r]) < nbest]
+            if not lacking or k >= MOST_ASKED:
+                return listed
+            some = structure.select(torch.tensor(lacking, device=labels.device))
+            k *= 4
+
     def _confidences(
         self,
         structure: Chain | SemiMarkov,
-        spans: list[list[list[tuple[str, int, int]]]],
-    ) -> dict[tuple[int, tuple[str, int, int]], float]:
+        spans: list[list[list[Found]]],
+    ) -> dict[tuple[int, Found], float]:
         """The probability of each span of each row.
 
         Labels follow each other as in a Markov chain, so the probability of a span is
@@ -311,7 +337,7 @@ def _chance(
     return float(chance.sum())
 
 
-def _in_bio(spans: list[tuple[str, int, int]], size: int) -> list[str]:
+def _in_bio(spans: list[Found], size: int) -> list[str]:
     tags = ["O"] * size
     for kind, first, last in spans:
         tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
