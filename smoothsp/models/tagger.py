@@ -35,6 +35,8 @@ FORMAT = "smoothsp.models.Tagger"
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 # Chances of pairs of labels that are in memory at once, if of more than one sentence.
 PAIRS = 2**22
+# Memory for so many taggings is taken before it is known how many there are.
+MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
 # Labellings of a sentence that are looked through for taggings that differ.
 MOST_ASKED = 2**12
 
@@ -160,11 +162,15 @@ class Tagger:
         TypeError
             For what is neither words nor text, and what is no int.
         ValueError
-            For an empty word, ``nbest`` or ``batch_size`` below 1, and for a list of
-            single words, which might be one sentence or many.
+            For an empty word, ``nbest`` below 1 or above a million, ``batch_size``
+            below 1 or beyond 64 bits, and for a list of single words, which might be
+            one sentence or many.
         """
-        for name, value in (("nbest", nbest), ("batch_size", batch_size)):
-            checks.positive_int(name, value)
+        limits = (("nbest", nbest, MOST_LISTED), ("batch_size", batch_size, MOST_ROWS))
+        for name, value, most in limits:
+            if checks.positive_int(name, value) > most:
+                got = value if value <= MOST_ROWS else "more than 64 bits hold"
+                raise ValueError(f"{name}: expected at most {most}, got {got}")
         words = _as_words(sentences)
         _require_unicode(words)
         nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)

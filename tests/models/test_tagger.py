@@ -192,6 +192,16 @@ def test_numbers_below_one_are_named(tagger, name):
             tagger.tag(SENTENCES, **{name: wrong})
 
 
+@pytest.mark.parametrize(
+    ("name", "most"), [("nbest", "1000000"), ("batch_size", "9223372036854775807")]
+)
+def test_numbers_that_no_memory_has_room_for_are_named(tagger, name, most):
+    for large in (2**63, 10**30, 10**5000):
+        with pytest.raises(ValueError, match=f"^{name}: expected at most {most}"):
+            tagger.tag(SENTENCES, **{name: large})
+    assert tagger.tag(SENTENCES, batch_size=2**63 - 1) == tagger.tag(SENTENCES)
+
+
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
     monkeypatch.setattr("smoothsp.models.tagger.find_spec", lambda name: None)
     message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
