@@ -387,6 +387,15 @@ def test_what_is_no_path_is_named(wrong, tagger):
             call(wrong)
 
 
+@pytest.mark.parametrize("wrong", ["nope", "cpu:x", "", "cuda:99", "meta", 99])
+def test_a_device_that_is_not_there_is_named(wrong, folder):
+    with pytest.raises(ValueError, match=f"^device: expected .*, got '.*{wrong}'"):
+        load(folder, wrong)
+    for wrong in (1.5, True, ["cpu"]):
+        with pytest.raises(TypeError, match=r"^device: expected .*, got "):
+            load(folder, wrong)
+
+
 # --- saving that is killed ---
 
 
