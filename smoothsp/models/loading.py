@@ -50,7 +50,8 @@ def load(
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
     known = (tagger.FORMAT, LOCALISER)
-    if found not in known or version != VERSION:
+    # True is equal to 1, too
+    if found not in known or type(version) is not int or version != VERSION:
         raise ValueError(
             f"{place / files.CONFIG}: expected format {' or '.join(known)} in version "
             f"{VERSION}, got {found!r} in version {version!r}"

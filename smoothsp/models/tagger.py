@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -421,9 +422,17 @@ def _vocabulary(path: Path, content: bytes) -> Vocabulary:
     good = all(_strings(found[name]) for name in lists)
     good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
     good &= isinstance(found["rare"], list)
-    good &= isinstance(found["buckets"], int) and found["buckets"] > 0
+    good &= type(found["buckets"]) is int and found["buckets"] > 0
     if not good or len(found["rare"]) != len(found["words"]):
         raise ValueError(f"{path}: expected lists of strings as they were saved")
+    listed = {name: found[name] for name in lists}
+    listed |= {f"affixes {n}": known for n, known in enumerate(found["affixes"])}
+    for name, known in listed.items():
+        text, count = next(iter(Counter(known).most_common(1)), ("", 0))
+        if count > 1:
+            raise ValueError(
+                f"{path}: expected each of {name} once, got {text!r} {count} times"
+            )
     return Vocabulary(**found)
 
 

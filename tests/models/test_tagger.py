@@ -259,6 +259,12 @@ def edit_vocabulary(folder, **changes):
     files.write(folder, config, content | {"vocabulary.json": files.json_bytes(found)})
 
 
+def repeat(folder, name):
+    """Put the second string in the place of the first, too."""
+    found = json.loads((folder / "vocabulary.json").read_text())[name]
+    edit_vocabulary(folder, **{name: [found[1], *found[1:]]})
+
+
 DAMAGE = {
     "no weights": (
         lambda f: (f / "model.safetensors").unlink(),
@@ -278,6 +284,7 @@ DAMAGE = {
         "config.json: expected a JSON object, got list",
     ),
     "format": (lambda f: edit_config(f, version=9), "version 1, got .* version 9"),
+    "version": (lambda f: edit_config(f, version=True), "version 1, got .* True"),
     "sums": (lambda f: edit_config(f, files=3), "expected the checksums of files"),
     "way out": (
         lambda f: edit_config(f, files={"../x": "0"}),
@@ -361,6 +368,18 @@ DAMAGE = {
     ),
     "shape": (lambda f: edit_weights(f, shrink), r"expected \(9,\) .* got \(8,\)"),
     "words": (lambda f: edit_vocabulary(f, words="abc"), "expected lists of strings"),
+    "a word twice": (
+        lambda f: repeat(f, "words"),
+        r"vocabulary.json: expected each of words once, got '\w+' 2 times",
+    ),
+    "a letter twice": (
+        lambda f: repeat(f, "characters"),
+        "expected each of characters once, got '.' 2 times",
+    ),
+    "an ending twice": (
+        lambda f: edit_vocabulary(f, affixes=[["lm", "lm"], *[[]] * 6]),
+        "expected each of affixes 0 once, got 'lm' 2 times",
+    ),
     "field": (lambda f: edit_vocabulary(f, colours=[]), "wrong: colours"),
 }
 
