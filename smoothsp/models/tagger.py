@@ -286,15 +286,18 @@ class Tagger:
             return {}
         head = self.network.head
         chances = structure.marginals()
-        known = {}
         if isinstance(structure, SemiMarkov):
             assert isinstance(head, SegmentHead)
-            listed = chances.tolist()
-            for row, found in enumerate(wanted):
-                for kind, first, last in found:
-                    chance = listed[row][first][last - first][head.states.index(kind)]
-                    known[row, (kind, first, last)] = min(1.0, chance)
-            return known
+            keys = [(row, span) for row, some in enumerate(wanted) for span in some]
+            # of all segments there are far more than are asked for
+            places = [
+                [row, first, last - first, head.states.index(kind)]
+                for row, (kind, first, last) in keys
+            ]
+            at = torch.tensor(places, device=chances.device).unbind(1)
+            found = [min(1.0, chance) for chance in chances[at].tolist()]
+            return dict(zip(keys, found, strict=True))
+        known = {}
         prefixes, kinds = zip(*(_parted(label) for label in self.labels), strict=True)
         kind_of = np.array(kinds)
         goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import tracemalloc
 
 import pytest
 import torch
@@ -111,6 +112,28 @@ def test_confidences_are_those_of_enumeration(seed, sentence, softmax):
             assert span.text == " ".join(sentence[span.first : span.last + 1])
         assert {(s.type, s.first, s.last) for s in one.spans} == spans(one.tags)
         assert {tag[0] for tag in one.tags} <= set("BIO")
+
+
+def test_confidences_of_segments_are_marginals_and_list_no_others():
+    tagger = made(Sizes(word=4, hidden=5, longest=200))
+    words = SENTENCES[0] * 100
+    # what is compiled takes memory, too
+    [tagged] = tagger.tag([words], confidence=True)
+    tracemalloc.start()
+    assert tagger.tag([words], confidence=True) == [tagged]
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # 240,000 segments could be
+    assert most < 4e6
+    corpus = smoothsp.models.features.Corpus(tagger.vocabulary, [words])
+    batch = corpus.batch(torch.tensor([0]))
+    with torch.no_grad():
+        head = tagger.network.head
+        chances = head.structure(tagger.network(batch), batch.mask).marginals()[0]
+    assert tagged.spans
+    for span in tagged.spans:
+        place = span.first, span.last - span.first, head.states.index(span.type)
+        assert math.isclose(span.confidence, chances[place].item(), rel_tol=1e-4)
 
 
 def test_independent_labels_are_a_softmax(tmp_path):
