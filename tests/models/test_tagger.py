@@ -4,6 +4,8 @@ import itertools
 import json
 import math
 import os
+import pathlib
+import re
 import signal
 import tracemalloc
 
@@ -427,6 +429,29 @@ def test_what_is_no_path_is_named(wrong, tagger):
     for call in (load, tagger.save):
         with pytest.raises(TypeError, match="folder: expected a path, got "):
             call(wrong)
+
+
+@pytest.mark.parametrize("below", ["", "x/y"])
+def test_a_folder_that_cannot_be_made_is_named(below, tagger, tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    place = tmp_path / "notes" / below
+    message = f"^{re.escape(str(place))}: expected to write a model, got "
+    with pytest.raises(OSError, match=message):
+        tagger.save(place)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_what_was_left_in_a_folder_that_cannot_be_written_is_named(
+    tagger, folder, monkeypatch
+):
+    (folder / "vocabulary.json.new").write_text("junk")
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
+    with pytest.raises(OSError, match="expected to write a model, got Read-only"):
+        tagger.save(folder)
 
 
 @pytest.mark.parametrize("wrong", ["nope", "cpu:x", "", "cuda:99", "meta", 99])
