@@ -37,12 +37,12 @@ def place_of(folder: object) -> Path:
 
 def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:
     """Replace the model in the folder, or make one; the folder may hold other files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _finish(folder)
     sums = {
         name: hashlib.sha256(content).hexdigest() for name, content in files.items()
     }
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _finish(folder)
         for name, content in files.items():
             _replace(folder / (name + NEW), content)
         _replace(folder / CONFIG, json_bytes({**config, "files": sums}))

@@ -38,18 +38,20 @@ def load(
     FileNotFoundError
         If there is no model.
     TypeError
-        If ``folder`` is no path.
+        If ``folder`` is no path, or ``device`` no name.
     ModuleNotFoundError
         If it is a localiser, and one of the libraries it needs is not installed.
     ValueError
         If a file is missing, damaged or edited, or weights are missing, too many, of
-        wrong shapes or not finite: names the file and what is wrong.
+        wrong shapes or not finite: names the file and what is wrong. If there is no
+        such device.
     """
-    place = files.place_of(folder)
+    place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
     known = (tagger.FORMAT, LOCALISER)
-    if found not in known or version != VERSION:
+    # True is equal to 1, too
+    if found not in known or type(version) is not int or version != VERSION:
         raise ValueError(
             f"{place / files.CONFIG}: expected format {' or '.join(known)} in version "
             f"{VERSION}, got {found!r} in version {version!r}"
@@ -58,9 +60,25 @@ def load(
         model: Any = _localisers().from_folder(place, config, content)
     else:
         model = tagger.from_folder(place, config, content)
-    usual = "cuda" if torch.cuda.is_available() else "cpu"
-    model.network.to(device if device is not None else usual)
+    model.network.to(target)
     return model
+
+
+def _device(given: object) -> torch.device:
+    """Where to compute, if there is such a place."""
+    if given is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    words = "device: expected one that PyTorch has here, 'cpu' say, got"
+    if not isinstance(given, str | torch.device) and type(given) is not int:
+        raise TypeError(f"{words} {type(given).__name__}")
+    try:
+        found = torch.device(given)
+        if found.type != "meta":
+            torch.empty(0, device=found)
+            return found
+    except (AssertionError, ImportError, RuntimeError) as error:
+        raise ValueError(f"{words} {str(given)!r}") from error
+    raise ValueError(f"{words} 'meta', which computes nothing")
 
 
 def _localisers() -> Any:

@@ -1,10 +1,13 @@
 """A tagger that was trained: from a folder, to a folder, and to the words."""
 
+import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,17 @@ from smoothsp.oracles._questions import checks
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
+# The type of a span, its first word and its last.
+Found = tuple[str, int, int]
+
 FORMAT = "smoothsp.models.Tagger"
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 # Chances of pairs of labels that are in memory at once, if of more than one sentence.
 PAIRS = 2**22
+# Memory for so many taggings is taken before it is known how many there are.
+MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
+# Labellings of a sentence that are looked through for taggings that differ.
+MOST_ASKED = 2**12
 
 
 def from_folder(
@@ -139,7 +149,8 @@ class Tagger:
             each, or one text: they are cut into words by NLTK's tokenizer, as the Penn
             Treebank cuts them.
         nbest
-            How many taggings of each, at most: the best, and others beside it.
+            How many taggings of each, at most: the best, and others beside it, no two
+            alike.
         confidence
             Whether to compute the probability of each tagging and each span.
         batch_size
@@ -152,11 +163,15 @@ class Tagger:
         TypeError
             For what is neither words nor text, and what is no int.
         ValueError
-            For an empty word, ``nbest`` or ``batch_size`` below 1, and for a list of
-            single words, which might be one sentence or many.
+            For an empty word, ``nbest`` below 1 or above a million, ``batch_size``
+            below 1 or beyond 64 bits, and for a list of single words, which might be
+            one sentence or many.
         """
-        for name, value in (("nbest", nbest), ("batch_size", batch_size)):
-            checks.positive_int(name, value)
+        limits = (("nbest", nbest, MOST_LISTED), ("batch_size", batch_size, MOST_ROWS))
+        for name, value, most in limits:
+            if checks.positive_int(name, value) > most:
+                got = value if value <= MOST_ROWS else "more than 64 bits hold"
+                raise ValueError(f"{name}: expected at most {most}, got {got}")
         words = _as_words(sentences)
         _require_unicode(words)
         nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)
@@ -187,23 +202,9 @@ class Tagger:
         confidence: bool,
     ) -> list[Tagged]:
         """The nbest taggings of a batch."""
-        scores, labels, valid = structure.decode_topk(nbest)
-        head = self.network.head
-        if isinstance(head, SegmentHead):
-            labels = head.tags(labels, structure.lengths)
-        probability = (scores - structure.log_partition()[:, None]).exp().tolist()
-        values, paths = scores.tolist(), labels.tolist()
-        counts = valid.sum(1).tolist()
-        spans = [
-            [
-                sorted(
-                    read_spans([self.labels[x] for x in path if x >= 0]),
-                    key=lambda span: span[1],
-                )
-                for path in paths[row][: counts[row]]
-            ]
-            for row in range(len(words))
-        ]
+        listed = self._distinct(structure, nbest)
+        spans = [[found for _, found in ranked] for ranked in listed]
+        totals = structure.log_partition().tolist() if confidence else []
         known = self._confidences(structure, spans) if confidence else {}
         answers = []
         for row, sentence in enumerate(words):
@@ -219,10 +220,10 @@ class Tagger:
                         )
                         for span in found
                     ],
-                    values[row][rank],
-                    min(1.0, probability[row][rank]) if confidence else None,
+                    score,
+                    min(1.0, math.exp(score - totals[row])) if confidence else None,
                 )
-                for rank, found in enumerate(spans[row])
+                for score, found in listed[row]
             ]
             best = ranked[0]
             answers.append(
@@ -237,11 +238,43 @@ class Tagger:
             )
         return answers
 
+    def _distinct(
+        self, structure: Chain | SemiMarkov, nbest: int
+    ) -> list[list[tuple[float, list[Found]]]]:
+        """Scores and spans of the nbest taggings of each row.
+
+        Labels that are independent may read as the same spans: the best of them counts,
+        and more are asked for.
+        """
+        head = self.network.head
+        listed: list[list[tuple[float, list[Found]]]] = [[] for _ in structure.lengths]
+        some, lacking, k = structure, list(range(len(listed))), nbest
+        while True:
+            scores, labels, valid = some.decode_topk(k)
+            if isinstance(head, SegmentHead):
+                labels = head.tags(labels, some.lengths)
+            counts = valid.sum(1).tolist()
+            answers = zip(
+                lacking, scores.tolist(), labels.tolist(), counts, strict=True
+            )
+            for row, values, paths, count in answers:
+                found: dict[tuple[Found, ...], float] = {}
+                for value, path in zip(values[:count], paths[:count], strict=True):
+                    read = read_spans([self.labels[x] for x in path if x >= 0])
+                    found.setdefault(tuple(sorted(read, key=itemgetter(1))), value)
+                listed[row] = [(value, list(x)) for x, value in found.items()][:nbest]
+            more = zip(lacking, counts, strict=True)
+            lacking = [r for r, n in more if n == k and len(listed[r]) < nbest]
+            if not lacking or k >= MOST_ASKED:
+                return listed
+            some = structure.select(torch.tensor(lacking, device=labels.device))
+            k *= 4
+
     def _confidences(
         self,
         structure: Chain | SemiMarkov,
-        spans: list[list[list[tuple[str, int, int]]]],
-    ) -> dict[tuple[int, tuple[str, int, int]], float]:
+        spans: list[list[list[Found]]],
+    ) -> dict[tuple[int, Found], float]:
         """The probability of each span of each row.
 
         Labels follow each other as in a Markov chain, so the probability of a span is
@@ -253,15 +286,18 @@ class Tagger:
             return {}
         head = self.network.head
         chances = structure.marginals()
-        known = {}
         if isinstance(structure, SemiMarkov):
             assert isinstance(head, SegmentHead)
-            listed = chances.tolist()
-            for row, found in enumerate(wanted):
-                for kind, first, last in found:
-                    chance = listed[row][first][last - first][head.states.index(kind)]
-                    known[row, (kind, first, last)] = min(1.0, chance)
-            return known
+            keys = [(row, span) for row, some in enumerate(wanted) for span in some]
+            # of all segments there are far more than are asked for
+            places = [
+                [row, first, last - first, head.states.index(kind)]
+                for row, (kind, first, last) in keys
+            ]
+            at = torch.tensor(places, device=chances.device).unbind(1)
+            found = [min(1.0, chance) for chance in chances[at].tolist()]
+            return dict(zip(keys, found, strict=True))
+        known = {}
         prefixes, kinds = zip(*(_parted(label) for label in self.labels), strict=True)
         kind_of = np.array(kinds)
         goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
@@ -311,7 +347,7 @@ def _chance(
     return float(chance.sum())
 
 
-def _in_bio(spans: list[tuple[str, int, int]], size: int) -> list[str]:
+def _in_bio(spans: list[Found], size: int) -> list[str]:
     tags = ["O"] * size
     for kind, first, last in spans:
         tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
@@ -389,9 +425,17 @@ def _vocabulary(path: Path, content: bytes) -> Vocabulary:
     good = all(_strings(found[name]) for name in lists)
     good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
     good &= isinstance(found["rare"], list)
-    good &= isinstance(found["buckets"], int) and found["buckets"] > 0
+    good &= type(found["buckets"]) is int and found["buckets"] > 0
     if not good or len(found["rare"]) != len(found["words"]):
         raise ValueError(f"{path}: expected lists of strings as they were saved")
+    listed = {name: found[name] for name in lists}
+    listed |= {f"affixes {n}": known for n, known in enumerate(found["affixes"])}
+    for name, known in listed.items():
+        text, count = next(iter(Counter(known).most_common(1)), ("", 0))
+        if count > 1:
+            raise ValueError(
+                f"{path}: expected each of {name} once, got {text!r} {count} times"
+            )
     return Vocabulary(**found)
 
 

@@ -4,7 +4,10 @@ import itertools
 import json
 import math
 import os
+import pathlib
+import re
 import signal
+import tracemalloc
 
 import pytest
 import torch
@@ -94,7 +97,13 @@ def test_confidences_are_those_of_enumeration(seed, sentence, softmax):
         paths = list(itertools.product(range(len(LABELS)), repeat=len(sentence)))
         chances = chain.log_prob(torch.tensor(paths)[None])[0].double().exp()
     found = [spans([LABELS[x] for x in path]) for path in paths]
-    ranked = chances.sort(descending=True).values.tolist()
+    # several labellings may read as one tagging, which is listed once
+    best = {}
+    for path, chance in zip(found, chances.tolist(), strict=True):
+        best[frozenset(path)] = max(chance, best.get(frozenset(path), 0))
+    ranked = sorted((chance for chance in best.values() if chance > 0), reverse=True)
+    listed = [tuple(one.tags) for one in (tagged, *tagged.others)]
+    assert len(set(listed)) == len(listed) == min(3, len(ranked))
     for rank, one in enumerate((tagged, *tagged.others)):
         assert math.isclose(one.probability, ranked[rank], rel_tol=1e-3, abs_tol=1e-6)
         for span in one.spans:
@@ -105,6 +114,28 @@ def test_confidences_are_those_of_enumeration(seed, sentence, softmax):
             assert span.text == " ".join(sentence[span.first : span.last + 1])
         assert {(s.type, s.first, s.last) for s in one.spans} == spans(one.tags)
         assert {tag[0] for tag in one.tags} <= set("BIO")
+
+
+def test_confidences_of_segments_are_marginals_and_list_no_others():
+    tagger = made(Sizes(word=4, hidden=5, longest=200))
+    words = SENTENCES[0] * 100
+    # what is compiled takes memory, too
+    [tagged] = tagger.tag([words], confidence=True)
+    tracemalloc.start()
+    assert tagger.tag([words], confidence=True) == [tagged]
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # 240,000 segments could be
+    assert most < 4e6
+    corpus = smoothsp.models.features.Corpus(tagger.vocabulary, [words])
+    batch = corpus.batch(torch.tensor([0]))
+    with torch.no_grad():
+        head = tagger.network.head
+        chances = head.structure(tagger.network(batch), batch.mask).marginals()[0]
+    assert tagged.spans
+    for span in tagged.spans:
+        place = span.first, span.last - span.first, head.states.index(span.type)
+        assert math.isclose(span.confidence, chances[place].item(), rel_tol=1e-4)
 
 
 def test_independent_labels_are_a_softmax(tmp_path):
@@ -186,6 +217,16 @@ def test_numbers_below_one_are_named(tagger, name):
             tagger.tag(SENTENCES, **{name: wrong})
 
 
+@pytest.mark.parametrize(
+    ("name", "most"), [("nbest", "1000000"), ("batch_size", "9223372036854775807")]
+)
+def test_numbers_that_no_memory_has_room_for_are_named(tagger, name, most):
+    for large in (2**63, 10**30, 10**5000):
+        with pytest.raises(ValueError, match=f"^{name}: expected at most {most}"):
+            tagger.tag(SENTENCES, **{name: large})
+    assert tagger.tag(SENTENCES, batch_size=2**63 - 1) == tagger.tag(SENTENCES)
+
+
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
     monkeypatch.setattr("smoothsp.models.tagger.find_spec", lambda name: None)
     message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
@@ -243,6 +284,12 @@ def edit_vocabulary(folder, **changes):
     files.write(folder, config, content | {"vocabulary.json": files.json_bytes(found)})
 
 
+def repeat(folder, name):
+    """Put the second string in the place of the first, too."""
+    found = json.loads((folder / "vocabulary.json").read_text())[name]
+    edit_vocabulary(folder, **{name: [found[1], *found[1:]]})
+
+
 DAMAGE = {
     "no weights": (
         lambda f: (f / "model.safetensors").unlink(),
@@ -262,6 +309,7 @@ DAMAGE = {
         "config.json: expected a JSON object, got list",
     ),
     "format": (lambda f: edit_config(f, version=9), "version 1, got .* version 9"),
+    "version": (lambda f: edit_config(f, version=True), "version 1, got .* True"),
     "sums": (lambda f: edit_config(f, files=3), "expected the checksums of files"),
     "way out": (
         lambda f: edit_config(f, files={"../x": "0"}),
@@ -345,6 +393,18 @@ DAMAGE = {
     ),
     "shape": (lambda f: edit_weights(f, shrink), r"expected \(9,\) .* got \(8,\)"),
     "words": (lambda f: edit_vocabulary(f, words="abc"), "expected lists of strings"),
+    "a word twice": (
+        lambda f: repeat(f, "words"),
+        r"vocabulary.json: expected each of words once, got '\w+' 2 times",
+    ),
+    "a letter twice": (
+        lambda f: repeat(f, "characters"),
+        "expected each of characters once, got '.' 2 times",
+    ),
+    "an ending twice": (
+        lambda f: edit_vocabulary(f, affixes=[["lm", "lm"], *[[]] * 6]),
+        "expected each of affixes 0 once, got 'lm' 2 times",
+    ),
     "field": (lambda f: edit_vocabulary(f, colours=[]), "wrong: colours"),
 }
 
@@ -369,6 +429,38 @@ def test_what_is_no_path_is_named(wrong, tagger):
     for call in (load, tagger.save):
         with pytest.raises(TypeError, match="folder: expected a path, got "):
             call(wrong)
+
+
+@pytest.mark.parametrize("below", ["", "x/y"])
+def test_a_folder_that_cannot_be_made_is_named(below, tagger, tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    place = tmp_path / "notes" / below
+    message = f"^{re.escape(str(place))}: expected to write a model, got "
+    with pytest.raises(OSError, match=message):
+        tagger.save(place)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_what_was_left_in_a_folder_that_cannot_be_written_is_named(
+    tagger, folder, monkeypatch
+):
+    (folder / "vocabulary.json.new").write_text("junk")
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
+    with pytest.raises(OSError, match="expected to write a model, got Read-only"):
+        tagger.save(folder)
+
+
+@pytest.mark.parametrize("wrong", ["nope", "cpu:x", "", "cuda:99", "meta", 99])
+def test_a_device_that_is_not_there_is_named(wrong, folder):
+    with pytest.raises(ValueError, match=f"^device: expected .*, got '.*{wrong}'"):
+        load(folder, wrong)
+    for wrong in (1.5, True, ["cpu"]):
+        with pytest.raises(TypeError, match=r"^device: expected .*, got "):
+            load(folder, wrong)
 
 
 # --- saving that is killed ---
