@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
-from runs import checkpoint, interrupts, options, terminal
-from runs import folder as run_folder
+from runs import checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
@@ -104,9 +103,8 @@ class Tagger(pl.LightningModule):
         self.seen: list[tuple[list[str], list[str]]] = []
 
     def validation_step(self, batch: Batch) -> None:
-        self.seen += zip(
-            self.named(batch.tags, batch), self.predict_step(batch), strict=True
-        )
+        pairs = self.named(batch.tags, batch), self.predict_step(batch)
+        self.seen += zip(*pairs, strict=True)
 
     def on_validation_epoch_end(self) -> None:
         f1 = span_f1(*zip(*self.seen, strict=True))[2] if self.seen else 0.0
@@ -137,7 +135,7 @@ def main(
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
     if epochs < 1:
         raise ValueError(f"epochs: expected at least 1, got {epochs}")
-    with run_folder.held(out):
+    with folder.held(out):
         last = out / "last.ckpt"
         saved = checkpoint.read_numbers(last) if resume else {}
         pl.seed_everything(1)
@@ -146,13 +144,10 @@ def main(
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
         checkpoint.require_same(last, began, given if resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, optimizer)
-        # a second run in the folder replaces the first one's files
-        one = {"dirpath": out, "enable_version_counter": False}
+        one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
-        callbacks = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
-        trainer = pl.Trainer(
-            max_epochs=epochs, default_root_dir=out, callbacks=callbacks
-        )
+        calls = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
+        trainer = pl.Trainer(max_epochs=epochs, default_root_dir=out, callbacks=calls)
         with interrupts.raised(lambda: trainer.interrupted):
             trainer.fit(model, corpus, ckpt_path=last if resume else None)
         if not trainer.callback_metrics:  # it had all its epochs

@@ -27,8 +27,8 @@ def different(config: Any, *names: str) -> None:
         for value in values:
             if values.count(value) > 1:
                 raise ValueError(
-                    f"{name}: expected different values, got {value}"
-                    f" {values.count(value)} times. Give it once"
+                    f"{name}: expected different values, got {value} more than once;"
+                    " give it once"
                 )
 
 

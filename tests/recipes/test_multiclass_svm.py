@@ -234,8 +234,6 @@ def test_sets_of_one_name_are_refused(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(ValueError, match=r"data, classes: .* got 2 called dna"):
         main(Config(data=same, out=out))
-    with pytest.raises(ValueError, match=r"data, classes: .* got 2 called drawn-3"):
-        main(Config(classes=(3, 4, 3), out=out))
 
 
 @pytest.mark.parametrize("field", ["accuracy", "walrus"])
@@ -418,10 +416,10 @@ def test_digits_are_the_default():
         ({"tolerances": (1.5,)}, "tolerances: expected shares between 0 and 1"),
         ({"classes": (1,)}, "classes: expected at least 2, got 1"),
         ({"limit": 0.0}, "limit: expected a positive number"),
-        ({"log2_c": (0, 1, 0)}, "log2_c: expected different values, got 0 2 times"),
+        ({"log2_c": (0, 1, 0)}, "log2_c: expected different values, got 0 more than"),
         (
             {"tolerances": (0.1, 0.10)},
-            r"tolerances: expected different .* 0\.1 2 times",
+            r"tolerances: expected different .* 0\.1 more than once",
         ),
         ({"race_log2_c": (2, 2)}, "race_log2_c: expected different values, got 2"),
     ],

@@ -237,7 +237,7 @@ def test_a_study_trains_each_case_with_each_seed(
         ({"study": ("k",), "compare": True}, "expected one of --compare, --study"),
         ({"mu": 0.0}, "mu: expected a positive number, got 0"),
         ({"seed": 10**16}, "seed: expected at most 1000000000000000, got"),
-        ({"study": ("k", "k")}, "study: expected different values, got k 2 times"),
+        ({"study": ("k", "k")}, "study: expected different values, got k more than"),
         ({"decay": float("inf")}, "decay: expected a positive number, got inf"),
         ({"smoothness": float("nan")}, "smoothness: expected a positive number"),
         ({"compare": True, "mu": 1.0}, "mu: expected none with --compare"),
