@@ -51,7 +51,14 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
             "one that was there is untouched"
         ) from error
-    _finish(folder)
+    try:
+        _finish(folder)
+    except OSError as error:
+        raise OSError(
+            f"{folder}: expected to take {NEW} from the names of the new model's files,"
+            f" got {error.strerror or error} at {error.filename2 or error.filename}. "
+            "The new model is saved and can be loaded; make room there for the next"
+        ) from error
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
