@@ -64,7 +64,7 @@ def main(config: Config) -> dict[str, float]:
         return predict(config)
     if config.evaluate is not None:
         return evaluate(config)
-    with run_folder.held(config.out):
+    with run_folder.held(config.out, config.model):
         return train(config)
 
 
