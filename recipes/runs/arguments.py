@@ -1,5 +1,6 @@
 """Checks of what a recipe is told: a wrong value is named, with what is expected."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,15 @@ def at_least(config: Any, **least: int) -> None:
         value = getattr(config, name)
         if value is not None and value < smallest:
             raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+
+
+def positive(config: Any, *names: str) -> None:
+    """Raise if a number, or one of several, is not finite and above 0."""
+    for name in names:
+        value = getattr(config, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if not 0 < one < math.inf:
+                raise ValueError(f"{name}: expected a positive number, got {one}")
 
 
 def different(config: Any, *names: str) -> None:
