@@ -14,11 +14,12 @@ def one_of(config: Any, **choices: Sequence[str]) -> None:
 
 
 def at_least(config: Any, **least: int) -> None:
-    """Raise if a number is smaller; None is no number."""
+    """Raise if a number, or one of several, is smaller; None is no number."""
     for name, smallest in least.items():
         value = getattr(config, name)
-        if value is not None and value < smallest:
-            raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None and one < smallest:
+                raise ValueError(f"{name}: expected at least {smallest}, got {one}")
 
 
 def positive(config: Any, *names: str) -> None:
