@@ -273,7 +273,7 @@ def _words_of_json(name: str, lines: list[str]) -> list[list[str]]:
             continue
         try:
             words = of_names(json.loads(line), WORDS)
-        except ValueError:
+        except (ValueError, RecursionError):
             words = None
         if not isinstance(words, list) or not all(isinstance(w, str) for w in words):
             raise ValueError(

@@ -126,7 +126,8 @@ def _json_sentences(
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        # brackets may nest deeper than Python calls itself
+        except (ValueError, RecursionError) as error:
             yield f"{path}, line {number}: expected a JSON object, got {error}"
             continue
         words, tags = (of_names(row, names) for names in (WORDS, TAGS))
