@@ -131,7 +131,7 @@ def _json_sentences(
             yield f"{path}, line {number}: expected a JSON object, got {error}"
             continue
         words, tags = (of_names(row, names) for names in (WORDS, TAGS))
-        if not _are_strings(words) or not _are_strings(tags):
+        if not are_strings(words) or not are_strings(tags):
             yield (
                 f"{path}, line {number}: expected an object with {' or '.join(WORDS)},"
                 f" and {', '.join(TAGS[:-1])} or {TAGS[-1]}, lists of strings, got"
@@ -154,7 +154,7 @@ def of_names(row: object, names: tuple[str, ...]) -> object:
     return next((known[name] for name in names if name in known), None)
 
 
-def _are_strings(value: object) -> bool:
+def are_strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) and x for x in value)
 
 
