@@ -87,7 +87,8 @@ def main(config: Config) -> dict[str, float]:
     for name in ("study", "seeds", "c"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
-    arguments.at_least(config, bound_passes=1)
+    arguments.at_least(config, bound_passes=1, seeds=0)
+    arguments.positive(config, "c")
     arguments.different(config, "study", "seeds", "c")
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data))

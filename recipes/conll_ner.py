@@ -64,7 +64,7 @@ def main(config: Config) -> dict[str, float]:
         return predict(config)
     if config.evaluate is not None:
         return evaluate(config)
-    with run_folder.held(config.out):
+    with run_folder.held(config.out, config.model):
         return train(config)
 
 
@@ -221,6 +221,12 @@ def trained(config: Config) -> Tagger:
                 " one first, with the same --out and without --predict"
             ) from error
     saved = checkpoint.load(config.checkpoint)
+    if saved["settings"].get("encoder"):
+        raise ValueError(
+            f"out: expected a trained model at {config.model}, got only the checkpoint"
+            " of a run with --encoder that was stopped before it wrote one. Go on with"
+            " it first: as it was begun, with --resume"
+        )
     return checkpoint.use(config.checkpoint, lambda: restore(saved))
 
 

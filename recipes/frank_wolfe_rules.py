@@ -85,6 +85,7 @@ class Config:
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; the gaps at the end come back."""
     arguments.at_least(config, drawn=2, max_passes=1, seed=0)
+    arguments.positive(config, "c", "eps")
     with run_folder.held(config.out):
         problems = problems_of(config)
         names = ("c", "max_passes", "eps", "seed")

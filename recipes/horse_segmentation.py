@@ -119,7 +119,7 @@ def main(config: Config) -> dict[str, float]:
         model = model_folder.load(config.model_folder)
         decode = checkpoint.use(config.model_folder, lambda: prediction.decoder(model))
         return prediction.write(config.predict, model, decode, config.out / "predicted")
-    with run_folder.held(config.out):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 

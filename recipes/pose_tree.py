@@ -100,7 +100,7 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config, config.predict)
-    with run_folder.held(config.out):
+    with run_folder.held(config.out, config.model):
         return train(config)
 
 

@@ -62,7 +62,7 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return prediction.predict(config.model, config.predict, config.nbest)
-    with run_folder.held(config.out):
+    with run_folder.held(config.out, config.model):
         return run(config)
 
 

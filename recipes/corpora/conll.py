@@ -19,6 +19,7 @@ from corpora.tagged_files import (
     WORDS,
     Layout,
     Sentence,
+    are_strings,
     fields_of,
     is_tag,
     kind_of,
@@ -92,11 +93,9 @@ def read_words(source: str | Path, layout: Layout = AS_USUAL) -> list[list[str]]
     kind = kind_of(name, lines)
     if kind == "json":
         return _words_of_json(name, lines)
-    if kind == "conllu":
-        lines = [line for line in lines if not line.startswith("#")]
     rows = [fields_of(line) for line in lines]
     if kind == "conllu":
-        return _paragraphs([r[1:2] for r in rows if not r or r[0].isdigit()])
+        return _paragraphs(_words_of_conllu(name, rows))
     rows = [[] if row[:1] == ["-DOCSTART-"] else row for row in rows]
     filled = [row for row in rows if row]
     if not filled:
@@ -266,6 +265,19 @@ def _paragraphs(rows: list[list[str]]) -> list[list[str]]:
     return [sentence for sentence in sentences if sentence]
 
 
+def _words_of_conllu(name: str, rows: list[list[str]]) -> list[list[str]]:
+    found = []
+    for number, row in enumerate(rows, start=1):
+        if row and not row[0].isdigit():
+            continue
+        if row and not any(row[1:2]):
+            raise ValueError(
+                f"{name}, line {number}: expected a word in the second column, got none"
+            )
+        found.append(row[1:2])
+    return found
+
+
 def _words_of_json(name: str, lines: list[str]) -> list[list[str]]:
     found = []
     for number, line in enumerate(lines, start=1):
@@ -273,12 +285,13 @@ def _words_of_json(name: str, lines: list[str]) -> list[list[str]]:
             continue
         try:
             words = of_names(json.loads(line), WORDS)
-        except ValueError:
+        except (ValueError, RecursionError):
             words = None
-        if not isinstance(words, list) or not all(isinstance(w, str) for w in words):
+        if not are_strings(words):
             raise ValueError(
                 f"{name}, line {number}: expected an object with {' or '.join(WORDS)},"
-                f" a list of strings, got {line.strip()[:60]!r}"
+                f" a list of strings of which none is empty, got"
+                f" {line.strip()[:60]!r}"
             )
         found.append(words)
     return found

@@ -126,11 +126,12 @@ def _json_sentences(
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        # brackets may nest deeper than Python calls itself
+        except (ValueError, RecursionError) as error:
             yield f"{path}, line {number}: expected a JSON object, got {error}"
             continue
         words, tags = (of_names(row, names) for names in (WORDS, TAGS))
-        if not _are_strings(words) or not _are_strings(tags):
+        if not are_strings(words) or not are_strings(tags):
             yield (
                 f"{path}, line {number}: expected an object with {' or '.join(WORDS)},"
                 f" and {', '.join(TAGS[:-1])} or {TAGS[-1]}, lists of strings, got"
@@ -153,7 +154,7 @@ def of_names(row: object, names: tuple[str, ...]) -> object:
     return next((known[name] for name in names if name in known), None)
 
 
-def _are_strings(value: object) -> bool:
+def are_strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) and x for x in value)
 
 
@@ -242,7 +243,13 @@ def is_tag(field: str) -> bool:
     return field == "O" or (len(field) > 2 and field[0] in "BIES" and field[1] == "-")
 
 
-def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[str]:
+def lines_of(
+    content: bytes, name: str | Path, encoding: str | None = None
+) -> list[str]:
+    """Lines of a text, which gzip may have compressed.
+
+    Without an encoding it is UTF-8, and the recipe has no option for another.
+    """
     if content.startswith(b"\x1f\x8b"):
         try:
             content = gzip.decompress(content)
@@ -250,7 +257,7 @@ def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[
             raise ValueError(
                 f"{name}: expected a whole gzip file, got {error}"
             ) from error
-    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+    if encoding and encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
         try:
             text = content.decode(encoding).removeprefix("\ufeff")
             return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -262,7 +269,8 @@ def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[
         number = content[: content.index(b"\0")].count(b"\n") + 1
         raise ValueError(
             f"{name}, line {number}: expected text, got the byte 0x00. Is it another"
-            " kind of file, or of another --encoding, utf-16 say?"
+            f" kind of file, or of another {'--' if encoding else ''}encoding, utf-16"
+            " say?"
         )
     # Not str.splitlines: words may hold U+2028 and its like.
     lines = []
@@ -273,8 +281,8 @@ def lines_of(content: bytes, name: str | Path, encoding: str = "utf-8") -> list[
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{name}, line {number}: expected UTF-8, got the byte"
-                f" 0x{line[error.start]:02x}. Save the file as UTF-8, or give its"
-                " --encoding"
+                f" 0x{line[error.start]:02x}. Save the file as UTF-8"
+                f"{', or give its --encoding' if encoding else ''}"
             ) from error
     return lines
 

@@ -2,12 +2,13 @@
 
 import re
 import sys
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+
+from corpora.tagged_files import lines_of
 
 TOP, TRACE, UNKNOWN_TAG = "TOP", "-NONE-", "XX"
 ENDINGS = (".mrg", ".txt", ".ptb")
@@ -15,7 +16,7 @@ ENDINGS = (".mrg", ".txt", ".ptb")
 DEEPEST = 400
 # A bracket in a bracket, with or without a label, or a tag and its word; a sentence may
 # begin with a bracket, too.
-BEGINS_TREE = re.compile(rb"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
+BEGINS_TREE = re.compile(r"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 
 Span = tuple[str, int, int]
@@ -63,9 +64,10 @@ def read_words(source: str | Path) -> list[list[str]]:
         )
     else:
         name, content = str(source), Path(source).read_bytes()
-    if BEGINS_TREE.match(content.removeprefix(BOM_UTF8).lstrip()):
-        return [tree.words for tree in parse(content, name)]
-    rows = [_text(line, f"{name}, line {n}").split() for n, line in _numbered(content)]
+    lines = lines_of(content, name)
+    if BEGINS_TREE.match("\n".join(lines).lstrip()):
+        return [tree.words for tree in _parsed(lines, name)]
+    rows = [line.split() for line in lines]
     if not any(rows):
         raise ValueError(f"{name}: expected sentences, got none. Give one a line")
     return [[_bracketless(word) for word in row] for row in rows if row]
@@ -78,7 +80,11 @@ def _bracketless(word: str) -> str:
 
 def parse(content: bytes, name: str) -> list[Tree]:
     """Trees without traces, empty constituents and what follows - or = in a label."""
-    tokens = _tokens(content, name)
+    return _parsed(lines_of(content, name), name)
+
+
+def _parsed(lines: Sequence[str], name: str) -> list[Tree]:
+    tokens = _tokens(lines, name)
     found = []
     for place, token in tokens:
         if token != "(":
@@ -226,23 +232,8 @@ def right_branching(trees: Sequence[Tree], top: str, other: str) -> list[Tree]:
     ]
 
 
-def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
-    yield from enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), start=1)
-
-
-def _tokens(content: bytes, name: str) -> Iterator[tuple[str, str]]:
+def _tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
     """Brackets and words, each with the line it stands in."""
-    for number, line in _numbered(content):
-        place = f"{name}, line {number}"
-        for token in re.findall(r"[()]|[^\s()]+", _text(line, place)):
-            yield place, token
-
-
-def _text(line: bytes, place: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{place}: expected UTF-8, got the byte 0x{line[error.start]:02x}. Save the"
-            " file as UTF-8"
-        ) from error
+    for number, line in enumerate(lines, start=1):
+        for token in re.findall(r"[()]|[^\s()]+", line):
+            yield f"{name}, line {number}", token

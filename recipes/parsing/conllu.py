@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpora.tagged_files import lines_of
+
 COLUMNS = 10
 WORD, HEAD, LABEL, ENHANCED = 1, 6, 7, 8
 RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
@@ -83,10 +85,10 @@ def read_words(source: str | Path) -> list[Sentence]:
                 " file, or - for standard input"
             )
         content = Path(source).read_bytes()
-    if b"\t" in content:
-        return parse(content, name, trees=False)
-    lines = [line.split() for line in _lines(content, name)]
-    found = [of(words) for words in lines if words]
+    lines = lines_of(content, name)
+    if any("\t" in line for line in lines):
+        return _parsed(lines, name, trees=False)
+    found = [of(words) for words in map(str.split, lines) if words]
     if not found:
         raise ValueError(f"{name}: expected sentences, got none. Give one a line")
     return found
@@ -128,9 +130,12 @@ def text(sentences: Sequence[Sentence]) -> str:
 
 
 def parse(content: bytes, name: str, trees: bool = True) -> list[Sentence]:
+    return _parsed(lines_of(content, name), name, trees)
+
+
+def _parsed(lines: Sequence[str], name: str, trees: bool) -> list[Sentence]:
     sentences, block, first = [], [], 1
-    for number, line in enumerate([*_lines(content, name), ""], start=1):
-        line = line.rstrip("\r")
+    for number, line in enumerate([*lines, ""], start=1):
         if line.strip():
             block.append(line)
             continue
@@ -235,17 +240,3 @@ def _check_labels(heads: list[int], labels: list[str], where: list[str]) -> None
                 f"{place}: expected {expected} in column {LABEL + 1} of a word with"
                 f" head {head}, got {label!r}"
             )
-
-
-def _lines(content: bytes, name: str) -> list[str]:
-    # Not str.splitlines: words may hold U+2028 and its like.
-    lines = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        try:
-            lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}, line {number}: expected UTF-8, got the byte"
-                f" 0x{line[error.start]:02x}. Save the file as UTF-8"
-            ) from error
-    return lines

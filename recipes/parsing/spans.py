@@ -1,6 +1,6 @@
 """The network of the constituency parser: a score of each label of each span."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from parsing.brackets import UNKNOWN_TAG, Tree
 from parsing.words import Sizes, WordVectors
 from smoothsp.models.features import Batch, Corpus, Vocabulary
 from smoothsp.oracles import SpanTree
+
+# Sentences that are parsed at once, and pairs of words in them; of one, any number.
+MOST, MOST_SPANS = 16, 400**2
 
 
 class SpanScores(nn.Module):
@@ -79,6 +82,22 @@ def target(tree: Tree, number: dict[str, int]) -> Tensor:
     return found
 
 
+def batches(corpus: Corpus) -> Iterator[Tensor]:
+    """Numbers of sentences to parse at once, the shortest first.
+
+    Memory grows by the square of the length, so that of long ones there are fewer.
+    """
+    few: list[int] = []
+    for number in corpus.lengths.argsort(stable=True).tolist():
+        length = int(corpus.lengths[number])
+        if few and (len(few) == MOST or (len(few) + 1) * length**2 > MOST_SPANS):
+            yield torch.tensor(few)
+            few = []
+        few.append(number)
+    if few:
+        yield torch.tensor(few)
+
+
 def parse(
     model: SpanScores,
     vocabulary: Vocabulary,
@@ -90,7 +109,7 @@ def parse(
     corpus = Corpus(vocabulary, [list(words) for words in sentences])
     found = [Tree([], [], [])] * len(sentences)
     with torch.no_grad():
-        for numbers in corpus.in_order_of_length(16):
+        for numbers in batches(corpus):
             batch = corpus.batch(numbers)
             spans = model(batch)
             lengths = batch.mask.sum(1).to(spans.device)

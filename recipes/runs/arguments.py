@@ -1,5 +1,6 @@
 """Checks of what a recipe is told: a wrong value is named, with what is expected."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,21 @@ def one_of(config: Any, **choices: Sequence[str]) -> None:
 
 
 def at_least(config: Any, **least: int) -> None:
-    """Raise if a number is smaller; None is no number."""
+    """Raise if a number, or one of several, is smaller; None is no number."""
     for name, smallest in least.items():
         value = getattr(config, name)
-        if value is not None and value < smallest:
-            raise ValueError(f"{name}: expected at least {smallest}, got {value}")
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None and one < smallest:
+                raise ValueError(f"{name}: expected at least {smallest}, got {one}")
+
+
+def positive(config: Any, *names: str) -> None:
+    """Raise if a number, or one of several, is not finite and above 0."""
+    for name in names:
+        value = getattr(config, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if not 0 < one < math.inf:
+                raise ValueError(f"{name}: expected a positive number, got {one}")
 
 
 def different(config: Any, *names: str) -> None:

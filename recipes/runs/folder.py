@@ -22,8 +22,10 @@ RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, model: Path | None = None) -> Iterator[None]:
     """Make the folder if need be, and keep other runs out of it meanwhile.
+
+    ``model`` is the folder in it, if any, that a trained model is to be saved to.
 
     The operating system lets go of a lock with the process that holds it, however that
     ends, so none is ever left behind. Of a run of several processes the first holds it.
@@ -39,6 +41,11 @@ def held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unusable(folder, error) from error
     with lock:
+        if model is not None and os.path.lexists(model) and not model.is_dir():
+            raise ValueError(
+                f"out: expected a folder for the model, or nothing, at {model}, got a"
+                " file. Move it, or give another folder with --out"
+            )
         if _is_taken(lock):
             lock.seek(0)
             who = lock.read().decode() or "another process"

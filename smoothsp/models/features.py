@@ -30,6 +30,8 @@ PADDING, UNKNOWN = 0, 1
 RARE = 2
 LONGEST_WORD = 20
 MOST_BUCKETS = 1 << 18
+# Places of words in a batch, up to which no sentence is too long for it.
+MOST_PADDED = 2**15
 
 
 def normalise(word: str) -> str:
@@ -224,8 +226,22 @@ class Corpus:
         return [batches[int(i)] for i in torch.randperm(len(batches))]
 
     def in_order_of_length(self, size: int) -> Iterator[Tensor]:
-        """Sentence numbers of each batch, the shortest first."""
-        yield from torch.split(self.lengths.argsort(stable=True), size)
+        """Sentence numbers of each batch, at most ``size`` of them, the shortest first.
+
+        A sentence that is far longer than those before it begins another batch: they
+        would be padded to its length.
+        """
+        order = self.lengths.argsort(stable=True)
+        start, words = 0, 0
+        for place, length in enumerate(self.lengths[order].tolist()):
+            rows = place - start
+            most = max(MOST_PADDED, 2 * (words + length))
+            if rows == size or (rows + 1) * length > most:
+                yield order[start:place]
+                start, words = place, 0
+            words += length
+        if len(order):
+            yield order[start:]
 
 
 def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,14 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
             "one that was there is untouched"
         ) from error
-    _finish(folder)
+    try:
+        _finish(folder)
+    except OSError as error:
+        raise OSError(
+            f"{folder}: expected to take {NEW} from the names of the new model's files,"
+            f" got {error.strerror or error} at {error.filename2 or error.filename}. "
+            "The new model is saved and can be loaded; make room there for the next"
+        ) from error
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -66,16 +74,20 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        found = "a file" if folder.is_file() else "no config.json there"
-        found = found if folder.exists() else "nothing"
+        there = "a file" if folder.is_file() else "no config.json there"
+        there = there if folder.exists() else "nothing"
         raise FileNotFoundError(
-            f"{folder}: expected the folder of a model, got {found}"
+            f"{folder}: expected the folder of a model, got {there}"
         )
-    config = as_json(path, path.read_bytes())
-    sums = config.pop("files", None)
-    if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
-        raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
-    return config, {name: _content(folder, name, sums[name]) for name in sums}
+    found = path.read_bytes()
+    while True:
+        try:
+            return _of_config(folder, found)
+        except ValueError:
+            # a save meanwhile: what was missing is of the model before
+            before, found = found, path.read_bytes()
+            if found == before:
+                raise
 
 
 def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -108,16 +120,29 @@ def as_json(path: Path, content: bytes) -> dict[str, Any]:
     return found
 
 
+def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    path = folder / CONFIG
+    config = as_json(path, content)
+    sums = config.pop("files", None)
+    if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
+        raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
+    return config, {name: _content(folder, name, sums[name]) for name in sums}
+
+
 def _content(folder: Path, name: str, checksum: str) -> bytes:
     if Path(name).name != name or name in ("", ".", "..", CONFIG):
         raise ValueError(f"{folder / CONFIG}: expected names of files, got {name!r}")
-    there = [x for x in (folder / name, folder / (name + NEW)) if x.is_file()]
-    if not there:
+    found = False
+    # a save may rename the second to the first between the looks at them
+    for path in (folder / name, folder / (name + NEW), folder / name):
+        if not path.is_file():
+            continue
+        with suppress(FileNotFoundError):
+            content, found = path.read_bytes(), True
+            if hashlib.sha256(content).hexdigest() == checksum:
+                return content
+    if not found:
         raise ValueError(f"{folder}: expected a file {name}, got none; copy it, too")
-    for path in there:
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() == checksum:
-            return content
     raise ValueError(
         f"{folder / name}: expected the content that config.json has the checksum of, "
         "got another: the file is damaged, was edited, or is of another model"

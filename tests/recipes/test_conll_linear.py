@@ -225,6 +225,19 @@ def test_settings_without_a_value_are_named_at_the_door(name, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
+def test_a_c_that_is_no_positive_number_is_named_at_the_door(wrong, tmp_path):
+    with pytest.raises(ValueError, match=f"^c: expected a positive .*, got {wrong}$"):
+        main(Config(c=(1.0, wrong), out=tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_seed_below_zero_is_named_at_the_door(tmp_path):
+    with pytest.raises(ValueError, match=r"^seeds: expected at least 0, got -1$"):
+        main(Config(seeds=(0, -1), out=tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "twice", [{"study": ("mu", "mu")}, {"seeds": (1, 1)}, {"c": (1, 1.0)}]
 )

@@ -42,3 +42,8 @@ def test_sizes_that_are_none_are_named(tmp_path):
     for name, value in (("drawn", -1), ("drawn", 0), ("max_passes", 0), ("seed", -1)):
         with pytest.raises(ValueError, match=f"{name}: expected at least"):
             main(Config(**{name: value}, out=tmp_path))
+    for name in ("c", "eps"):
+        for value in (0.0, -1.0, np.nan, np.inf):
+            with pytest.raises(ValueError, match=f"{name}: expected a positive number"):
+                main(Config(**{name: value}, out=tmp_path))
+    assert not any(tmp_path.iterdir())

@@ -110,6 +110,7 @@ def test_bad_sentences_are_left_out_with_their_number(write, capsys):
         (CHUNKS, "a", Layout("2"), "got 'NNP'.*--column says which"),
         (CHUNKS, "a", Layout("NER"), "expected the number of a column in --column"),
         ("{", "a.jsonl", Layout(), "line 1: expected a JSON object, got Expecting"),
+        ("[" * 10**5, "a.jsonl", Layout(), "line 1: expected a JSON object, got maxi"),
         (
             "3",
             "a.jsonl",
@@ -155,6 +156,16 @@ def test_layouts_that_are_none_are_named(options, message):
         Layout(**options)
 
 
-def test_words_in_json_that_are_none_are_named(write):
+@pytest.mark.parametrize(
+    "content", ['{"text": "a"}', '{"words": ["a", ""]}', "[" * 10**5]
+)
+def test_words_in_json_that_are_none_are_named(content, write):
     with pytest.raises(ValueError, match="expected an object with words or tok"):
-        conll.read_words(write('{"text": "a"}', "a.jsonl"))
+        conll.read_words(write(content, "a.jsonl"))
+
+
+@pytest.mark.parametrize("line", ["2", "2\t", "2\t\t_"])
+def test_words_in_conllu_that_are_none_are_named(line, write):
+    path = write(f"# text = a b\n1\ta\t_\n{line}\n", "a.conllu")
+    with pytest.raises(ValueError, match=r"conllu, line 3: expected a word in the sec"):
+        conll.read_words(path)

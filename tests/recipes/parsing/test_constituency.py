@@ -10,7 +10,7 @@ import constituency
 from constituency import Config, main
 from parsing import brackets, model_folder, phrases
 from parsing.biaffine import Biaffine
-from parsing.spans import SpanScores
+from parsing.spans import SpanScores, parse
 from smoothsp.models.features import Corpus
 from tests.recipes.runs import killed
 
@@ -94,6 +94,22 @@ def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
             alone = model(corpus.batch(torch.tensor([number])))[0]
             same = together[number, : len(words), : len(words)]
             torch.testing.assert_close(same, alone)
+
+
+def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
+    model, vocabulary, labels, _ = model_folder.load(trained[0].model, SpanScores)
+    short, long = (["the", "dog", "slept"] * n for n in (1, 100))
+    sizes, forward = [], SpanScores.forward
+
+    def watched(self, batch):
+        sizes.append(tuple(batch.mask.shape))
+        return forward(self, batch)
+
+    monkeypatch.setattr(SpanScores, "forward", watched)
+    found = parse(model, vocabulary, labels, [long, *[short] * 18, long])
+    assert sizes == [(16, 3), (2, 3), (1, 300), (1, 300)]
+    assert [tree.words for tree in found] == [long, *[short] * 18, long]
+    assert parse(model, vocabulary, labels, []) == []
 
 
 def test_a_model_of_another_kind_is_refused(trained):

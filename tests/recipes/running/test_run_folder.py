@@ -172,3 +172,28 @@ def test_a_second_lightning_run_replaces_the_first(tiny, tmp_path):
     (tmp_path / "last.ckpt").unlink()
     with pytest.raises(FileNotFoundError, match=r"last.ckpt"):
         lightning_ner.main(tiny, "adam", 2, tmp_path, resume=True)
+
+
+SAVING = (
+    "conll_ner",
+    "constituency",
+    "horse_segmentation",
+    "matching_points",
+    "pose_tree",
+    "ud_parser",
+    "voc_localization",
+)
+
+
+@pytest.mark.parametrize("name", SAVING)
+def test_a_file_in_the_place_of_the_model_is_told_before_training(
+    name, tmp_path, monkeypatch
+):
+    (tmp_path / "model").write_text("mine")
+    recipe = importlib.import_module(name)
+    # what comes next
+    monkeypatch.setattr(run_folder, "_tidy", lambda folder: 1 / 0)
+    message = f"out: expected a folder for the model, or nothing, at {tmp_path}/model"
+    with pytest.raises(ValueError, match=message):
+        recipe.main(recipe.Config(out=tmp_path))
+    assert (tmp_path / "model").read_text() == "mine"
