@@ -160,6 +160,8 @@ class CasimirSVRG(BoundMu, SVRG):
     0.1
     """
 
+    _beside = ("center", "iterate")
+
     def __init__(
         self,
         params: ParamsT,
