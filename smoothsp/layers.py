@@ -1,5 +1,6 @@
 """Modules that own potentials."""
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -26,6 +27,11 @@ OUR_WORDS = {
     "end": "end_transitions",
     "labels": "constraints",
 }
+
+
+# Memory for so many outputs is taken before it is known how many there are.
+MOST_LISTED = 10**6
+WHOLE = torch.iinfo(torch.int64)
 
 
 class Decoding(NamedTuple):
@@ -232,11 +238,16 @@ class LinearChain(nn.Module):
     ) -> Decoding | TopKDecoding:
         """Best tags, or the ``top_k`` best, with scores; no gradient is recorded.
 
-        ``pad_value`` stands at masked positions, and in outputs that do not exist.
+        ``pad_value`` stands at masked positions, and in outputs that do not exist;
+        ``top_k`` is at most a million.
         """
-        if not hasattr(pad_value, "__index__"):
+        try:
+            pad_value = operator.index(pad_value)
+        except TypeError:
             found = type(pad_value).__name__
-            raise TypeError(f"pad_value: expected an int, got {found}")
+            raise TypeError(f"pad_value: expected an int, got {found}") from None
+        if not WHOLE.min <= pad_value <= WHOLE.max:
+            raise ValueError("pad_value: expected an int of 64 bits, got more of them")
         with torch.no_grad():
             chain = self.structure(emissions, mask)
             if top_k is None:
@@ -248,6 +259,9 @@ class LinearChain(nn.Module):
                 raise TypeError(f"top_k: expected an int or None, got {found}")
             if top_k < 1:
                 raise ValueError(f"top_k: expected at least 1, got {top_k}")
+            if top_k > MOST_LISTED:
+                got = top_k if top_k <= WHOLE.max else "more than 64 bits hold"
+                raise ValueError(f"top_k: expected at most {MOST_LISTED}, got {got}")
             scores, tags, valid = chain.decode_topk(top_k)
             tags = tags.masked_fill(tags < 0, pad_value)
             return TopKDecoding(self._as_given(tags, 2), scores, valid)

@@ -277,6 +277,26 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
             "^reduction: expected one of",
         ),
         (
+            lambda: LinearChain(3).decode(torch.zeros(0, 2, 3), top_k=10**6 + 1),
+            ValueError,
+            "^top_k: expected at most 1000000, got 1000001",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(1, 2, 3), top_k=10**5000),
+            ValueError,
+            "^top_k: expected at most 1000000, got more than 64 bits hold",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(1, 2, 3), pad_value=2**63),
+            ValueError,
+            "^pad_value: expected an int of 64 bits, got more",
+        ),
+        (
+            lambda: LinearChain(3).decode(MASK, pad_value=torch.ones(2).int()),
+            TypeError,
+            "^pad_value: expected an int, got Tensor",
+        ),
+        (
             lambda: head().decode(emissions(1, 4, 3), pad_value=1.5),
             TypeError,
             "^pad_value: expected an int, got float",
