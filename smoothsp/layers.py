@@ -303,6 +303,7 @@ class LinearChain(nn.Module):
                 "emissions: expected a torch.Tensor, got "
                 f"{type(emissions).__name__}{_remedy(emissions)}"
             )
+        _require_dense("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
             alone = emissions.dim() == 2 and emissions.shape[1] == self.num_tags
             axis = 0 if self.batch_first else 1
@@ -330,6 +331,7 @@ class LinearChain(nn.Module):
                 f"tags: expected a torch.Tensor, got {type(tags).__name__}"
                 f"{_remedy(tags)}"
             )
+        _require_dense("tags", tags)
         if tags.dtype == torch.bool:
             raise TypeError(
                 "tags: expected an integer dtype, got torch.bool; the order of "
@@ -345,6 +347,7 @@ class LinearChain(nn.Module):
                 f"mask: expected a torch.Tensor, got {type(mask).__name__}"
                 f"{hint or _remedy(mask)}"
             )
+        _require_dense("mask", mask)
         if mask.dim() == 1 and mask.dtype != torch.bool:
             raise ValueError(
                 f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
@@ -431,6 +434,20 @@ def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
     if loss == "perceptron":
         return StructuredPerceptron(reduction=chosen)
     raise ValueError(f"loss: expected one of {known}, or a module, got {loss!r}")
+
+
+def _require_dense(name: str, value: Tensor) -> None:
+    # others have no shape to look at, or cannot be turned
+    if value.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got a nested one; pad it with "
+            "torch.nested.to_padded_tensor and hand over a mask"
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(
+            f"{name}: expected a dense tensor, with layout torch.strided, got "
+            f"{value.layout}; convert with .to_dense()"
+        )
 
 
 def _in_our_words(error: Exception) -> Exception:

@@ -250,6 +250,11 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
     assert torch.equal(layer.decode(x).tags, y)
 
 
+NESTED = torch.nested.nested_tensor(
+    [torch.zeros(2, 3), torch.zeros(4, 3)], layout=torch.jagged
+)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -275,6 +280,28 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
             lambda: head()(emissions(1, 4, 3), torch.zeros(1, 4).long(), reduction=""),
             ValueError,
             "^reduction: expected one of",
+        ),
+        (
+            lambda: LinearChain(3)(NESTED, MASK.long()),
+            TypeError,
+            "^emissions: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3)(torch.zeros(2, 4, 3), NESTED),
+            TypeError,
+            "^tags: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(2, 4, 3), NESTED),
+            TypeError,
+            "^mask: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3, batch_first=False).decode(
+                torch.zeros(0, 2, 3).to_mkldnn()
+            ),
+            TypeError,
+            "^emissions: expected a dense tensor, with layout torch.strided, got",
         ),
         (
             lambda: LinearChain(3).decode(torch.zeros(0, 2, 3), top_k=10**6 + 1),
