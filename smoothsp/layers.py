@@ -1,5 +1,6 @@
 """Modules that own potentials."""
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -26,6 +27,11 @@ OUR_WORDS = {
     "end": "end_transitions",
     "labels": "constraints",
 }
+
+
+# Memory for so many outputs is taken before it is known how many there are.
+MOST_LISTED = 10**6
+WHOLE = torch.iinfo(torch.int64)
 
 
 class Decoding(NamedTuple):
@@ -232,11 +238,16 @@ class LinearChain(nn.Module):
     ) -> Decoding | TopKDecoding:
         """Best tags, or the ``top_k`` best, with scores; no gradient is recorded.
 
-        ``pad_value`` stands at masked positions, and in outputs that do not exist.
+        ``pad_value`` stands at masked positions, and in outputs that do not exist;
+        ``top_k`` is at most a million.
         """
-        if not hasattr(pad_value, "__index__"):
+        try:
+            pad_value = operator.index(pad_value)
+        except TypeError:
             found = type(pad_value).__name__
-            raise TypeError(f"pad_value: expected an int, got {found}")
+            raise TypeError(f"pad_value: expected an int, got {found}") from None
+        if not WHOLE.min <= pad_value <= WHOLE.max:
+            raise ValueError("pad_value: expected an int of 64 bits, got more of them")
         with torch.no_grad():
             chain = self.structure(emissions, mask)
             if top_k is None:
@@ -248,6 +259,9 @@ class LinearChain(nn.Module):
                 raise TypeError(f"top_k: expected an int or None, got {found}")
             if top_k < 1:
                 raise ValueError(f"top_k: expected at least 1, got {top_k}")
+            if top_k > MOST_LISTED:
+                got = top_k if top_k <= WHOLE.max else "more than 64 bits hold"
+                raise ValueError(f"top_k: expected at most {MOST_LISTED}, got {got}")
             scores, tags, valid = chain.decode_topk(top_k)
             tags = tags.masked_fill(tags < 0, pad_value)
             return TopKDecoding(self._as_given(tags, 2), scores, valid)
@@ -289,6 +303,7 @@ class LinearChain(nn.Module):
                 "emissions: expected a torch.Tensor, got "
                 f"{type(emissions).__name__}{_remedy(emissions)}"
             )
+        _require_dense("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
             alone = emissions.dim() == 2 and emissions.shape[1] == self.num_tags
             axis = 0 if self.batch_first else 1
@@ -316,6 +331,7 @@ class LinearChain(nn.Module):
                 f"tags: expected a torch.Tensor, got {type(tags).__name__}"
                 f"{_remedy(tags)}"
             )
+        _require_dense("tags", tags)
         if tags.dtype == torch.bool:
             raise TypeError(
                 "tags: expected an integer dtype, got torch.bool; the order of "
@@ -331,6 +347,7 @@ class LinearChain(nn.Module):
                 f"mask: expected a torch.Tensor, got {type(mask).__name__}"
                 f"{hint or _remedy(mask)}"
             )
+        _require_dense("mask", mask)
         if mask.dim() == 1 and mask.dtype != torch.bool:
             raise ValueError(
                 f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
@@ -417,6 +434,20 @@ def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
     if loss == "perceptron":
         return StructuredPerceptron(reduction=chosen)
     raise ValueError(f"loss: expected one of {known}, or a module, got {loss!r}")
+
+
+def _require_dense(name: str, value: Tensor) -> None:
+    # others have no shape to look at, or cannot be turned
+    if value.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got a nested one; pad it with "
+            "torch.nested.to_padded_tensor and hand over a mask"
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(
+            f"{name}: expected a dense tensor, with layout torch.strided, got "
+            f"{value.layout}; convert with .to_dense()"
+        )
 
 
 def _in_our_words(error: Exception) -> Exception:

@@ -250,6 +250,11 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
     assert torch.equal(layer.decode(x).tags, y)
 
 
+NESTED = torch.nested.nested_tensor(
+    [torch.zeros(2, 3), torch.zeros(4, 3)], layout=torch.jagged
+)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -275,6 +280,48 @@ def test_a_few_steps_of_training_lower_the_loss(loss, constrained):
             lambda: head()(emissions(1, 4, 3), torch.zeros(1, 4).long(), reduction=""),
             ValueError,
             "^reduction: expected one of",
+        ),
+        (
+            lambda: LinearChain(3)(NESTED, MASK.long()),
+            TypeError,
+            "^emissions: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3)(torch.zeros(2, 4, 3), NESTED),
+            TypeError,
+            "^tags: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(2, 4, 3), NESTED),
+            TypeError,
+            "^mask: expected a dense tensor, got a nested one; pad it with",
+        ),
+        (
+            lambda: LinearChain(3, batch_first=False).decode(
+                torch.zeros(0, 2, 3).to_mkldnn()
+            ),
+            TypeError,
+            "^emissions: expected a dense tensor, with layout torch.strided, got",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(0, 2, 3), top_k=10**6 + 1),
+            ValueError,
+            "^top_k: expected at most 1000000, got 1000001",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(1, 2, 3), top_k=10**5000),
+            ValueError,
+            "^top_k: expected at most 1000000, got more than 64 bits hold",
+        ),
+        (
+            lambda: LinearChain(3).decode(torch.zeros(1, 2, 3), pad_value=2**63),
+            ValueError,
+            "^pad_value: expected an int of 64 bits, got more",
+        ),
+        (
+            lambda: LinearChain(3).decode(MASK, pad_value=torch.ones(2).int()),
+            TypeError,
+            "^pad_value: expected an int, got Tensor",
         ),
         (
             lambda: head().decode(emissions(1, 4, 3), pad_value=1.5),

@@ -90,7 +90,8 @@ class Perturbed:
             draws = _draw(blank, self._n, noise, generator)
         z = draws[0].flatten(0, 1)
         self._values, ys = wide.augment(self.sigma * z).decode()
-        self.outputs = ys.reshape(-1, self._n, *ys.shape[1:])
+        # a row without parts has no size that could be left to be found
+        self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
         with torch.no_grad():
             self._parts = parts_of(wide, ys).reshape(draws[0].shape)
         self._slope = draws[1]
@@ -98,7 +99,7 @@ class Perturbed:
     def maximum(self) -> Float[Tensor, " batch"]:
         """Estimate of F, ``(batch,)``; its gradient is the average of ``outputs``."""
         values: Tensor = self._values
-        return values.reshape(-1, self._n).mean(1)
+        return values.reshape(len(self.outputs), self._n).mean(1)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
         """Share of the draws that use each part, of the shape of a cost.

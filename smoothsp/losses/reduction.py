@@ -48,6 +48,9 @@ def row_weights(
         batch = len(lengths)
         weight = checks.row_weights("weight", weight, batch, lengths.device)
         _require_finite("weight", weight)
+        # of unsigned numbers there is no negative, and of bool neither
+        if not weight.is_floating_point():
+            weight = weight.double()
     if class_weight is not None:
         own = _mean_class_weight(structure, y, class_weight)
         # in float64, as float32 may have no room for the product

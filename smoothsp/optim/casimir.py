@@ -160,6 +160,8 @@ class CasimirSVRG(BoundMu, SVRG):
     0.1
     """
 
+    _beside = ("center", "iterate")
+
     def __init__(
         self,
         params: ParamsT,
@@ -298,6 +300,8 @@ class CasimirSVRG(BoundMu, SVRG):
             require_repeatable(f'{self._name} with stop="relative"', batches)
         if self.progress["inner"]:
             loss = self._start_epoch(closure, batches, size)
+            params, kept, _ = self._kept()
+            _outer.begin(params, kept)
             if self.stop == "budget" or not self._is_over():
                 return loss
             self.progress["open"] = False

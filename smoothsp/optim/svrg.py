@@ -14,11 +14,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
+from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import (
@@ -121,6 +121,9 @@ class SVRG(Resumable):
     3.0
     """
 
+    # what is kept wherever there is a full gradient
+    _beside: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         params: ParamsT,
@@ -206,6 +209,17 @@ class SVRG(Resumable):
 
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
         return {"terms": 0, **progress}
+
+    def _faults(
+        self, state_dict: StateDict, progress: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        yield from super()._faults(state_dict, progress)
+        averaged = self.averaging and progress["open"]
+        beside = ("snapshot", *self._beside, *("average",) * averaged)
+        for number, kept in state_dict["state"].items():
+            for name in beside:
+                if "full_gradient" in kept and name not in kept:
+                    yield f"state[{number!r}][{name!r}]", "nothing"
 
     def _watch(self) -> AbstractContextManager[None]:
         """Around a full gradient: what a closure has to do besides."""

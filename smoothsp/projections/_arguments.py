@@ -24,7 +24,13 @@ def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Ten
         checks.like(name, value, "v", v)
     else:
         checks.number(name, value)
-        value = v.new_tensor(value)
+        try:
+            value = v.new_tensor(value)
+        except OverflowError:
+            raise ValueError(
+                f"{name}: expected a number that fits {v.dtype}, got an int of "
+                f"{int(value).bit_length()} bits"
+            ) from None
     try:
         return value.broadcast_to(shape)
     except RuntimeError:

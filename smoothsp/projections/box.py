@@ -75,15 +75,7 @@ def project_box_equality(
     >>> project_box_equality(torch.tensor([2.0, 0.5, 1.0]), 0, 1, labels, 0.0).tolist()
     [1.0, 0.0, 1.0]
     """
-    box = _Box.of(vectors(v), lower, upper, weights, total, scale)
-    with torch.no_grad():
-        detached = _Box(*(x.detach() for x in box))
-        plain = all(is_plain(x) for x in box)
-        b = _compiled(detached) if plain else _by_sorting(detached)
-    if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
-        return b
-    piece = _piece(box, b)
-    return b + (piece - piece.detach())
+    return _nearest(_Box.of(vectors(v), lower, upper, weights, total, scale))
 
 
 def project_capped_simplex(
@@ -124,7 +116,36 @@ def project_capped_simplex(
     >>> project_capped_simplex(torch.tensor([3.0, 1.0, 0.5]), 0.5).tolist()
     [0.5, 0.5, 0.0]
     """
-    return project_box_equality(v, 0.0, upper, 1.0, total)
+    box = _Box.of(vectors(v), 0.0, upper, 1.0, total, 1.0)
+    with torch.no_grad():
+        base = _base(*(x.detach().double() for x in (box.v, box.upper, box.total)))
+    if base is None:
+        return _nearest(box)
+    # the same point, and a small total is not lost in the digits of large entries
+    moved = _Box(*(x.double() for x in box))
+    reach = 2 * moved.total.detach().unsqueeze(-1)
+    # entries that are as far away as this are at a bound for sure
+    far = (moved.v - base).clamp(min=-reach, max=2 * reach)
+    moved = moved._replace(v=far.masked_fill(moved.v == -torch.inf, -torch.inf))
+    return _nearest(moved).to(box.v.dtype)
+
+
+def _base(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
+    """Of each row an entry that is within the total of the threshold.
+
+    It is the first with which the largest have room for the total. None where no entry
+    is so large that digits count.
+    """
+    total = total.unsqueeze(-1)
+    size = v.masked_fill(v == -torch.inf, 0).abs()
+    if is_plain(size) and bool((size <= 1e3 * total).all()):
+        return None
+    ranked, order = v.sort(dim=-1, descending=True)
+    room = upper.gather(-1, order).cumsum(-1) >= total
+    last = (ranked > -torch.inf).sum(-1, keepdim=True) - 1
+    first = torch.minimum((~room).sum(-1, keepdim=True), last).clamp(min=0)
+    base = ranked.gather(-1, first)
+    return base.masked_fill(base == -torch.inf, 0)
 
 
 class _Box(NamedTuple):
@@ -202,6 +223,17 @@ class _Box(NamedTuple):
             ends = (x.broadcast_to(good.shape).flatten()[wrong] for x in (least, most))
             words += " (from {:.6g} to {:.6g})".format(*(float(x) for x in ends))
         require(good, "total", self.total, words)
+
+
+def _nearest(box: _Box) -> Tensor:
+    with torch.no_grad():
+        detached = _Box(*(x.detach() for x in box))
+        plain = all(is_plain(x) for x in box)
+        b = _compiled(detached) if plain else _by_sorting(detached)
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
+        return b
+    piece = _piece(box, b)
+    return b + (piece - piece.detach())
 
 
 def _surely_finite(x: Tensor) -> bool:

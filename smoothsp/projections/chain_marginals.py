@@ -1,5 +1,7 @@
 """Marginals of the pairs of a chain that agree where the pairs overlap."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -77,9 +79,10 @@ def project_chain_marginals(
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() < 3 or v.shape[-1] != v.shape[-2] or not v.shape[-1]:
         raise ValueError(f"v: expected (..., pairs, S, S), got {tuple(v.shape)}")
-    checks.number("tol", tol)
+    tol = _number("tol", tol)
     if not tol >= 0:
         raise ValueError(f"tol: expected at least 0, got {tol}")
+    max_iterations = checks.positive_int("max_iterations", max_iterations)
     require(torch.isfinite(v), "v", v, "finite numbers")
     given = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:
@@ -106,6 +109,15 @@ def project_chain_marginals(
         f" {max_iterations} iterations, they differ by {float(slope.abs().max()):.3g};"
         " raise it, or tol"
     )
+
+
+def _number(name: str, value: Any) -> float:
+    checks.number(name, value)
+    try:
+        return float(value)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        found = type(value).__name__
+        raise TypeError(f"{name}: expected one number, got {found}") from None
 
 
 def _tables(v: Tensor, agreement: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from smoothsp.losses import (
     StructuralHinge,
     regret,
 )
-from smoothsp.oracles import BoxSearch, Multiclass
+from smoothsp.oracles import BoxSearch, Chain, Matching, Multiclass
 from smoothsp.projections import project_simplex
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
@@ -390,3 +390,17 @@ def test_empty_batches_cost_nothing():
     for loss in losses:
         assert loss(none, y) == 0
     assert SPOPlus()(none, y, torch.zeros(0, 3)) == 0
+
+
+def test_rows_without_parts_cost_nothing():
+    for batch in (0, 2):
+        for built in (
+            Chain(torch.zeros(batch, 0, 3), torch.zeros(3, 3)),
+            Matching(torch.zeros(batch, 0, 2)),
+        ):
+            _, y = built.decode()
+            for noise in ("normal", "gumbel"):
+                losses = PerturbedLoss(noise=noise, reduction="none")(built, y)
+                assert_close(losses, torch.zeros(batch))
+                shares = Perturbed(built, noise=noise).marginals()
+                assert shares.shape == built.hamming(y).shape

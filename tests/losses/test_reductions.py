@@ -106,6 +106,17 @@ def test_a_batch_without_examples_or_labels_costs_nothing(name):
 
 
 @every_loss
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.int64])
+def test_weights_may_be_of_any_real_dtype(name, dtype):
+    built, y = structure(SMALL["chain"]), GOLD["chain"]
+    weight = torch.tensor([1, 0])
+    for reduction in ("none", "sum", "mean", "token_mean"):
+        loss = LOSSES[name](reduction=reduction)
+        expected = loss(built, y, weight=weight.double())
+        assert_close(loss(built, y, weight=weight.to(dtype)), expected)
+
+
+@every_loss
 def test_weights_of_zero_give_zero_and_not_nan(name):
     case, y = SMALL["chain"], GOLD["chain"]
     for reduction in ("sum", "mean", "token_mean"):

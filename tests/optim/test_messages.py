@@ -319,6 +319,26 @@ def test_states_that_nobody_saved_change_nothing(build, place, value, words):
     assert str(ours.state_dict()) == before
 
 
+@pytest.mark.parametrize("build", [svrg, casimir])
+def test_states_that_lack_a_tensor_are_refused(build):
+    optimizer = build(**(RULE if build is casimir else {}))
+    (w,) = optimizer.param_groups[0]["params"]
+    names = {"snapshot", "center", "iterate", "average"}
+    for again in range(2):
+        closure = linear_closure(w)
+        optimizer.snapshot(closure, [w] * 3)
+        if again:
+            optimizer.end_epoch()
+            names.remove("average")
+        before = optimizer.state_dict()
+        for name in names & {*before["state"][0]}:
+            lacks = {k: x for k, x in before["state"][0].items() if k != name}
+            wrong = {**before, "state": {0: lacks}}
+            words = f"got one with 'nothing' for state[0]['{name}']"
+            raises(ValueError, words, optimizer.load_state_dict, wrong)
+        optimizer.load_state_dict(before)
+
+
 def test_sparse_gradients():
     embedding = nn.Embedding(4, 2, sparse=True)
     optimizer = SVRG(embedding.parameters(), lr=0.1)

@@ -301,6 +301,27 @@ def test_a_radius_may_be_small_beside_the_entries(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_capped_total_may_be_small_beside_the_entries(dtype):
+    for size in (1e8, 1e18, 1e30, float(torch.finfo(dtype).max)):
+        v = torch.tensor([size, size, -size, -INF, size / 2], dtype=dtype)
+        for total in (1.0, 1e-6):
+            half = total / 2 * torch.tensor([1, 1, 0, 0, 0], dtype=dtype)
+            point = project_capped_simplex(v, 1.0, total)
+            assert_close(point, half, atol=0, rtol=1e-6)
+            point = project_capped_simplex(v, 0.375 * total, total)
+            rest = total * torch.tensor([0.375, 0.375, 0, 0, 0.25], dtype=dtype)
+            assert_close(point, rest, atol=0, rtol=1e-6)
+    # digits of small entries are kept where large ones are at their bounds
+    v = torch.tensor([size, -size, 0.25, 0.125], dtype=dtype, requires_grad=True)
+    point = project_capped_simplex(v, 0.5, 0.75)
+    assert_close(point, torch.tensor([0.5, 0, 0.1875, 0.0625], dtype=dtype))
+    (slope,) = torch.autograd.grad(point[2], v)
+    assert_close(slope, torch.tensor([0, 0, 0.5, -0.5], dtype=dtype))
+    traced = torch.func.vmap(lambda x: project_capped_simplex(x, 0.5, 0.75))(v[None])
+    assert_close(traced[0], point)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_bounds_and_totals_may_be_small_beside_logarithms(dtype):
     for size in (1e8, 1e18, 1e30, float(torch.finfo(dtype).max)):
         v = torch.tensor([size, -size, size / 2], dtype=dtype)

@@ -119,8 +119,17 @@ def test_what_is_wrong_with_tables_is_named():
         project_chain_marginals(v / 0)
     with pytest.raises(TypeError, match="v: expected float32"):
         project_chain_marginals(v.half())
-    for wrong, error in ((None, TypeError), (-1.0, ValueError), (math.nan, ValueError)):
+    for wrong, error in (
+        (None, TypeError),
+        (-1.0, ValueError),
+        (math.nan, ValueError),
+        (torch.ones(4), TypeError),
+        (10**400, TypeError),
+    ):
         with pytest.raises(error, match="tol: expected"):
             project_chain_marginals(v, tol=wrong)
+    for budget, error in ((0, ValueError), (1.5, TypeError), (None, TypeError)):
+        with pytest.raises(error, match="max_iterations: expected"):
+            project_chain_marginals(v, max_iterations=budget)
     with pytest.raises(RuntimeError, match="max_iterations: expected"):
         project_chain_marginals(torch.randn(5, 3, 3), max_iterations=2)

@@ -303,6 +303,7 @@ def test_any_number_of_axes():
         (lambda v: project_simplex(v[0, 0]), ValueError, "at least one entry"),
         (lambda v: project_simplex(v, 0.0), ValueError, "total: expected positive"),
         (lambda v: project_simplex(v, None), TypeError, "total: expected a number"),
+        (lambda v: project_simplex(v, 10**400), ValueError, "got an int of 1329 bits"),
         (lambda v: project_simplex(v * torch.nan), ValueError, "no NaN"),
         (lambda v: project_simplex(v - torch.inf), ValueError, "a finite entry"),
         (lambda v: project_simplex(v, v.new_ones(3)), ValueError, "broadcast"),

@@ -170,3 +170,28 @@ def test_numbers_of_batches_that_are_right():
     run({**RULE, "num_batches": 99, "kappa": 1.0}, 8, 5)  # not asked
     adapt = {"lr": 0.1, "decreasing": True, "weight_decay": 0.1, "num_batches": 99}
     run(adapt, 8, 5)
+
+
+@pytest.mark.parametrize("stop", ["budget", "relative"])
+def test_a_parameter_may_begin_to_move_within_an_outer_iteration(stop):
+    w, late = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+    late.requires_grad_(False)
+    options = {"smoothness": 4.0, "num_batches": 2, "weight_decay": 0.1}
+    optimizer = CasimirSVRG([w, late], epochs=3, stop=stop, **options)
+
+    def closure(batch):
+        loss = (w - batch).square().sum()
+        if late.requires_grad:
+            loss = loss + (late + batch).square().sum()
+        loss.backward()
+        return loss
+
+    batches = [torch.ones(2), torch.zeros(2)]
+    optimizer.epoch(closure, batches)
+    assert optimizer.progress["inner"] == 1
+    late.requires_grad_()
+    for _ in range(20):
+        optimizer.epoch(closure, batches)
+    best = torch.full((2,), 0.5 / 1.05)
+    assert_close(w.detach(), best, atol=0.01, rtol=0)
+    assert_close(late.detach(), -best, atol=0.01, rtol=0)
