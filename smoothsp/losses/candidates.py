@@ -75,7 +75,7 @@ class MinimumRisk(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.k = checks.positive_int("k", k)
+        self.k = checks.count("k", k)
         if over not in ("best", "samples"):
             raise ValueError(f'over: expected "best" or "samples", got {over!r}')
         checks.number("temperature", temperature)
@@ -168,7 +168,7 @@ class RankingHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.k, self.cost = checks.positive_int("k", k), _check_cost(cost)
+        self.k, self.cost = checks.count("k", k), _check_cost(cost)
         self.reduction = check_reduction(reduction)
 
     def forward(

@@ -201,4 +201,4 @@ class BoxSearch(SearchStructure):
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
         """How many sets of boxes the search for the k best looks at."""
-        return self._search(checks.positive_int("k", k))[2].to(self.cells.device)
+        return self._search(checks.count("k", k))[2].to(self.cells.device)

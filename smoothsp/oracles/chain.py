@@ -306,7 +306,7 @@ class Chain(Summed):
         O(batch time state^2 k). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 2.
         """
-        k = checks.positive_int("k", k)
+        k = checks.count("k", k)
         if self._large:
             return large.decode_topk(self, k)
         ys, valid = best.decode_topk.ask(self._record, k)

@@ -180,7 +180,7 @@ class Multiclass:
         valid
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
-        k = checks.positive_int("k", k)
+        k = checks.count("k", k)
         M = self.scores.shape[1]
         # stable, so that the k best are a prefix of the k + 1 best under ties
         values, ys = self.scores.sort(dim=1, descending=True, stable=True)

@@ -360,6 +360,13 @@ def test_nan_and_infinity_are_refused_where_they_are_read(kind):
 
 
 @every_kind
+def test_more_outputs_than_memory_holds_are_refused(kind):
+    for k in (10**6 + 1, 10**5000):
+        with pytest.raises(ValueError, match="k: expected at most 1000000, got "):
+            draw(kind, 0).structure().decode_topk(k)
+
+
+@every_kind
 def test_a_row_without_an_output_is_refused(kind):
     case = draw(kind, 0)
     first = next(iter(case.potentials))

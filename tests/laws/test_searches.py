@@ -185,6 +185,13 @@ def test_what_it_cannot_sum_it_does_not_have(kind):
 
 
 @every_kind
+def test_more_outputs_than_memory_holds_are_refused(kind):
+    for k in (10**6 + 1, 10**5000):
+        with pytest.raises(ValueError, match="k: expected at most 1000000, got "):
+            draw(kind, 0).structure().decode_topk(k)
+
+
+@every_kind
 def test_what_is_no_number_is_refused_and_so_is_a_row_without_outputs(kind):
     case = draw(kind, 0)
     for name, x in case.potentials.items():

@@ -30,6 +30,11 @@ def mask(*rows: list[int]) -> torch.Tensor:
 
 # what is built, the words that have to stand in the message, in this order
 VALUES = {
+    "large_k": (lambda: Chain(E, T).decode_topk(10**30), "k: .*most 1000000, got more"),
+    "large_candidates_k": (
+        lambda: Multiclass(SCORES).decode_topk(10**7),
+        "k: .*most 1000000, got 10000000",
+    ),
     "nan_emission": (
         lambda: Chain(put(E, 1, 2, 3, NAN), T),
         r"emissions: .*got nan at row 1, step 2, state 3",

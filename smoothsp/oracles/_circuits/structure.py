@@ -377,7 +377,7 @@ class CircuitStructure:
         -----
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
-        k = checks.positive_int("k", k)
+        k = checks.count("k", k)
         values, labels, finite = questions.chosen_looked_at(
             self._leaves(), self._asked, k, self._main.dtype
         )

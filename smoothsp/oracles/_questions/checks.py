@@ -15,6 +15,8 @@ from smoothsp.oracles._questions.registration import (
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
+# Outputs of a row that may be asked for: more would not fit into memory.
+MOST_LISTED = 10**6
 
 
 def values_are_there() -> bool:
@@ -115,6 +117,15 @@ def positive_int(name: str, value: object) -> int:
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
     return value
+
+
+def count(name: str, value: object) -> int:
+    """``value`` as how many outputs to list: an int from 1 to ``MOST_LISTED``."""
+    found = positive_int(name, value)
+    if found > MOST_LISTED:
+        got = found if found < 2**63 else "more than 64 bits hold"
+        raise ValueError(f"{name}: expected at most {MOST_LISTED}, got {got}")
+    return found
 
 
 def number(name: str, value: object) -> None:

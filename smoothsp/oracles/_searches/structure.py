@@ -443,7 +443,7 @@ class SearchStructure:
         valid
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
-        k = checks.positive_int("k", k)
+        k = checks.count("k", k)
         ys, valid = self._ask(k)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])
