@@ -117,6 +117,10 @@ class Program:
         """Kill its first process only."""
         self._process.kill()
 
+    def interrupt(self) -> None:
+        """Ctrl-C, for its first process only."""
+        self._process.send_signal(signal.SIGINT)
+
     def _signal(self, number: int) -> None:
         try:
             os.killpg(self._process.pid, number)

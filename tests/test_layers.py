@@ -298,7 +298,7 @@ NESTED = torch.nested.nested_tensor(
         ),
         (
             lambda: LinearChain(3, batch_first=False).decode(
-                torch.zeros(0, 2, 3).to_mkldnn()
+                torch.zeros(0, 2, 3).to_sparse()
             ),
             TypeError,
             "^emissions: expected a dense tensor, with layout torch.strided, got",

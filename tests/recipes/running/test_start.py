@@ -1,12 +1,12 @@
 """Ctrl-C while a recipe is not yet, or no longer, in its own code: it ends quietly."""
 
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import Program
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 SLOW = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
@@ -30,29 +30,28 @@ terminal.run(recipe)
 """
 
 
-def run(script, path):
-    return subprocess.Popen(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(path)},
-    )
+def program(script, path):
+    return Program(sys.executable, script, env={"PYTHONPATH": str(path)})
 
 
 @pytest.mark.parametrize("recipe", sorted(path.name for path in RECIPES.glob("*.py")))
 def test_while_it_imports(recipe, tmp_path):
     for name in ("numpy", "torch", "tqdm"):
         (tmp_path / f"{name}.py").write_text(SLOW)
-    with run(RECIPES / recipe, tmp_path) as process:
-        assert process.stdout.readline() == b"importing\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == (b"", b"")
-    assert process.returncode == -signal.SIGINT
+    with program(RECIPES / recipe, tmp_path) as started:
+        started.wait(lambda: started.so_far().stdout == "importing\n")
+        started.interrupt()
+        started.wait(started.ended)
+        done = started.so_far()
+    assert done.stdout == "importing\n" and not done.stderr
+    assert done.returncode == -signal.SIGINT
 
 
 def test_once_more_while_it_ends(tmp_path):
     script = tmp_path / "twice.py"
     script.write_text(ENDS)
-    with run(script, RECIPES) as process:
-        assert process.communicate(timeout=30) == (b"stopped\n", b"")
-    assert process.returncode == -signal.SIGINT
+    with program(script, RECIPES) as started:
+        started.wait(started.ended)
+        done = started.so_far()
+    assert done.stdout == "stopped\n" and not done.stderr
+    assert done.returncode == -signal.SIGINT
