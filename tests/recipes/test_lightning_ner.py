@@ -27,8 +27,9 @@ def sentences(tmp_path_factory):
 @pytest.fixture
 def run(sentences, monkeypatch):
     """Run the script as its command line does; return the checkpoint it leaves."""
-    # the script sets it
+    # the script sets it, and lets Ctrl-C end the process
     monkeypatch.setenv("PL_GLOBAL_SEED", "1")
+    handler = signal.getsignal(signal.SIGINT)
 
     def script(out, *options):
         arguments = [str(SCRIPT), "--data", sentences, "--out", str(out), *options]
@@ -36,7 +37,8 @@ def run(sentences, monkeypatch):
         runpy.run_path(str(SCRIPT), run_name="__main__")
         return torch.load(out / "last.ckpt", weights_only=True)
 
-    return script
+    yield script
+    signal.signal(signal.SIGINT, handler)
 
 
 # Lightning advises on workers and devices that are not there
