@@ -5,7 +5,6 @@ import functools
 import importlib
 import re
 import sys
-from collections import Counter
 
 import pytest
 
@@ -239,9 +238,6 @@ HEAVY = {
     "tyro",
 }
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
-LONGEST_FILE, FULLEST_FOLDER, MOST_OF_KERNELS = 500, 20, 12
-# A file shorter than this has two importers or lives where it is used.
-SHORTEST_SHARED_FILE = 60
 
 SOURCES = sorted(
     path
@@ -414,27 +410,6 @@ def test_no_folder_imports_one_above_it(imports):
         assert not above, f"{shown(path)} imports from a folder that holds its own"
 
 
-def test_short_files_live_where_they_are_used(imports):
-    for _, path in PARTS:
-        lines = path.read_text().count("\n")
-        if path.name == "__init__.py" or lines >= SHORTEST_SHARED_FILE:
-            continue
-        users = [user for user, files in imports.items() if path in files]
-        # a kernel cannot live outside of _kernels
-        floors = {user.relative_to(PACKAGE).parts[0] for user in users}
-        floors.add(path.relative_to(PACKAGE).parts[0])
-        lonely = len(users) == 1 and len(floors) == 1
-        assert not lonely, f"{shown(path)} has {lines} lines for {shown(users[0])}"
-
-
-def test_folders_are_not_full():
-    counts = Counter(path.parent for path in SOURCES)
-    full = {shown(folder) for folder, n in counts.items() if n > FULLEST_FOLDER}
-    assert not full, f"more than {FULLEST_FOLDER} files: split by idea"
-    entries = [x for x in (PACKAGE / "_kernels").iterdir() if x.name[:2] != "__"]
-    assert len(entries) <= MOST_OF_KERNELS
-
-
 def test_the_table_of_imports_in_contributing_is_this_one():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = re.findall(r"^\| (`(?:smoothsp/)?[^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
@@ -462,9 +437,3 @@ def test_file_names_say_what_is_inside():
     for path in SOURCES:
         vague = NAMES_THAT_SAY_NOTHING & {path.stem.strip("_"), path.parent.name}
         assert not vague, shown(path)
-
-
-def test_files_are_short():
-    lines = {shown(path): path.read_text().count("\n") for path in SOURCES}
-    long = {name: n for name, n in lines.items() if n > LONGEST_FILE}
-    assert not long, "split them"
