@@ -86,7 +86,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
     """Rows of a process for each part, then of cold ones."""
-    from inference import cold_start, memory, sweep, two_processes
+    from inference import cold_start, memory, sweep
     from methods import peers
 
     print("\n".join(peers.absent()))
@@ -101,7 +101,6 @@ def measure(options: argparse.Namespace, unfinished: Path) -> list[Row]:
     rows += memory.rows(("float32",) if options.quick else ("float32", "float64"))
     if options.quick:
         return rows
-    rows += two_processes.rows(plan.large, plan.dtypes)
     return [*rows, *cold_start.rows()]
 
 

@@ -1,13 +1,11 @@
 """Time the certified solvers of linear models next to their peers, part by part.
 
     pip install -e ".[bench]"
-    python benchmarks/solvers.py --conll DIR --ocr DIR --corpora DIR    # one thread
+    python benchmarks/solvers.py --conll DIR    # one thread
     python benchmarks/solvers.py --quick    # small problems, into a temporary folder
 
-Without CoNLL-2003 and the OCR letters, sentences and words are drawn, and the targets
-about these are not measured. A part is a module with ``Plan``, ``QUICK``,
-``measure(plan)`` and ``goals(entries)``, and ``table(entries)`` where all times would
-be too many.
+Without CoNLL-2003 sentences are drawn, and the targets about them are not measured. A
+part is a module with ``Plan``, ``QUICK``, ``measure(plan)`` and ``goals(entries)``.
 Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
 in the page of tables. The SVMs take long: ``--sections`` measures some of their
 sections, and leaves the rows of the others as they are.
@@ -29,7 +27,7 @@ import torch
 
 from measuring import machine
 from report import tables as report_tables
-from training import chain_races, chain_steps, class_steps, svm_races, tagger_races
+from training import svm_races, tagger_races
 from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
@@ -37,12 +35,9 @@ CSV, PAGE = "results/{}.csv", "tables/solvers.md"
 PARTS = {
     "svm": svm_races,
     "tagger": tagger_races,
-    "chain": chain_races,
-    "steps": chain_steps,
-    "class_steps": class_steps,
 }
 # the option that says where data are
-FOLDERS = {"tagger": "conll", "chain": "ocr", "steps": "corpora"}
+FOLDERS = {"tagger": "conll"}
 PEERS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
 VERSIONS = (*PEERS, "numpy", "numba", "torch")
 Row = dict[str, Any]
@@ -80,7 +75,7 @@ def present(name: str, rows: list[Row], folder: Path) -> None:
         tables = {
             f"{name} measured": where(rows),
             f"{name} targets": goals_table(goals),
-            f"{name} times": getattr(PARTS[name], "table", times_table)(entries),
+            f"{name} times": times_table(entries),
         }
         report_tables.fill(page, tables)
         print(f"{page} has the tables")
@@ -112,13 +107,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--conll", type=Path, help="folder of CoNLL-2003: eng.train and eng.testa"
     )
-    parser.add_argument("--ocr", type=Path, help="letter.data, or its folder")
-    parser.add_argument(
-        "--corpora",
-        type=Path,
-        help="folder of folders: conll2003, conll2000, wnut17, ud_english_ewt and"
-        " ocr_letters, as many as there are",
-    )
     parser.add_argument(
         "--output", type=Path, default=HERE, help=f"folder of results and {PAGE}"
     )
@@ -132,8 +120,6 @@ def line(entry: Entry) -> str:
 
 
 def least(entry: Entry) -> str:
-    if entry.unit == "B":
-        return f"{entry.seconds / 1e9:.2f} GB"
     return quantity(entry.seconds)
 
 
@@ -156,7 +142,7 @@ def times_table(entries: list[Entry]) -> str:
     table[0] += ["F1"] * scored
     for entry in entries:
         about = [entry.section, entry.case, entry.method, entry.dtype]
-        ratio = f"{entry.ratio:.2f}" if entry.unit == "s" else ""
+        ratio = f"{entry.ratio:.2f}"
         score = "" if math.isnan(entry.score) else f"{entry.score:.2f}"
         table.append([*about, least(entry), ratio] + [score] * scored)
     return report_tables.markdown(table)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from inference import cells, fixed_cost, gate
+from inference import cells, gate
 from inference.problems import (
     AGAINST_STATES,
     AGAINST_TIME,
@@ -21,7 +21,7 @@ from inference.problems import (
 from inference.questions import DECODE, NLL, QUESTIONS, TOP
 from measuring import timing
 from methods import ours, peers
-from report.results import FIGURE, FIXED_COST, ORACLES, SCALING, Row
+from report.results import FIGURE, ORACLES, SCALING, Row
 
 FULL_EFFORT = timing.Effort()
 
@@ -63,7 +63,7 @@ def parts(plan: Plan, threads: int) -> list[Part]:
     found = [Part(ORACLES, *pair) for pair in pairs(plan.cases, plan.dtypes)]
     if threads > 1:
         return found + [Part(SCALING, *pair) for pair in pairs(plan.large, plan.dtypes)]
-    return [*found, Part(FIXED_COST), *(Part(FIGURE, case) for case in plan.figure)]
+    return [*found, *(Part(FIGURE, case) for case in plan.figure)]
 
 
 def sweep(plan: Plan, part: Part) -> Iterator[Row]:
@@ -71,8 +71,6 @@ def sweep(plan: Plan, part: Part) -> Iterator[Row]:
     if torch.get_num_threads() > 1:
         kept = (q for q in plan.questions if q not in (TOP[2], TOP[10]))
         plan = replace(plan, questions=tuple(kept))
-    if part.section == FIXED_COST:
-        return fixed_cost.rows(plan.effort)
     measure = {ORACLES: oracles, SCALING: scaling, FIGURE: figure}[part.section]
     return measure(plan, part.case, part.case.draw(DTYPES[part.dtype], plan.seed))
 

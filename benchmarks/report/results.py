@@ -9,9 +9,7 @@ from pathlib import Path
 ORACLES = "oracles"  # all methods at the shapes of the tables
 SCALING = "scaling"  # ours alone, with one thread and two, at large shapes
 FIGURE = "figure"  # all methods against S and T
-FIXED_COST = "fixed cost"  # a tiny call, part by part
 COLD_START = "cold start"  # the first call of a process
-CORES = "cores"  # what a second process gains
 MEMORY = "memory"  # what a long sequence takes
 CUDA = "cuda"  # the tables of the GPU
 

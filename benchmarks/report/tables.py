@@ -10,8 +10,6 @@ from inference.targets import Verdict, in_units
 from methods import ours, peers
 from report.results import (
     COLD_START,
-    CORES,
-    FIXED_COST,
     MEMORY,
     ORACLES,
     SCALING,
@@ -43,9 +41,7 @@ def tables(
         "targets": markdown(targets_table(verdicts)),
         **{question: markdown(peer_table(results, question)) for question in QUESTIONS},
         "two threads": markdown(threads_table(results)),
-        "two processes": markdown(cores_table(results)),
         "ragged": markdown(ragged_table(results)),
-        "fixed cost": markdown(fixed_cost_table(results)),
         "cold start": markdown(cold_start_table(results)),
         "memory": markdown(memory_table(results)),
     }
@@ -164,15 +160,6 @@ def threads_table(results: Results) -> Table:
     return table
 
 
-def cores_table(results: Results) -> Table:
-    """What two processes do in the time of one."""
-    table = [["question", "(B, T, S)", "dtype", "two processes over one"]]
-    for row in results.where(section=CORES):
-        gain = f"{row.median:.2f} ({row.low:.2f} to {row.high:.2f})"
-        table.append([row.question, row.case, row.dtype, gain])
-    return table
-
-
 def ragged_table(results: Results) -> Table:
     """Nanoseconds a real position."""
     head = ["question", "(B, T, S)", "dtype", "threads", "ragged", "full", "ratio"]
@@ -191,20 +178,6 @@ def ragged_table(results: Results) -> Table:
         times = [f"{x:.1f} ns" for x in a_position]
         where = [full.question, full.case, full.dtype, str(full.threads)]
         table.append([*where, *times, f"{ratio / mine.positions:.2f}"])
-    return table
-
-
-def fixed_cost_table(results: Results) -> Table:
-    rows = results.where(section=FIXED_COST)
-    parts = list(dict.fromkeys(row.method for row in rows))
-    names = ["whole call" if part == ours.NAME else part for part in parts]
-    table = [["question", "(B, T, S)", *names]]
-    for key in dict.fromkeys((row.question, row.case) for row in rows):
-        found = [
-            results.first(section=FIXED_COST, question=key[0], case=key[1], method=part)
-            for part in parts
-        ]
-        table.append([*key, *(duration(row.median) for row in found)])
     return table
 
 

@@ -45,14 +45,13 @@ class Entry:
     method: str
     dtype: str
     threads: int
-    seconds: float  # the least; in other units where it is no time
+    seconds: float  # the least
     median: float
     rounds: int
     objective: float
     epochs: int
     ratio: float  # of the least seconds, to those of the reference
     score: float = math.nan
-    unit: str = "s"
 
 
 class TooHigh(Exception):

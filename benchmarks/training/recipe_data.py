@@ -12,14 +12,10 @@ sys.path.append(str(Path(__file__).parents[2] / "recipes"))
 
 from corpora import conll, toy_corpus, unseen_labels
 from multiclass import sets as multiclass_sets
-from ocr import letters as ocr_letters
-from ocr import toy as ocr_toy
 
 __all__ = [
     "conll",
     "multiclass_sets",
-    "ocr_letters",
-    "ocr_toy",
     "toy_corpus",
     "unseen_labels",
 ]

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference import memory
 from methods import crfsuite_training, our_taggers
-from training import fit_memory, tagged_texts
+from training import tagged_texts
 from training.races import Answer, Entry, Goal, Racer, race
 from training.tagged_texts import CONLL, Task, Texts
 
 FEATURES, TRAINING = "features", "training"
-REACH, MEMORY = "within 0.3 of CRFsuite's best F1", "peak memory"
+REACH = "within 0.3 of CRFsuite's best F1"
 NEAR, GOOD = 0.3, 90.0
 PEER = crfsuite_training.NAME
 
@@ -28,7 +27,6 @@ class Plan:
     peer: tuple[int, ...] = (5, 10, 15, 20, 30)  # of l2sgd and ap
     batch: tuple[int, ...] = (100,)  # iterations of L-BFGS
     rounds: int = 3
-    memory: bool = True
 
 
 QUICK = Plan(
@@ -56,9 +54,6 @@ def measure(plan: Plan) -> Iterator[Entry]:
         print(f"CRFsuite is left out: pip install {crfsuite_training.PACKAGE}")
         yield from race(FEATURES, case, [reading(given)], our_taggers.NAME, 2)
         yield from race(TRAINING, case, ours, ours[0].name, 1)
-    if plan.memory and memory.RESET.exists():
-        for name in fit_memory.PASSES:
-            yield fit_memory.entry(MEMORY, case, name, plan.data)
 
 
 def warm_up() -> None:
@@ -129,12 +124,6 @@ def goals(entries: list[Entry]) -> list[Goal]:
             3,
             [(x.seconds, x.case) for x in named(real, FEATURES)],
             " s",
-        ),
-        Goal(
-            "peak memory of a process that trains on 2^20 columns",
-            1.5,
-            [(x.seconds / 1e9, x.method) for x in real if x.section == MEMORY],
-            " GB",
         ),
     ]
 

@@ -1,10 +1,9 @@
-"""Linear models race their peers on a drawn set; exact and greedy blocks are traced."""
+"""Linear models race their peers on a drawn set."""
 
 import csv
 import sys
 
 import linear_models
-import multiclass_traces
 
 
 def test_it_runs_and_writes(tmp_path, monkeypatch, capsys):
@@ -18,11 +17,3 @@ def test_it_runs_and_writes(tmp_path, monkeypatch, capsys):
     above = [float(row["above at the end"]) for row in rows]
     assert min(above) >= -1e-9 and max(above) < 1e-4
     assert "squared hinge" in capsys.readouterr().out
-
-
-def test_traces_of_both_solvers(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["", "--quick"])
-    monkeypatch.setattr(multiclass_traces, "EPOCHS", 30)
-    multiclass_traces.main()
-    said = capsys.readouterr().out
-    assert "exact blocks" in said and "greedy blocks" in said

@@ -11,7 +11,7 @@ from inference.problems import SMALL, Case
 from inference.questions import DECODE, MARGINALS, NLL, TOP
 from inference.targets import evaluate
 from report import results, tables
-from report.results import CORES, ORACLES, Results, Row
+from report.results import ORACLES, Results, Row
 
 OURS = Row(
     ORACLES, NLL, str(SMALL), "float32", 1, "smoothsp",
@@ -46,12 +46,6 @@ def test_a_table_of_peers():
             "5.5 ms, 70.4x (n = 2)",
         ],
     ]
-
-
-def test_a_table_of_two_processes():
-    row = Row(CORES, NLL, str(SMALL), "float32", 2, "smoothsp", 1.9, 1.8, 2.0, unit="x")
-    table = tables.cores_table(Results([OURS, row]))
-    assert table[1:] == [[NLL, "(32, 50, 9)", "float32", "1.90 (1.80 to 2.00)"]]
 
 
 def test_tables_stand_between_their_markers(tmp_path):

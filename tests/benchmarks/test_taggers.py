@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import solvers
-from inference import memory
 from methods import crfsuite_training, our_taggers
 from smoothsp.linear.solvers import LBFGS
 from tests.recipes.runs import write_corpus
-from training import fit_memory, tagged_texts, tagger_races
+from training import tagged_texts, tagger_races
 from training.races import Answer, Entry, Racer
 
 CONLL = f"{tagged_texts.CONLL}, n = 5"
@@ -146,16 +145,14 @@ def test_goals_of_the_taggers_take_conll_only():
         entry(r.TRAINING, f"{ours}, 30", 5.0, 90.5),
         entry(r.REACH, f"{peer} ap, 5", 3.0, ratio=1.0),
         entry(r.REACH, f"{ours}, 5", 1.0, ratio=0.3),
-        entry(r.MEMORY, "BCFW", 1.25e9, unit="B"),
-        entry(r.MEMORY, "SGD", 1.75e9, unit="B"),
     ]
     goals = r.goals(entries)
-    assert [max(goal.values)[0] for goal in goals] == [0.3, -1.5, 3.5, 2.5, 1.75]
+    assert [max(goal.values)[0] for goal in goals] == [0.3, -1.5, 3.5, 2.5]
     words = [goal.word for goal in goals]
-    assert words == ["reached", "reached", "reached", "reached", "missed"]
+    assert words == ["reached", "reached", "reached", "reached"]
     drawn = [entry(x.section, x.method, case="drawn sentences") for x in entries]
     assert {goal.word for goal in r.goals(drawn)} == {"not measured"}
-    poor = [x for x in entries if x.score < 90 or x.section == r.MEMORY]
+    poor = [x for x in entries if x.score < 90]
     assert [goal.word for goal in r.goals(poor)[:3]] == ["missed", "reached", "missed"]
 
 
@@ -163,7 +160,6 @@ def test_goals_of_the_taggers_take_conll_only():
 def test_a_small_run_has_every_section():
     plan = tagger_races.Plan(
         drawn=60, passes=(1, 8), likelihood=(2,), peer=(2, 5), batch=(5,), rounds=1,
-        memory=False,
     )  # fmt: skip
     entries = list(tagger_races.measure(plan))
     sections = {x.section for x in entries}
@@ -175,14 +171,3 @@ def test_a_small_run_has_every_section():
     table = solvers.times_table(entries)
     assert table.splitlines()[0].endswith("| F1 |")
     assert table.count("\n") == len(entries) + 1
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not memory.RESET.exists(), reason="Linux only")
-def test_memory_counts_what_a_fit_takes():
-    peaks = []
-    for columns in (2**8, 2**20):
-        memory.RESET.write_text("5")
-        peaks.append(fit_memory.peak("SGD", columns, 1, None))
-    # weights of more than eight labels, in rows of 16 float64
-    assert peaks[1] - peaks[0] >= 2**20 * 16 * 8
