@@ -1,0 +1,63 @@
+"""Which numbers potentials may be: one rule for all structures, dtypes and devices.
+
+A number of magnitude below 2^40 is a score. A number at or below -2^40 forbids, as -inf
+does, and is replaced by it before any kernel sees it. A number at or above 2^40, +inf
+and NaN are refused. Values are not looked at while something traces.
+"""
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.vectors.extremes import (
+    FORBIDDEN,
+    LIMIT,
+    LOW,
+    WRONG,
+    extremes,
+)
+from smoothsp.oracles._questions.registration import is_ordinary
+
+__all__ = ["FORBIDDEN", "LIMIT", "LOW", "WRONG", "look", "masked", "refusal", "wrong"]
+
+_LIKE = {
+    dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
+    for dtype in (torch.float32, torch.float64)
+}
+
+
+def look(x: Tensor) -> int:
+    """What is among the numbers of float32 or float64: a sum of codes.
+
+    ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
+    number, so that ``masked`` is needed; ``WRONG``: what is refused.
+    """
+    if is_ordinary(x):
+        x = x if x.is_contiguous() else x.contiguous()
+        found: int = extremes(x.data_ptr(), x.numel(), _LIKE[x.dtype])
+        return found
+    x = x.detach()
+    barred = x <= -LIMIT
+    codes = (barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all())
+    # one wait for the device
+    found_there: list[bool] = torch.stack(codes).tolist()
+    return sum(
+        c for c, some in zip((FORBIDDEN, LOW, WRONG), found_there, strict=True) if some
+    )
+
+
+def masked(x: Tensor) -> Tensor:
+    """``x`` with -inf for what forbids; the gradient there is exactly 0."""
+    return torch.threshold(x, -LIMIT, -torch.inf)
+
+
+def wrong(x: Tensor) -> Tensor:
+    """Which numbers are refused: NaN, +inf, and what is at or above 2^40."""
+    return ~(x.detach() < LIMIT)
+
+
+def refusal(name: str, value: float, where: str) -> str:
+    """The message for a number that is refused."""
+    return (
+        f"{name}: expected numbers below 2^40 (1.1e12), got {value} at {where}; scale "
+        "the scores down, or forbid with -inf"
+    )

@@ -1,0 +1,67 @@
+"""The one rule for numbers, where it is written down."""
+
+import pytest
+import torch
+
+from smoothsp.oracles._questions import numbers
+from smoothsp.oracles._questions.numbers import FORBIDDEN, LIMIT, LOW, WRONG
+
+DTYPES = torch.float32, torch.float64
+CODES = {
+    0.0: 0,
+    1e12: 0,
+    -1e12: 0,
+    -torch.inf: FORBIDDEN,
+    -LIMIT: FORBIDDEN | LOW,
+    -1e30: FORBIDDEN | LOW,
+    torch.inf: WRONG,
+    LIMIT: WRONG,
+    torch.nan: WRONG,
+}
+
+
+class _OfAnotherClass(torch.Tensor):
+    """No ordinary tensor: its memory might be anything."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", CODES)
+def test_one_number_among_many_is_found_wherever_it_stands(number, dtype):
+    for size in (1, 7, 16, 17, 40):
+        for place in {0, size // 2, size - 1}:
+            x = torch.randn(size, dtype=dtype)
+            x[place] = number
+            assert numbers.look(x) == CODES[number]
+            # what stands around a view is not looked at
+            around = torch.full((size + 2,), torch.nan, dtype=dtype)
+            around[1:-1] = x
+            assert numbers.look(around[1:-1]) == CODES[number]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_that_kernels_cannot_read_is_looked_at_by_torch(dtype):
+    x = torch.randn(3, 4, dtype=dtype)
+    x[1, 2], x[2, 0] = -LIMIT, -torch.inf
+    assert numbers.look(x.T) == FORBIDDEN | LOW
+    assert numbers.look(x.as_subclass(_OfAnotherClass)) == FORBIDDEN | LOW
+    x[0, 0] = torch.nan
+    assert numbers.look(x.as_subclass(_OfAnotherClass)) == FORBIDDEN | LOW | WRONG
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_masked_number_is_minus_infinity_and_has_no_gradient(dtype):
+    x = torch.tensor([1.0, -LIMIT, -1e20, -torch.inf, -1e12], dtype=dtype)
+    x.requires_grad_()
+    found = numbers.masked(x)
+    low = -torch.inf
+    assert found.tolist() == [1.0, low, low, low, float(x.detach()[-1])]
+    (grad,) = torch.autograd.grad(found.exp().sum() + found[-1], x)
+    assert grad.tolist() == [found[0].exp().item(), 0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_refusal_names_argument_number_place_and_remedy():
+    words = numbers.refusal("scores", 1e30, "row 0, entry [1]")
+    assert words == (
+        "scores: expected numbers below 2^40 (1.1e12), got 1e+30 at row 0, entry [1]; "
+        "scale the scores down, or forbid with -inf"
+    )
