@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +11,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
+from smoothsp.linear.estimators.stumps import StumpLearner
 from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Of tol: how exactly the weights of the hypotheses so far are found.
+# Of the gap to stop at: how exactly the weights of the hypotheses so far are found.
 _INNER = 0.25
 _MOST_STEPS = 100_000
+# An optimum below this counts as this much: margins are from -1 to 1.
+_LEAST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Edges:
     Parameters
     ----------
     primal, dual, gap
-        The optimum over all hypotheses of the base estimator lies between the first
-        two, where it finds the best of them.
+        The optimum over all hypotheses of the base estimator is at least ``dual``. It
+        is at most ``primal``, the objective with the largest edge that was found, if
+        the base estimator finds the largest of all. Otherwise ``gap`` is NaN.
     """
 
     primal: float
@@ -54,7 +58,10 @@ class LPBoostClassifier(BinaryClassifier):
     Parameters
     ----------
     estimator
-        A classifier that takes ``sample_weight``; by default a decision stump.
+        A classifier that takes ``sample_weight``. By default the decision stump of
+        largest edge, which is found exactly. Set an attribute ``maximises_edge = True``
+        on your own if it finds the hypothesis of largest edge under any weights;
+        without it the fit has no certificate, and ``gap_`` is NaN.
     n_estimators
         Hypotheses, at most.
     lam
@@ -63,7 +70,8 @@ class LPBoostClassifier(BinaryClassifier):
         From 1 / n to 1: about the share of samples that may have less than the margin;
         None for a hard margin.
     tol
-        The gap at which to stop, > 0; margins are from -1 to 1.
+        The relative gap at which to stop, > 0: the objective is at most ``1 + tol``
+        times its minimum (a minimum below 0.001 counts as 0.001).
     random_state
         Seed of the base estimators.
 
@@ -77,6 +85,8 @@ class LPBoostClassifier(BinaryClassifier):
         ``(samples,)``: d.
     history_, gap_, n_iter_
         Primal, dual and gap of each round, the last gap, and the rounds.
+    status_
+        How the fit ended, and whether the result is certified, in a sentence.
 
     Notes
     -----
@@ -138,8 +148,7 @@ class LPBoostClassifier(BinaryClassifier):
             converged = self._boost(X, y, sample_weight)
         if not converged:
             warnings.warn(
-                f"LPBoostClassifier: the gap is {self.gap_:.3g} after {self.n_iter_}"
-                " rounds. Raise n_estimators, tol or lam.",
+                f"LPBoostClassifier: {self.status_}. Raise n_estimators, tol or lam.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -165,51 +174,61 @@ class LPBoostClassifier(BinaryClassifier):
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
         cap = np.ones(len(prior)) if nu is None else prior / nu
         signs = 2.0 * labels - 1
-        stream = checks.stream(self.random_state)
+        learn, exact = self._learner(X, signs, checks.stream(self.random_state))
         weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Edges] = []
-        solved = True
+        solved, close = True, False
         for _ in range(rounds):
-            found = self._hypothesis(stream).fit(X, labels, sample_weight=n * weights)
+            found = learn(n * weights)
             vote = signs * (2.0 * found.predict(X) - 1)
             largest = float((np.vstack([votes, vote]) @ weights).max())
             primal = lam * spread + largest
-            self._tell(primal, dual)
-            if primal - dual <= tol or not solved:
+            gap = max(primal - dual, 0.0)
+            self.history_.append(Edges(primal, dual, gap if exact else math.nan))
+            close = gap <= _goal(tol, dual)
+            if close or not solved:
                 break
             self.estimators_.append(found)
             votes = np.vstack([votes, vote])
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
             game = Game(votes, lam, cap, prior)
-            alpha, weights, dual = game.solve(start, _INNER * tol)
+            # more hypotheses only raise the optimum
+            near = _INNER * _goal(tol, dual)
+            alpha, weights, dual = game.solve(start, near)
             spread = game.divergence(weights)
             # more hypotheses would only ask for more steps
-            solved = game.primal(weights) - dual <= _INNER * tol
+            solved = game.primal(weights) - dual <= near
         self.classes_ = classes
         self.estimator_weights_ = alpha
         self.sample_weights_ = np.zeros(len(used))
         self.sample_weights_[used] = weights
         self.gap_, self.n_iter_ = self.history_[-1].gap, len(self.history_)
-        return self.gap_ <= tol
+        self.status_ = _sentence(gap, self.n_iter_, close, exact)
+        return close
 
-    def _tell(self, primal: float, dual: float) -> None:
-        self.history_.append(Edges(primal, dual, max(primal - dual, 0.0)))
-
-    def _hypothesis(self, stream: Any) -> Any:
+    def _learner(
+        self, X: Any, signs: Floats, stream: Any
+    ) -> tuple[Callable[[Floats], Any], bool]:
+        """A hypothesis for weights of samples, and whether its edge is the largest."""
         if self.estimator is None:
-            found = DecisionTreeClassifier(max_depth=1)
-        elif _takes_weights(self.estimator):
-            found = clone(self.estimator)
-        else:
+            stumps = StumpLearner(X)
+            return lambda weights: stumps.best(signs * weights), True
+        if not _takes_weights(self.estimator):
             raise TypeError(
                 "estimator: expected a classifier of scikit-learn that takes"
                 f" sample_weight, got {checks.in_one_line(self.estimator)}"
             )
-        if "random_state" in found.get_params():
-            found.set_params(random_state=int(stream.randint(2**31 - 1)))
-        return found
+        labels = (signs > 0).astype(np.intp)
+
+        def learn(weights: Floats) -> Any:
+            found = clone(self.estimator)
+            if "random_state" in found.get_params():
+                found.set_params(random_state=int(stream.randint(2**31 - 1)))
+            return found.fit(X, labels, sample_weight=weights)
+
+        return learn, bool(getattr(self.estimator, "maximises_edge", False))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """From -1 to 1: votes for the second class less those for the first."""
@@ -222,6 +241,22 @@ class LPBoostClassifier(BinaryClassifier):
             if weight > 0:
                 score += weight * (2.0 * found.predict(X) - 1)
         return score
+
+
+def _goal(tol: float, dual: float) -> float:
+    """The gap at which to stop."""
+    return tol * max(dual, _LEAST)
+
+
+def _sentence(gap: float, rounds: int, close: bool, exact: bool) -> str:
+    if exact:
+        return f"the gap is {gap:.3g} after {rounds} rounds"
+    ended = "is at most tol" if close else f"is {gap:.3g}"
+    return (
+        f"the gap to the hypotheses that the estimator found {ended} after {rounds}"
+        " rounds; there is no certificate, since the estimator does not promise the"
+        " largest edge"
+    )
 
 
 def _total(counts: Floats) -> float:

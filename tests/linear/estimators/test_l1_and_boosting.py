@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import linprog, minimize
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
@@ -15,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from smoothsp.linear import L1SVC, LPBoostClassifier
 from smoothsp.linear.estimators import l1_svc, lp_boost
 from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
+from smoothsp.linear.estimators.stumps import StumpLearner
 from smoothsp.linear.problems import BinaryProblem
 from tests.truth.svm_objectives import blobs
 
@@ -229,6 +231,8 @@ def test_the_game_against_a_cone_programme(seed, cap):
 class Listed(DecisionTreeClassifier):
     """The best of all stumps on a grid, by looking at each."""
 
+    maximises_edge = True
+
     def fit(self, X, y, sample_weight=None):
         signs, best = 2 * y - 1, -np.inf
         for j in range(X.shape[1]):
@@ -260,12 +264,63 @@ def test_boosting_reaches_the_optimum_over_all_hypotheses(nu):
     game = Game(np.array(every, dtype=float), 0.02, cap)
     _, weights, bound = game.solve(np.full(30, 1 / 30), 1e-4)
     last = model.history_[-1]
-    assert last.gap <= 1e-3 and model.gap_ == last.gap
+    assert last.gap <= 1e-3 * max(last.dual, 1e-3) and model.gap_ == last.gap
     assert last.dual <= game.primal(weights) and last.primal >= bound
     assert model.sample_weights_.max() <= cap + 1e-9
     assert model.estimator_weights_.sum() == pytest.approx(1)
     for at in model.history_:
         assert at.dual <= game.primal(weights) and at.primal >= bound
+
+
+def largest_edge(X, y, weights):
+    """Over all features, thresholds and signs, by looking at each."""
+    signed, found = weights * np.where(y == y.max(), 1.0, -1.0), 0.0
+    for column in X.T:
+        for threshold in [-np.inf, *column]:
+            found = max(found, abs(signed @ np.where(column > threshold, 1, -1)))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_stump_has_a_larger_edge_than_boosting_certifies(dtype):
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:, :10].astype(dtype)
+    model = LPBoostClassifier(lam=0.1, tol=1e-3).fit(X, y)
+    d, last = model.sample_weights_, model.history_[-1]
+    used = d > 0
+    divergence = float(d[used] @ np.log(len(y) * d[used]))
+    value = 0.1 * divergence + largest_edge(X, y, d)
+    assert value == pytest.approx(last.primal, rel=1e-9)
+    assert last.gap <= 1e-3 * last.dual
+    assert "after" in model.status_ and "no certificate" not in model.status_
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_stump_is_found(seed):
+    rng = np.random.default_rng(seed)
+    n, features = int(rng.integers(1, 12)), int(rng.integers(1, 5))
+    X = rng.integers(-2, 3, (n, features)) * (rng.random((n, features)) < 0.6)
+    if seed % 2:
+        # neighbours of a float, between which there is no number
+        X = np.nextafter(np.float32(1), np.float32(3)) ** X
+    X = X.astype(np.float32 if seed % 3 else np.float64)
+    signed = rng.normal(size=n)
+    best = largest_edge(X, np.sign(signed), np.abs(signed))
+    for given in (X, sparse.csr_array(X)):
+        guess = 2 * StumpLearner(given).best(signed).predict(given) - 1
+        assert signed @ guess == pytest.approx(best, rel=1e-12)
+
+
+def test_a_learner_without_a_promise_gives_no_certificate():
+    X, y = blobs(60, 3, 2, seed=4)
+    stump = DecisionTreeClassifier(max_depth=1)
+    model = LPBoostClassifier(stump, lam=0.1, tol=0.05).fit(X, y)
+    assert np.isnan(model.gap_) and np.isnan([at.gap for at in model.history_]).all()
+    assert "there is no certificate" in model.status_
+    with pytest.warns(ConvergenceWarning, match="no certificate"):
+        LPBoostClassifier(
+            DecisionTreeClassifier(max_depth=1), n_estimators=2, tol=1e-6
+        ).fit(X, y)
 
 
 def test_weights_in_boosting_are_repetitions():
@@ -338,7 +393,7 @@ def test_boosting_takes_any_indices():
         rows.data[1::-1].copy(),
     )
     rows.has_sorted_indices = False
-    few = {"n_estimators": 3, "random_state": 0, "tol": 2.0}
+    few = {"n_estimators": 3, "random_state": 0, "tol": 2000.0}
     found, dense = (LPBoostClassifier(**few).fit(x, y) for x in (rows, X))
     scores = found.decision_function(rows)
     np.testing.assert_array_equal(scores, dense.decision_function(X))
