@@ -102,7 +102,7 @@ class LPBoostClassifier(BinaryClassifier):
     >>> from sklearn.datasets import load_breast_cancer
     >>> from smoothsp.linear import LPBoostClassifier
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> LPBoostClassifier(n_estimators=30, tol=0.05).fit(X, y).score(X, y) > 0.95
+    >>> LPBoostClassifier(tol=0.1).fit(X, y).score(X, y) > 0.95
     True
     """
 
