@@ -47,7 +47,8 @@ class L1SVC(BinaryClassifier):
     .. math:: \min_w \|w\|_1 + C \min_b \sum_i \max(0, 1 - s_i (w^\top x_i + b))
 
     with :math:`s_i` 1 for the second class and -1 for the first: few weights are not 0,
-    and the intercept costs nothing.
+    and the intercept costs nothing. Of several intercepts that are equally good it is
+    the middle.
 
     Parameters
     ----------

@@ -154,8 +154,8 @@ class ROCSVC(_SetSVC):
         -1} [1 - \langle x_i - x_j, w \rangle]_+
 
     with the second class as the positive one. It ranks: ``decision_function`` is what
-    it is for. Pairs do not know an intercept; for ``predict`` it is the one with the
-    least hinge on the training set.
+    it is for. Pairs do not determine an intercept. For ``predict`` it is the one with
+    the least hinge on the training set; of several, the middle.
 
     Parameters
     ----------

@@ -242,7 +242,8 @@ class BinaryProblem:
             return float(alpha @ short), alpha
         b = self.bias_of(scores)
         margins = self.y * (scores + b)
-        # not by margins, which are rounded: b is exactly one of these
+        # not by margins, which are rounded: b is exactly one of these, or between two
+        # where nothing is missing
         kinks = self.y - scores
         border = kinks == b
         alpha = np.where(self.y * (kinks - b) > 0, self.bounds, 0.0)
@@ -259,8 +260,7 @@ class BinaryProblem:
     def bias_of(self, scores: Floats) -> float:
         """The best b for these scores; 0 without a bias, and for a single class.
 
-        The risk falls in b as long as the costs of positives above the border outweigh
-        those of negatives: b is an order statistic of ``y - scores``.
+        See :func:`optimal_bias`.
         """
         if not self.bias:
             return 0.0
@@ -377,11 +377,12 @@ def _held(name: str, x: Floats, size: int) -> Floats:
 
 
 def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> float:
-    r"""A minimiser of :math:`\sum_i c_i [1 - y_i (s_i + b)]_+` in b.
+    r"""The minimiser of :math:`\sum_i c_i [1 - y_i (s_i + b)]_+` in b.
 
-    The :math:`n_+`-th smallest of :math:`y_i - s_i`: the sum falls with slope
-    :math:`-n_+` first, and its slope rises by 1 at each of these. Where one class is
-    missing, the bias nearest to 0 that costs nothing.
+    The sum falls with slope :math:`-c_+` first, the weight of the positives, and its
+    slope rises by :math:`c_i` at each :math:`y_i - s_i`. Where it is 0 between two of
+    these all b are equally good, and b is the middle. Where one class is missing, the
+    bias nearest to 0 that costs nothing.
 
     Parameters
     ----------
@@ -397,14 +398,20 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
         above = int((y > 0).sum())
         if not 0 < above < len(y):
             return _one_class(kinks, y, 0.0)
-        return float(np.partition(kinks, above - 1)[above - 1])
+        ends = np.partition(kinks, (above - 1, above))[above - 1 : above + 1]
+        return float(ends[0] + (ends[1] - ends[0]) / 2)
     used = weights > 0
     kinks, y, weights = kinks[used], y[used], weights[used]
     if (y > 0).all() or (y < 0).all():
         return _one_class(kinks, y, 0.0)
     order = np.argsort(kinks, kind="stable")
-    slopes = np.cumsum(weights[order]) - float(weights[y > 0].sum())
-    return float(kinks[order[int((slopes >= 0).argmax())]])
+    kinks, sums = kinks[order], np.cumsum(weights[order])
+    slopes = sums - float(weights[y > 0].sum())
+    rounding = len(sums) * float(np.finfo(np.float64).eps * sums[-1])
+    k = int((slopes >= -rounding).argmax())
+    # the next one is missing where negatives weigh no more than roundings
+    flat = slopes[k] <= rounding and k + 1 < len(kinks)
+    return float(kinks[k] + (kinks[k + 1] - kinks[k]) / 2 if flat else kinks[k])
 
 
 def _one_class(kinks: Floats, y: Floats, more: float) -> float:

@@ -153,7 +153,9 @@ def test_without_features_the_bias_is_certified_at_once():
                 model = L1SVC().fit(given, labels)
                 assert model.n_epochs_ <= 10 and model.gap_ <= 1e-9
                 assert model.history_[-1].primal == pytest.approx(best)
-                assert not model.coef_.any() and abs(model.intercept_[0]) == 1
+                # of two classes of a size all intercepts from -1 to 1 are as good
+                middle = 0 if best == 20 else -1
+                assert not model.coef_.any() and model.intercept_[0] == middle
 
 
 def test_columns_of_any_size_are_as_good():

@@ -5,11 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from smoothsp.linear import F1SVC, ROCSVC, HingeSVC
+from smoothsp.linear import F1SVC, L1SVC, ROCSVC, HingeSVC
 from tests.linear.problems.test_set_losses import labellings
 from tests.truth.svm_objectives import data_for, optimum, primal
 
@@ -130,6 +131,19 @@ def test_roc_area_is_the_objective():
 
     least = min(hinge(b) for b in signs - scores)
     assert hinge(model.intercept_[0]) == pytest.approx(least)
+
+
+@pytest.mark.parametrize(
+    "model", [ROCSVC(C=1e-4), ROCSVC(C=1.0), L1SVC(C=0.05), L1SVC(C=1.0)]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_intercept_that_is_not_determined_is_the_middle(model, weighted):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 100)
+    X = rng.normal(size=(200, 2)) + 4 * y[:, None] - 2
+    weight = rng.permutation(np.repeat([0.3, 0.6], 50)) if weighted else None
+    given = None if weight is None else np.tile(weight, 2)
+    assert clone(model).fit(X, y, sample_weight=given).score(X, y) >= 0.98
 
 
 def repeated(X, y, seed=0):

@@ -27,7 +27,7 @@ def drawn(seed, bias):
 
 
 @pytest.mark.parametrize("seed", thinned(range(200), 7))
-def test_the_best_bias_is_an_order_statistic(seed):
+def test_the_best_bias_is_the_middle_of_those_of_least_risk(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 12))
     scores = rng.normal(size=n) if seed % 2 else rng.integers(-2, 3, n) * 1.0
@@ -38,6 +38,8 @@ def test_the_best_bias_is_an_order_statistic(seed):
         best = min(hinges(scores, y, b, c) for b in np.append(y - scores, 0.0))
         found = optimal_bias(scores, y, c)
         assert hinges(scores, y, found, c) == pytest.approx(best, abs=1e-12)
+        # the middle stays where it is when everything is turned round
+        assert optimal_bias(-scores, -y, c) == pytest.approx(-found, abs=1e-12)
     plain = optimal_bias(scores, y)
     assert plain == optimal_bias(scores, y, np.ones(n))
 
