@@ -173,7 +173,7 @@ class LPBoostClassifier(BinaryClassifier):
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
         cap = np.ones(len(prior)) if nu is None else prior / nu
-        signs = 2.0 * labels - 1
+        signs = np.where(labels == 1, 1.0, -1.0)
         learn, exact = self._learner(X, signs, checks.stream(self.random_state))
         weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
