@@ -9,6 +9,10 @@ from torch import Tensor
 def launch(
     kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
 ) -> None:
-    """Run programs of a kernel on the device of the tensor ``near``."""
+    """Run programs of a kernel on the device of the tensor ``near``.
+
+    All launches pass ``enable_fp_fusion=False``. Lanes that hold copies of one sum add
+    its two halves in either order, which is the same sum only if both are rounded.
+    """
     with torch.cuda.device_of(near):
         kernel[(programs,)](*args, **options)

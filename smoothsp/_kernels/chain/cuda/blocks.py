@@ -10,6 +10,8 @@ import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
+LN2 = tl.constexpr(0.6931471805599453)
+
 
 def block_of(S: int) -> int:
     """States in a block."""
@@ -72,6 +74,24 @@ def load_tile(pointer, i, S, BLOCK: tl.constexpr):
     return tl.load(
         pointer + i[:, None] * S + j[None, :], mask=inside, other=float("-inf")
     )
+
+
+@triton.jit
+def scaled(m, e, factor):
+    """Return ``m 2^e factor`` as a number of that kind: m from 1 to 2, e an integer.
+
+    The factor is positive, at least ``tiny`` of its dtype; all are numbers or blocks.
+    """
+    bits = (m * factor.to(tl.float64)).to(tl.int64, bitcast=True)
+    e += (bits >> 52) - 1023
+    bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000
+    return bits.to(tl.float64, bitcast=True), e
+
+
+@triton.jit
+def log_scaled(m, e):
+    """Return the log of ``m 2^e``."""
+    return tl.log(m) + e.to(tl.float64) * LN2
 
 
 @triton.jit

@@ -73,7 +73,7 @@ def covariance(
         BLOCK=block,
         ROWS=rows_of(block, warps, 8),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 

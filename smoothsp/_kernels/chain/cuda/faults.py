@@ -80,7 +80,7 @@ def find_fault(
         BLOCK=block,
         ROWS=rows_of(block, 4),
         num_warps=4,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
     launch(
         _feasible_kernel,
@@ -104,7 +104,7 @@ def find_fault(
         BLOCK=block,
         ROWS=block if resident else rows_of(block, warps),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
     first = found[:, 0].ne(0).int().argmax(0, keepdim=True)
     fault.copy_(found.index_select(0, first)[0])

@@ -60,7 +60,7 @@ def sample(
         ROWS=rows,
         DRAWS=min(rows, triton.next_power_of_2(K)),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 
@@ -99,7 +99,7 @@ def entropy(
         BLOCK=block,
         ROWS=rows_of(block, warps, 8),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 

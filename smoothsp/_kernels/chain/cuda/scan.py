@@ -92,7 +92,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=rows,
         num_warps=max(1, block // 16),
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
     launch(
         meetings_kernel,
@@ -114,7 +114,7 @@ def forward_backward(
         chunks,
         BLOCK=block,
         num_warps=warps_of(block * block, torch.float64),
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
     nodes.zero_()
     if not shared:
@@ -147,7 +147,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=rows_of(block, warps),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
     value.copy_(parts.sum(1))
     if shared:
@@ -176,7 +176,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=(rows_of(block, warps) + 1) // 2,
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 

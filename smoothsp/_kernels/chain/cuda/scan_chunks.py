@@ -11,6 +11,8 @@ from smoothsp._kernels.chain.cuda.blocks import (
     all_moves,
     edge_scores,
     finite,
+    log_scaled,
+    scaled,
     states_if,
 )
 from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
@@ -136,7 +138,8 @@ def _forward(
         b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
     safe = count >= 0
     log_scale = tl.full([], 0.0, tl.float64)
-    scale = tl.full([], 1.0, tl.float64)
+    # the product of all c
+    m_c, e_c = tl.full([], 1.0, tl.float64), tl.full([], 0, tl.int64)
     for n in range(1, count + 1):
         b_e = b_next
         more = states_if(n < count, S, BLOCK)
@@ -156,10 +159,5 @@ def _forward(
         tl.store(alphas + n * S + o, b_alpha, mask=more)
         tl.store(weights + n * S + o, b_weight, mask=o < S)
         log_scale += peak.to(tl.float64) + top.to(tl.float64)
-        wide_c = c.to(tl.float64)
-        if (scale * wide_c < 1e-200) | (scale * wide_c > 1e200):
-            log_scale += tl.log(scale) + tl.log(wide_c)
-            scale = tl.full([], 1.0, tl.float64)
-        else:
-            scale *= wide_c
-    return b_alpha, log_scale + tl.log(scale), safe
+        m_c, e_c = scaled(m_c, e_c, c)
+    return b_alpha, log_scale + log_scaled(m_c, e_c), safe

@@ -21,6 +21,8 @@ from smoothsp._kernels.chain.cuda.blocks import (
     all_moves,
     edge_scores,
     finite,
+    log_scaled,
+    scaled,
     states_if,
 )
 
@@ -59,7 +61,8 @@ def products_kernel(
     steps += b * T
     b_p = (i[:, None] == o[None, :]).to(dtype)  # [ROWS, BLOCK]
     b_log = tl.zeros([ROWS], tl.float64)
-    b_scale = tl.full([ROWS], 1.0, tl.float64)
+    # the product of all b_c
+    b_m, b_e_c = tl.full([ROWS], 1.0, tl.float64), tl.zeros([ROWS], tl.int64)
     if SHARED:
         b_move, _ = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
     # t and b_e are loaded one step ahead
@@ -84,15 +87,9 @@ def products_kernel(
         b_c = tl.where(b_live, b_c, 1.0)
         b_p = tl.where(b_live[:, None], b_p / b_c[:, None], 0.0)
         b_log = tl.where(b_live, b_log, float("-inf"))
-        # one log for several factors, taken before their product leaves the range
-        b_c = b_c.to(tl.float64)
-        if (tl.min(b_scale * b_c, 0) < 1e-200) | (tl.max(b_scale * b_c, 0) > 1e200):
-            b_log += tl.log(b_scale) + tl.log(b_c)
-            b_scale = tl.full([ROWS], 1.0, tl.float64)
-        else:
-            b_scale *= b_c
+        b_m, b_e_c = scaled(b_m, b_e_c, b_c)
     at = (b * chunks + c) * S + i
-    tl.store(scales + at, b_log + tl.log(b_scale), mask=i < S)
+    tl.store(scales + at, b_log + log_scaled(b_m, b_e_c), mask=i < S)
     inside = (i[:, None] < S) & m[None, :]
     tl.store(products + at[:, None] * S + o[None, :], b_p, mask=inside)
 

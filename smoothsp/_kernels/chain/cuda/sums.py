@@ -14,7 +14,9 @@ from smoothsp._kernels.chain.cuda.blocks import (
     fill,
     finite,
     largest,
+    log_scaled,
     rows_of,
+    scaled,
     states_if,
     tile_moves,
     warps_of,
@@ -72,6 +74,7 @@ def forward_backward(
         top,
         room.view(dtype),
         room,
+        torch.empty(B, dtype=torch.int32, device=emissions.device),
         value,
         nodes,
         edges,
@@ -85,7 +88,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=rows_of(block, warps),
         num_warps=warps,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 
@@ -107,6 +110,7 @@ def _forward_backward_kernel(
     shared_top,
     room,
     wide_room,
+    unsafe,
     value,
     nodes,
     edges,
@@ -166,8 +170,10 @@ def _forward_backward_kernel(
             b, N, transitions, moves, shared_top, alphas, pulls,
             edges, S, RESIDENT, BLOCK, ROWS,
         )  # fmt: skip
-    if (N > 0) & (safe == 0):
-        tl.debug_barrier()
+    # one value that all lanes read: none may wait at a barrier alone
+    tl.store(unsafe + b, ((N > 0) & (safe == 0)).to(tl.int32))
+    tl.debug_barrier()
+    if tl.load(unsafe + b) != 0:
         forward_backward_row(
             b, N, emissions, transitions, start, end, steps,
             wide, wide + T * S, wide + 2 * T * S,
@@ -229,7 +235,8 @@ def _forward(
     b_alpha = b_alpha / c
     tl.store(alphas + o, b_alpha, mask=states_if(N > 0, S, BLOCK))
     log_scale = peak.to(tl.float64)
-    scale = c.to(tl.float64)
+    one = tl.full([], 1.0, tl.float64)
+    m_c, e_c = scaled(one, tl.full([], 0, tl.int64), c)
     for n in range(1, N):
         b_e = b_next
         b_next = tl.load(
@@ -264,10 +271,5 @@ def _forward(
         tl.store(alphas + n * S + o, b_alpha, mask=m)
         tl.store(weights + n * S + o, b_weight, mask=m)
         log_scale += peak.to(tl.float64) + top.to(tl.float64)
-        wide_c = c.to(tl.float64)
-        if (scale * wide_c < 1e-200) | (scale * wide_c > 1e200):
-            log_scale += tl.log(scale) + tl.log(wide_c)
-            scale = tl.full([], 1.0, tl.float64)
-        else:
-            scale *= wide_c
-    return b_alpha, log_scale + tl.log(scale), safe
+        m_c, e_c = scaled(m_c, e_c, c)
+    return b_alpha, log_scale + log_scaled(m_c, e_c), safe

@@ -60,7 +60,7 @@ def weigh(
         CELLS=CELLS,
         GROUP=GROUP,
         num_warps=4,
-        enable_fp_fusion=True,
+        enable_fp_fusion=False,
     )
 
 

@@ -33,7 +33,7 @@ from smoothsp._kernels.circuits.cuda.tiles import (
 from smoothsp._kernels.compilation.launch import launch
 
 BLOCK = {"HEADS": HEADS, "EDGES": EDGES, "LANES": LANES}
-BLOCK |= {"num_warps": WARPS, "enable_fp_fusion": True}
+BLOCK |= {"num_warps": WARPS, "enable_fp_fusion": False}
 
 
 def sums(own, shared, circuit, rows, outwards, value, far, marginals):
