@@ -9,6 +9,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import box_search
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
@@ -184,8 +185,8 @@ class BoxSearch(SearchStructure):
     def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
         B, H, W = self.cells.shape
         cells = np.ascontiguousarray(self._array("cells"))
-        weight = self._weight.detach().cpu().numpy() * self._factor
-        given = cells, self._gold.cpu().numpy(), weight
+        weight = array(self._weight.cpu()) * self._factor
+        given = cells, array(self._gold.cpu()), weight
         boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)
         work = B * H * W * (100 + 10 * k)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles.span_tree import counted_spans
 
@@ -175,7 +176,7 @@ class _OnDiagonal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, words: Tensor) -> Tensor:
-        given = words.detach().numpy()
+        given = array(words)
         B, n, S = given.shape
         found, at = np.zeros((B, n, n, S), given.dtype), np.arange(n)
         found[:, at, at] = given

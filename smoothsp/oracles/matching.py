@@ -11,6 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -134,7 +135,7 @@ class Matching(SearchStructure):
 
     def _table(self) -> NDArray[Any]:
         """The scores as kernels read them."""
-        return self.scores.detach().contiguous().numpy()
+        return array(self.scores)
 
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])

@@ -12,6 +12,7 @@ from smoothsp._kernels.searches import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -246,7 +247,7 @@ class PictorialStructure(SearchStructure):
     def _springs(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
         """What kernels take beside the scores of parts."""
         springs = np.ascontiguousarray(self._array("deformation")[rows])
-        anchors = self.anchors.detach().cpu().double().numpy()[rows]
+        anchors = array(self.anchors.cpu().double())[rows]
         return springs, np.ascontiguousarray(anchors), self._above, self._order
 
     def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:

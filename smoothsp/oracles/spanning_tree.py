@@ -11,6 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -158,8 +159,7 @@ class SpanningTree(SearchStructure):
 
     def _search(self) -> tuple[Any, ...]:
         """What kernels search: arcs, lengths, and whether there is one root."""
-        arcs = self.arcs.detach().cpu().contiguous().numpy()
-        return arcs, self._lengths.cpu().numpy(), self._single
+        return array(self.arcs.cpu()), self._lengths.cpu().numpy(), self._single
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape

@@ -9,6 +9,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import active_set
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import sparse_mixtures
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles.chain import Chain
@@ -158,7 +159,7 @@ class _Piece:
         B, k = given.shape
         active = (self.weights > 0).cpu()
         arrays = (self.products(), active, given, found)
-        run_rows(active_set.move, B, B * k**3 // 6, *(x.numpy() for x in arrays))
+        run_rows(active_set.move, B, B * k**3 // 6, *map(array, arrays))
         return found.to(scores)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smoothsp._kernels.multiclass import box_equality
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.projections._arguments import bound, require, vectors
 
@@ -257,9 +258,9 @@ def _compiled(box: _Box) -> Tensor:
     rows = box.v.reshape(-1, n).double().contiguous()
     found = [_flat(x) for x in (box.lower, box.upper, box.weights, box.scale)]
     strides = np.array([stride for _, stride in found], dtype=np.int64)
-    total = box.total.double().reshape(-1).contiguous().numpy()
+    total = array(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
-    arrays = (rows.numpy(), *(x for x, _ in found), strides, total, out.numpy())
+    arrays = (array(rows), *(x for x, _ in found), strides, total, out.numpy())
     run_rows(box_equality.box_equality, len(rows), 16 * rows.numel(), *arrays)
     return out.to(box.v.dtype).reshape(box.v.shape)
 
@@ -274,7 +275,7 @@ def _flat(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
         rows = n if along else 1
     if not along:
         x = x[..., :1]
-    flat: NDArray[np.float64] = x.double().reshape(-1).contiguous().numpy()
+    flat: NDArray[np.float64] = array(x.double().reshape(-1))
     return flat, (rows, along)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from smoothsp._kernels.multiclass import projections
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.projections._arguments import bound, require, vectors
 
@@ -149,9 +150,9 @@ def project_weston_watkins(
 def _compiled(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    array, limits = rows.numpy(), limit.detach().contiguous().numpy()
-    lanes = np.zeros(64 // array.itemsize, array.dtype)
-    run_rows(kernel, len(rows), 8 * rows.numel(), array, limits, lanes, out.numpy())
+    given = array(rows), array(limit)
+    lanes = np.zeros(64 // rows.itemsize, given[0].dtype)
+    run_rows(kernel, len(rows), 8 * rows.numel(), *given, lanes, out.numpy())
     return out.reshape(v.shape)
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import faults, given_outputs
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.record import Record, array, chain_question, prove_within
+from smoothsp.oracles._chain.record import Record, chain_question, prove_within
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.checks import label_out_of_range
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import Question

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.given_outputs import counted, score_along, score_of
-from smoothsp.oracles._chain.record import Record, array, chain_question
+from smoothsp.oracles._chain.record import Record, chain_question
 from smoothsp.oracles._chain.sums import (
     Sums,
     fake_sums,
@@ -19,6 +19,7 @@ from smoothsp.oracles._chain.sums import (
     tangent_of_sums,
 )
 from smoothsp.oracles._chain.weights import weigh_residual
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import is_plain
 

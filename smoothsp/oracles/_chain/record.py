@@ -16,6 +16,7 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import faults
 from smoothsp.oracles._chain.addresses import VECTORS
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
     Question,
@@ -40,6 +41,7 @@ def absent(S: int, dtype: torch.dtype) -> Tensor:
     """
     with torch.inference_mode(False):
         zeros = torch.zeros(S, dtype=dtype, device="cpu")
+    zeros.numpy()  # never to be resized, so that arrays of them cost less
     place = zeros.data_ptr(), zeros.untyped_storage()
     zeros.of_all_chains = place  # type: ignore[attr-defined]
     return zeros
@@ -181,7 +183,7 @@ class Record:
     def arrays(self) -> tuple[Any, ...]:
         """What kernels take that want arrays, ``shared`` last."""
         if self._arrays is None:
-            emissions, moves, start, end = (x.numpy() for x in self.views)
+            emissions, moves, start, end = (array(x) for x in self.views)
             positions = self.positions.steps.numpy(), self.positions.lengths.numpy()
             moves = moves[None, None] if self.shared else moves
             self._arrays = (emissions, moves, start, end, *positions, self.shared)
@@ -264,15 +266,6 @@ def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:
             f"lengths: expected values from 0 to {T}, the time axis of emissions, got "
             f"{int(lengths[row])} at row {row}"
         )
-
-
-def array(tensor: Tensor) -> Any:
-    """The tensor as a contiguous array, of its own memory where it is contiguous."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
 
 
 CHAIN = (

@@ -35,8 +35,9 @@ from smoothsp.oracles._chain.addresses import (
     way_of_sums,
 )
 from smoothsp.oracles._chain.on_device import as_edges
-from smoothsp.oracles._chain.record import EMPTY, Record, array, chain_question
+from smoothsp.oracles._chain.record import EMPTY, Record, chain_question
 from smoothsp.oracles._chain.weights import Kept, weigh, weigh_in_place
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
 
 # The relative error of an entropy that is not computed by the chain rule.

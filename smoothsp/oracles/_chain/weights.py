@@ -9,7 +9,7 @@ from smoothsp._kernels.chain.cpu import weigh as weigh_cpu
 from smoothsp._kernels.chain.cpu import whole_calls
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
 from smoothsp.oracles._chain.addresses import VECTORS
-from smoothsp.oracles._chain.record import array
+from smoothsp.oracles._questions.arrays import array
 
 # Into how many ranges the gradient is cut, for threads.
 PIECES = 16

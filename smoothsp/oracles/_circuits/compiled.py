@@ -26,6 +26,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._questions import arrays
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
 # maxima; and what a leaf of an output costs to find.
@@ -331,9 +332,9 @@ def count(
         torch.zeros(x.shape, dtype=kind, device="cpu") if some else None
         for x, kind, some in zip(every, kinds, wanted, strict=True)
     ]
-    arrays = weights.contiguous().numpy(), used.contiguous().numpy()
+    given = arrays.array(weights), used.contiguous().numpy()
     table = _Table(leaves, out)
-    given_outputs.count(*arrays, table.at)
+    given_outputs.count(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 

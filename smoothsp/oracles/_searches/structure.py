@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_plain, is_transformed
 from smoothsp.oracles._questions.transforms import Transformed
 from smoothsp.oracles._searches.transformed import Found
@@ -179,7 +180,7 @@ class SearchStructure:
         x, read = self._own[name].detach().cpu().double(), self._reads(name)
         if read is not None:
             x = x.masked_fill(~read.cpu(), -torch.inf)
-        found: NDArray[np.float64] = x.numpy()
+        found: NDArray[np.float64] = array(x)
         return found if self._factor == 1 else found * self._factor
 
     @property
@@ -267,7 +268,7 @@ class SearchStructure:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
         if not is_plain(y) or not self._is_plain():
             return self._sum(self._used(y))
-        total = self._totals(y.detach().numpy())
+        total = self._totals(array(y))
         if total is None:
             return self._sum(self._used(y))
         value = torch.from_numpy(total)

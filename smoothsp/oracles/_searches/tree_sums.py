@@ -12,6 +12,7 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import tree_moves, tree_samples, tree_sums
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import Known, is_transformed
 from smoothsp.oracles._questions.transforms import Transformed
 from smoothsp.oracles._searches.transformed import OfRows
@@ -93,7 +94,7 @@ class Moves(OfTrees):
     """How chances move along a direction of the arcs."""
 
     def op(self, arcs: Tensor, lengths: Tensor, along: Tensor) -> Tensor:
-        given, way = _array(arcs), _array(along)
+        given, way = array(arcs.cpu()), array(along.cpu())
         found = _moves(given, lengths.cpu().numpy(), self.single, way)[2]
         return torch.from_numpy(found).to(arcs)
 
@@ -110,7 +111,7 @@ class Samples(OfTrees):
     """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
 
     def op(self, arcs: Tensor, lengths: Tensor, seeds: Tensor) -> Tensor:
-        given = _array(arcs)
+        given = array(arcs.cpu())
         B, size = given.shape[:2]
         heads = np.empty((*seeds.shape, size - 1), np.int64)
         work = B * size**2 * (size + 10 * seeds.shape[1])
@@ -120,16 +121,11 @@ class Samples(OfTrees):
         return torch.from_numpy(heads).to(arcs.device)
 
 
-def _array(x: Tensor) -> NDArray[Any]:
-    found: NDArray[Any] = x.detach().cpu().contiguous().numpy()
-    return found
-
-
 def _sums(
     arcs: Tensor, lengths: Tensor, single: bool, inwards: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
-    given, words = _array(arcs), lengths.cpu().numpy()
+    given, words = array(arcs.cpu()), lengths.cpu().numpy()
     B, size = given.shape[:2]
     value, far = np.empty(B), np.empty(B, np.bool_)
     chances = np.empty((B, size, size) if inwards else (1, 1, 1), given.dtype)

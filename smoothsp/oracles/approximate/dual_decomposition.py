@@ -9,6 +9,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import dual_decomposition
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles.approximate import pairwise
 
 Forests = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -114,7 +115,7 @@ def approximate_by_dual_decomposition(
 
 def cover(index: Tensor, V: int) -> Forests:
     """Edges ``[E, 2]`` and the forests that cover them: orders and edges to parents."""
-    pairs = np.ascontiguousarray(index.cpu().numpy())
+    pairs = array(index.cpu())
     most = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
     order, ups = np.empty((2, most, V), np.int64)
     count = np.empty(1, np.int64)
@@ -126,7 +127,7 @@ def descend(
     nodes: Tensor, edges: Tensor, forests: Forests, max_rounds: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Labellings ``[B, V]``, whether each is proven best, and bounds."""
-    tables = [x.detach().cpu().double().contiguous().numpy() for x in (nodes, edges)]
+    tables = [array(x.cpu().double()) for x in (nodes, edges)]
     B, V, S = nodes.shape
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)

@@ -13,6 +13,7 @@ from smoothsp._kernels.searches import binary_cut, max_flow
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -99,7 +100,7 @@ class BinaryGraph(SearchStructure):
         checks.like("edges", edges, "nodes", nodes)
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            pairs = checks.integers("index", index, nodes.device).numpy(force=True)
+            pairs = array(checks.integers("index", index, nodes.device).cpu())
         B, V = len(nodes), nodes.shape[1]
         several = pairs.ndim == 3
         E = pairs.shape[-2] if pairs.ndim in (2, 3) else -1
@@ -193,7 +194,7 @@ class BinaryGraph(SearchStructure):
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
         other = super().select(rows)
         if self._own_edges:
-            other._graph = tuple(x[rows.cpu().numpy()] for x in self._graph)
+            other._graph = tuple(x[array(rows.cpu())] for x in self._graph)
         return other
 
     def _of_rows(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
@@ -237,7 +238,7 @@ class BinaryGraph(SearchStructure):
         place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
         if whole and self._kept is not None and self._kept[0] == place:
             return self._kept[1]
-        nodes, edges = (x.detach().cpu().numpy() for x in given)
+        nodes, edges = (array(x.cpu()) for x in given)
         B, E = edges.shape[:2]
         nodes = nodes.reshape(B, self._size, 2)
         edges = edges.reshape(B, E, 1 if edges.ndim == 2 else 4)

@@ -1,0 +1,25 @@
+"""Memory of tensors as arrays, without a change to the tensors."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
+
+
+def array(tensor: Tensor) -> NDArray[Any]:
+    """Return a CPU tensor as a contiguous array, of its own memory if contiguous.
+
+    ``Tensor.numpy()`` makes the storage of its tensor one that cannot be resized, for
+    good, and FSDP resizes those of parameters. So the tensor here has another storage
+    over the same memory.
+    """
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    tensor = tensor.contiguous()
+    if tensor.untyped_storage().resizable():
+        tensor = from_dlpack(to_dlpack(tensor))
+    found: NDArray[Any] = tensor.numpy()
+    return found
