@@ -8,12 +8,11 @@ from smoothsp.oracles._chain import (
     best,
     edges,
     given_outputs,
-    large,
     likelihood,
     sums,
     totals,
 )
-from smoothsp.oracles._chain.checks import chain_record, chain_values
+from smoothsp.oracles._chain.checks import chain_record, looked_at
 from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import nothing_traces
@@ -54,8 +53,9 @@ class Chain(Summed):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf at a real position, or a row whose outputs are
-        all forbidden. Values are not checked while ``torch.compile`` or ``torch.func``
+        For a wrong shape, a row whose outputs are all forbidden, or where a potential
+        that is read is NaN or at least 2^40. Finite numbers at or below -2^40 mean
+        ``-inf``. Values are not checked while ``torch.compile`` or ``torch.func``
         traces.
 
     Examples
@@ -81,24 +81,25 @@ class Chain(Summed):
         mask: Tensor | None = None,
     ) -> None:
         given = emissions, transitions, start, end, lengths, mask
-        self._record = chain_record(*given)
-        self._large = chain_values(self._record)
-        self._relative: large.Relative | None = None
+        self._record = looked_at(chain_record(*given))
 
     @classmethod
     def _of(cls, record: Record) -> "Chain":
-        """The chain of a record, trusted to be sound and to have no large scores."""
+        """The chain of a record, trusted to be sound."""
         chain = object.__new__(cls)
         chain._record = record
-        chain._large, chain._relative = False, None
         return chain
 
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
     ) -> "Chain":
-        """Other potentials on the same positions, trusted to be sound, none large."""
+        """Other potentials on the same positions, trusted to be sound."""
         potentials = (emissions, transitions, start, end)
         return self._of(Record(potentials, self._record.positions))
+
+    def _seen(self, blame: str) -> "Chain":
+        """The chain after its values were looked at; ``blame`` names what made them."""
+        return self._of(looked_at(self._record, blame))
 
     @property
     def emissions(self) -> Float[Tensor, "batch time state"]:
@@ -163,8 +164,6 @@ class Chain(Summed):
         ValueError
             If a label at a real position is not in ``[0, state)``.
         """
-        if self._large:
-            return large.score(self, y)
         return self._score(y).to(self.emissions.dtype)
 
     def _score(self, y: Tensor) -> Tensor:
@@ -202,24 +201,20 @@ class Chain(Summed):
         checks.same_device("cost", cost, self.emissions.device)
         B, T, S = self.emissions.shape
         checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
-        if self._large:
-            large.check_cost(self, cost)
         chain = self._like(self.emissions + cost, *self._record.potentials[1:])
-        chain._large = chain_values(chain._record, "cost")
-        return chain
+        return chain._seen("cost")
 
     def scale(self, factor: float) -> "Chain":
         """The chain with every potential multiplied by ``factor > 0``."""
         factor = checks.factor(factor)
-        ordinary = 1e-37 < factor < 1e19 and not self._large
-        if not ordinary and checks.values_are_there():
-            return large.scale(self, factor)
-        emissions, transitions, start, end = self._record.potentials
-        ends = start * factor, end * factor
-        chain = self._like(emissions * factor, transitions * factor, *ends)
-        if factor > 1:
-            chain._large = chain_values(chain._record)
-        return chain
+        # in float64 where float32 would make NaN of 0 or of -inf
+        wide = not 1e-30 < factor < 1e30
+        emissions, transitions, start, end = (
+            (x.double() * factor).to(x.dtype) if wide else x * factor
+            for x in self._record.potentials
+        )
+        chain = self._like(emissions, transitions, start, end)
+        return chain if factor <= 1 else chain._seen("factor")
 
     def select(self, rows: Tensor) -> "Chain":
         """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -227,9 +222,7 @@ class Chain(Summed):
         emissions, transitions, start, end = self._record.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         potentials = (emissions[rows], moves, start, end)
-        chain = self._of(Record(potentials, self._record.positions.select(rows)))
-        chain._large = self._large
-        return chain
+        return self._of(Record(potentials, self._record.positions.select(rows)))
 
     def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
         """The chain in which only states that are True in ``allowed`` may be used.
@@ -241,9 +234,7 @@ class Chain(Summed):
         words, device = "(batch, time, state)", self.emissions.device
         allowed = checks.bool_mask("allowed", allowed, size, words, device)
         kept = self.emissions.masked_fill(~allowed, -torch.inf)
-        chain = self._like(kept, *self._record.potentials[1:])
-        chain._large = chain_values(chain._record, "allowed")
-        return chain
+        return self._like(kept, *self._record.potentials[1:])._seen("allowed")
 
     def violation(
         self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
@@ -254,8 +245,6 @@ class Chain(Summed):
         negative to the last bit. What training asks, as ``log_likelihood``.
         """
         cost_scale = checks.cost_scale(cost_scale)
-        if self._large:
-            return large.violation(self, y, weight, cost_scale)
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             chain = self._like(*potentials)
@@ -280,8 +269,6 @@ class Chain(Summed):
         O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 1.
         """
-        if self._large:
-            return large.decode(self)
         found: tuple[Tensor, Tensor] = best.decode.ask(self._record)
         return found
 
@@ -307,8 +294,6 @@ class Chain(Summed):
         Structured Prediction Models", algorithm 2.
         """
         k = checks.count("k", k)
-        if self._large:
-            return large.decode_topk(self, k)
         ys, valid = best.decode_topk.ask(self._record, k)
         if self._record.plain and nothing_traces() and valid.numpy().all():
             return self.score(ys), ys, valid
@@ -327,8 +312,6 @@ class Chain(Summed):
         Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
         algorithms 3 and 9.
         """
-        if self._large:
-            return large.log_partition(self)
         return sums.log_partition.ask(self._record)
 
     def _log_partition(self) -> Tensor:
@@ -338,8 +321,6 @@ class Chain(Summed):
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
-        if self._large:
-            return large.relative(self).marginals().to(self.emissions.dtype)
         nodes: Tensor = sums.sums.ask(self._record, False)[1]
         return nodes
 
@@ -349,8 +330,6 @@ class Chain(Summed):
         ``[b, t - 1, i, j]`` is the chance of state i at the real position before t and
         state j at t; 0 where t is masked or the first. O(batch time state^2) memory.
         """
-        if self._large:
-            return large.relative(self).edge_marginals().to(self.emissions.dtype)
         found: Tensor = edges.edge_marginals.ask(self._record)
         return found
 
@@ -360,8 +339,6 @@ class Chain(Summed):
         The difference is taken in float64, before it is rounded.
         """
         y = checks.labels(y, self.emissions)
-        if self._large:
-            return large.log_prob(self, y)
         if y.dim() == 2:
             chance: Tensor = likelihood.log_prob.ask(self._record, y)[0]
             return chance
@@ -376,10 +353,7 @@ class Chain(Summed):
         The log-partition of ``restrict(allowed)`` less that of all, in float64.
         """
         some = self.restrict(allowed)
-        if self._large or some._large:
-            chances = some.log_partition() - self.log_partition()
-        else:
-            chances = some._log_partition() - self._log_partition()
+        chances = some._log_partition() - self._log_partition()
         return at_most_zero(chances).to(self.emissions.dtype)
 
     def log_likelihood(
@@ -396,8 +370,6 @@ class Chain(Summed):
         weight
             ``(batch,)``, or a number for all rows.
         """
-        if self._large:
-            return large.log_likelihood(self, y, weight)
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             return self._like(*potentials).log_prob(y)
@@ -406,8 +378,6 @@ class Chain(Summed):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        if self._large:
-            return large.relative(self).entropy().to(self.emissions.dtype)
         value: Tensor = sums.entropy.ask(self._record)
         return value
 
@@ -417,8 +387,6 @@ class Chain(Summed):
         """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
         n = checks.positive_int("n", n)
         generator = checks.generator(generator)
-        if self._large:
-            return large.relative(self).sample(n, generator)
         B, T, _ = self.emissions.shape
         device = self.emissions.device
         uniforms = torch.rand(

@@ -228,7 +228,7 @@ def check_settings(strength: float, max_outputs: int) -> None:
 
 def _search(structure: Structure, strength: float, most: int) -> _Piece:
     """The best mixture."""
-    if isinstance(structure, Chain) and not structure._large:
+    if isinstance(structure, Chain):
         rounding = _ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         given = structure._record, strength, most, rounding
         found = sparse_mixtures.mixtures_of(*given)

@@ -114,7 +114,6 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     yield "sums", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
     if S <= 64:
         yield "scan", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
-    yield "faults", "find_fault", (*chain, new(5, dtype=torch.int64))
     moves = new(S, S) if shared else parts[1]
     yield "weigh", "weigh", (new(B), *parts, shared, parts[0], moves, new(S), new(S))
     yield "best", "viterbi", (*chain, labels[:, 0])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from smoothsp._kernels.chain.cpu import faults
 from tests.instances.chains import large_case
 from tests.instances.drawn import chains, generators, values
 from tests.kernels.twins import (
@@ -68,9 +67,7 @@ def test_a_batch_without_rows_and_one_without_time(kernel):
         getattr(Twins.of(case, WIDE, generator), kernel)()
 
 
-@pytest.mark.parametrize(
-    "kernel", ["forward_backward", "find_fault", "score", "count", "residual"]
-)
+@pytest.mark.parametrize("kernel", ["forward_backward", "score", "count", "residual"])
 def test_rows_longer_than_a_block_of_time(kernel):
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(1, 70, 3, generator=generator, dtype=WIDE)
@@ -87,20 +84,6 @@ def test_ties_go_to_the_lower_state(S, per_edge):
     twins = Twins.of(ChainCase(*potentials), WIDE, generator)
     twins.viterbi()
     assert torch.equal(twins.topk(1)[0][:, 0], OPS.chain_decode(*twins.chain)[1])
-
-
-@pytest.mark.parametrize("per_edge", [False, True])
-@pytest.mark.parametrize("S", [2, 130])
-def test_any_kind_of_score_may_leave_a_row_without_an_output(S, per_edge):
-    edges = torch.zeros(2, 1, S, S) if per_edge else torch.zeros(S, S)
-    open_chain = ChainCase(torch.zeros(2, 2, S), edges, torch.zeros(S), torch.zeros(S))
-    for name, value in open_chain.potentials().items():
-        case = open_chain.replace(**{name: torch.full_like(value, -math.inf)})
-        twins = Twins.of(case, torch.float32, torch.Generator())
-        fill = [torch.full((5,), 9)]
-        (fault,) = twins.run(kernels("faults").find_fault, fill=fill)
-        step = 0 if name in ("emissions", "start") else 1
-        assert fault.tolist() == [faults.INFEASIBLE, 0, step, -1, -1]
 
 
 @pytest.mark.parametrize("kernel", ["forward_backward", "scan"])
@@ -141,14 +124,6 @@ def test_ordinary_rows_never_reach_log_space(kernel, T, S, per_edge, monkeypatch
         monkeypatch.setattr(kernels(module), "forward_backward_row", unexpected)
     case = large_case(1, T, S, per_edge=per_edge)
     getattr(Twins.of(case, torch.float32, torch.Generator()), kernel)()
-
-
-@pytest.mark.parametrize("per_edge", [False, True])
-def test_faults_are_found_in_any_stretch_of_time(per_edge, monkeypatch):
-    for stretch in (1, 10):
-        monkeypatch.setattr(kernels("faults"), "STRETCH", stretch)
-        case = ugly_case(3, 5, 3, per_edge)
-        Twins.of(case, torch.float32, torch.Generator()).find_fault()
 
 
 @pytest.mark.parametrize("per_edge", [False, True])

@@ -6,16 +6,14 @@ Kernels run on a GPU where there is one, else in Triton's interpreter on the CPU
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import faults
 from tests.instances.drawn import fill_padding, forbid_some
 from tests.truth.chain_cases import ChainCase
 
@@ -126,30 +124,6 @@ class Twins:
         fill = [torch.full_like(x, math.nan) for x in expected]
         kernel = kernels("weigh").weigh
         self.close(self.call(kernel, weights, *parts, self.shared, fill=fill), expected)
-
-    def find_fault(self) -> None:
-        for twins in self.spoilt():
-            expected = np.empty(5, np.int64)
-            fill = [torch.full((5,), OLD_LABEL)]
-            (found,) = twins.run(kernels("faults").find_fault, fill=fill)
-            arrays = [x.numpy() for x in twins.chain]
-            arrays[1] = arrays[1].reshape((1, 1) * self.shared + arrays[1].shape)
-            faults.find_fault(*arrays, self.shared, expected)
-            assert found.tolist() == expected.tolist()
-
-    def spoilt(self) -> Iterator["Twins"]:
-        """Yield this chain, some with one wrong score, and one that forbids much."""
-        yield self
-        closed = [x.clone() for x in self.chain]
-        for which, potential in enumerate(self.chain[:4]):
-            shut = torch.rand(potential.shape, generator=self.generator) < 0.4
-            closed[which].masked_fill_(shut, -math.inf)
-            if potential.numel() > 0:
-                chain = [x.clone() for x in self.chain]
-                place = torch.randint(potential.numel(), (), generator=self.generator)
-                chain[which].view(-1)[place] = (math.nan, math.inf)[place % 2]
-                yield Twins(tuple(chain), self.generator)
-        yield Twins(tuple(closed), self.generator)
 
     def viterbi(self) -> None:
         B, T, _ = self.sizes
@@ -279,7 +253,6 @@ KERNELS = (
     "forward_backward",
     "scan",
     "weigh",
-    "find_fault",
     "viterbi",
     "viterbi_topk",
     "sample",

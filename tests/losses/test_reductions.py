@@ -146,14 +146,11 @@ def test_a_row_of_weight_zero_adds_nothing_even_if_its_gold_is_forbidden(
     assert loss(both, y).sum() == math.inf
 
 
-@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("question", ["violation", "log_likelihood"])
-def test_sums_over_rows_leave_out_forbidden_rows_of_weight_zero(
-    question, traced, large
-):
+def test_sums_over_rows_leave_out_forbidden_rows_of_weight_zero(question, traced):
     """Asked by name, in one call or, with weights to be learnt, row by row."""
-    scores = torch.tensor([[[0.0, -math.inf]], [[1.0, 0.5]]]) * (1e38 if large else 1)
+    scores = torch.tensor([[[0.0, -math.inf]], [[1.0, 0.5]]])
     chain = Chain(scores.requires_grad_(), torch.zeros(2, 2))
     weight = torch.tensor([0.0, 2.0], requires_grad=traced)
     y = torch.tensor([[1], [0]])

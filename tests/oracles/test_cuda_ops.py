@@ -28,8 +28,9 @@ from tests.kernels.twins import (
 from tests.sweeps import drawn_from, thinned
 from tests.truth.chain_cases import ChainCase
 
-from smoothsp._kernels.chain.cpu import faults  # isort: skip
-from smoothsp.oracles._chain import on_device  # isort: skip
+from smoothsp._kernels.chain.cpu import validation  # isort: skip
+from smoothsp.oracles._chain import checks, on_device  # isort: skip
+from smoothsp.oracles._chain.record import Record  # isort: skip
 
 NAMES = (
     "log_partition",
@@ -251,19 +252,26 @@ def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(name, monkeypat
 
 
 @any_transitions
-def test_a_fault_is_found_where_it_stands(per_edge, monkeypatch):
+@pytest.mark.parametrize("number", [math.nan, math.inf, 2.0**40, -math.inf, -1e30])
+def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     case = fill_padding(random_case(per_edge), math.nan)
     twins = Twins.of(case, torch.float32, torch.Generator())
 
-    def fault(chain: tuple[Tensor, ...]) -> list[int]:
-        return on_device.find_fault(*(x.to(DEVICE) for x in chain))
+    def look(chain: tuple[Tensor, ...]) -> int:
+        found = on_device.look(*(x.to(DEVICE) for x in chain))
+        assert found == checks._look(Record.of_inputs(*chain))[0]
+        return found
 
-    assert fault(twins.chain)[0] == faults.FINE
-    emissions = twins.chain[0].clone()
-    emissions[1, 3, 2] = math.inf
-    wrong = (emissions, *twins.chain[1:])
-    assert fault(wrong) == [faults.EMISSION, 1, 3, -1, 2]
-    emissions[1, 3] = -math.inf
-    assert fault(wrong) == [faults.INFEASIBLE, 1, 3, -1, -1]
+    assert look(twins.chain) == 0
+    for which, potential in enumerate(twins.chain[:4]):
+        chain = list(twins.chain)
+        for place in range(0, potential.numel(), 5):
+            chain[which] = potential.clone()
+            chain[which].view(-1)[place] = number
+            look(tuple(chain))
+        chain[which] = torch.full_like(potential, number)
+        fault = validation.INFEASIBLE if number < 0 else validation.REFUSED
+        assert look(tuple(chain)) & fault
+    # nothing waits while a graph is captured
     monkeypatch.setattr(on_device, "_capturing", lambda near: True)
-    assert fault(wrong) is None
+    assert on_device.look(*chain) == 0

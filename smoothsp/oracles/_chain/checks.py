@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import faults, whole_calls
+from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.record import Potentials, Record, absent
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
     are_ordinary,
@@ -113,55 +113,70 @@ def _told(emissions: Tensor, lengths: object | None, mask: object | None) -> Pos
     return Positions(B, T, device, lengths=lengths)
 
 
-def chain_values(chain: Record, name: str = "emissions") -> bool:
-    """No NaN and no +inf where a chain is read, and an output for every row.
+def looked_at(chain: Record, name: str = "") -> Record:
+    """The chain, sound, with -inf for what forbids.
 
-    ``name`` is what to blame for a fault in the emissions. Costs one read of the
-    potentials. Skipped where something traces.
-
-    Returns whether a score is so large that ``_chain.large`` has to answer.
+    Costs one read of the potentials. ``name`` is what to blame for a fault if not the
+    potential it is in. Nothing is looked at where something traces, nor while a CUDA
+    graph is captured.
     """
-    potentials = chain.potentials
     if chain.plain:
-        at = chain.addresses
-        if chain.shared and (whole_calls.is_ordinary(*at) or whole_calls.is_sound(*at)):
-            return False
-        fault = np.empty(5, np.int64)
-        faults.find_fault(*chain.arrays, fault)
-        found = fault.tolist()
-    elif is_plain(potentials[0], "cuda"):
-        found = on_device.find_fault(*chain.inputs) or [faults.FINE]
+        if chain.shared and validation.is_ordinary(*chain.addresses):
+            return chain
+        found, *stuck = _look(chain)
+    elif is_plain(chain.potentials[0], "cuda"):
+        found = on_device.look(*chain.inputs)
+        if found & validation.INFEASIBLE:
+            there = (x.detach().cpu() for x in chain.inputs)
+            found, *stuck = _look(Record.of_inputs(*there))
     else:
-        return False
-    if found[0] not in (faults.FINE, faults.LARGE):
-        raise ValueError(_message(found, potentials, name))
-    return found[0] == faults.LARGE
-
-
-def _message(fault: list[int], potentials: Potentials, name: str) -> str:
-    """What is wrong, in words."""
-    emissions, transitions, start, end = potentials
-    code, row, step, i, j = fault
-    if code == faults.INFEASIBLE:
-        blame = "emissions, transitions" if name == "emissions" else name
-        return (
+        return chain
+    if found & validation.REFUSED:
+        _refuse_number(chain, name)
+    if found & validation.INFEASIBLE:
+        row, step = stuck
+        blame = name or "emissions, transitions"
+        raise ValueError(
             f"{blame}: row {row} has no feasible output: every path is "
             f"forbidden (-inf) by step {step}; allow at least one"
         )
-    if code == faults.EMISSION:
-        where = f"row {row}, step {step}, state {j}"
-        value = emissions[row, step, j]
-    elif code == faults.TRANSITION:
-        name = "transitions"
-        where = f"from state {i} to state {j}"
-        value = transitions[(i, j) if row < 0 else (row, step, i, j)]
-        if row >= 0:
-            where = f"row {row}, step {step}, {where}"
-    elif code == faults.START:
-        name, where, value = "start", f"state {j}", start[j]
-    else:
-        name, where, value = "end", f"state {i}", end[i]
-    return (
-        f"{name}: expected no NaN and no +inf, got {value.item()} at {where}; "
-        "potentials must be finite, or -inf to forbid"
+    pairs = zip(validation.LOW_BITS, chain.potentials, strict=True)
+    if not found:
+        return chain
+    emissions, transitions, start, end = (
+        numbers.masked(x) if found & bit else x for bit, x in pairs
     )
+    return Record((emissions, transitions, start, end), chain.positions)
+
+
+def _look(chain: Record) -> tuple[int, int, int]:
+    """Bits of ``validation.look``, and the row and the step without an output."""
+    stuck = np.empty(2, np.int64)
+    found: int = validation.look(*chain.addresses, chain.shared, stuck)
+    return found, int(stuck[0]), int(stuck[1])
+
+
+def _refuse_number(chain: Record, name: str) -> None:
+    """Name the first number that is refused, of those that are read."""
+    emissions, transitions, start, end = chain.potentials
+    real = chain.positions.mask
+    places = {"emissions": numbers.wrong(emissions) & real[..., None]}
+    if transitions.dim() == 2:
+        places["transitions"] = numbers.wrong(transitions)
+    else:
+        into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+        places["transitions"] = numbers.wrong(transitions) & into[..., None, None]
+    places |= {"start": numbers.wrong(start), "end": numbers.wrong(end)}
+    words = {
+        "emissions": "row {}, step {}, state {}",
+        "transitions": "from state {} to state {}",
+        "start": "state {}",
+        "end": "state {}",
+    }
+    if transitions.dim() == 4:
+        words["transitions"] = "row {}, step {}, " + words["transitions"]
+    for (argument, wrong), x in zip(places.items(), chain.potentials, strict=True):
+        if bool(wrong.any()):
+            place = tuple(wrong.nonzero()[0].tolist())
+            where = words[argument].format(*place)
+            raise ValueError(numbers.refusal(name or argument, x[place].item(), where))

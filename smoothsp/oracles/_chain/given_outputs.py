@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import faults, given_outputs
+from smoothsp._kernels.chain.cpu import given_outputs, validation
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.record import Record, chain_question, prove_within
 from smoothsp.oracles._questions.arrays import array
@@ -144,7 +144,7 @@ def _prove(
         positions = Positions(B, T, labels.device)
         steps, lengths = positions.steps, positions.lengths
     paths = array(labels)
-    place = faults.find_bad_label(paths, array(steps), array(lengths), S)
+    place = validation.find_bad_label(paths, array(steps), array(lengths), S)
     if place >= 0:
         _, K, T = paths.shape
         row, step = place // (K * T), place % T

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from smoothsp._kernels.chain.cpu import validation
+from smoothsp.oracles._questions import numbers
 from smoothsp.oracles._questions.checks import label_out_of_range
 
 
@@ -32,27 +34,39 @@ def _capturing(near: Tensor) -> bool:
     return near.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def find_fault(
+def look(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
     end: Tensor,
     steps: Tensor,
     lengths: Tensor,
-) -> list[int] | None:
-    """The code and the place of what is wrong with a chain's values.
+) -> int:
+    """What is among the numbers that are read, as bits of ``chain.cpu.validation``.
 
-    Code and place are those of ``chain.cpu.faults.find_fault``. Waits for the device to
-    read them, once; while a CUDA graph is captured nothing is checked: None.
+    Waits for the device to read flags, once more where something forbids; while a CUDA
+    graph is captured nothing is looked at.
     """
     if _capturing(emissions):
-        return None
-    from smoothsp._kernels.chain.cuda import faults
-
-    fault = torch.empty(5, dtype=torch.int64, device=emissions.device)
-    chain = (emissions, transitions, start, end, steps, lengths)
-    _run(faults.find_fault, chain, fault)
-    found: list[int] = fault.tolist()
+        return 0
+    T = emissions.shape[1]
+    ordered = torch.arange(T, device=emissions.device) < lengths[:, None]
+    real = torch.zeros_like(ordered).scatter(1, steps, ordered)
+    read = emissions.masked_fill(~real[..., None], 0)
+    moves = transitions
+    if transitions.dim() == 4:
+        into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+        moves = transitions.masked_fill(~into[..., None, None], 0)
+    codes = numbers.look_at_all((read, moves, start, end))
+    pairs = zip(validation.LOW_BITS, codes, strict=True)
+    found = sum(int(bit) for bit, code in pairs if code & numbers.LOW)
+    if any(code & numbers.WRONG for code in codes):
+        return found | validation.REFUSED
+    if any(code & numbers.FORBIDDEN for code in codes):
+        nodes, moves, heads, tails = map(numbers.masked, (read, moves, start, end))
+        value, _ = decode(nodes, moves, heads, tails, steps, lengths)
+        if bool((value == -torch.inf).any()):
+            found |= validation.INFEASIBLE
     return found
 
 

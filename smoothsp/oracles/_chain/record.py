@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import faults
+from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.positions import Positions
@@ -260,7 +260,7 @@ def _refuse_lost(potentials: Potentials, places: tuple[int, ...]) -> None:
 
 def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:
     """Refuse positions outside of T steps."""
-    row = faults.find_bad_positions(array(steps), array(lengths), T)
+    row = validation.find_bad_positions(array(steps), array(lengths), T)
     if row >= 0:
         raise ValueError(
             f"lengths: expected values from 0 to {T}, the time axis of emissions, got "

@@ -5,6 +5,8 @@ does, and is replaced by it before any kernel sees it. A number at or above 2^40
 and NaN are refused. Values are not looked at while something traces.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,17 @@ from smoothsp._kernels.vectors.extremes import (
 )
 from smoothsp.oracles._questions.registration import is_ordinary
 
-__all__ = ["FORBIDDEN", "LIMIT", "LOW", "WRONG", "look", "masked", "refusal", "wrong"]
+__all__ = [
+    "FORBIDDEN",
+    "LIMIT",
+    "LOW",
+    "WRONG",
+    "look",
+    "look_at_all",
+    "masked",
+    "refusal",
+    "wrong",
+]
 
 _LIKE = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
@@ -35,14 +47,22 @@ def look(x: Tensor) -> int:
         x = x if x.is_contiguous() else x.contiguous()
         found: int = extremes(x.data_ptr(), x.numel(), _LIKE[x.dtype])
         return found
-    x = x.detach()
-    barred = x <= -LIMIT
-    codes = (barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all())
-    # one wait for the device
-    found_there: list[bool] = torch.stack(codes).tolist()
-    return sum(
-        c for c, some in zip((FORBIDDEN, LOW, WRONG), found_there, strict=True) if some
-    )
+    return look_at_all((x,))[0]
+
+
+def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
+    """``look`` at each of several tensors on one device, which is waited for once."""
+    flags = []
+    for x in tensors:
+        x = x.detach()
+        barred = x <= -LIMIT
+        flags += [barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all()]
+    found: list[int] = torch.stack(flags).int().tolist()
+    codes = FORBIDDEN, LOW, WRONG
+    return [
+        sum(code * flag for code, flag in zip(codes, found[i : i + 3], strict=True))
+        for i in range(0, len(found), 3)
+    ]
 
 
 def masked(x: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu import sums_in_lanes, sums_over_states
 from smoothsp._kernels.chain.cpu.best import viterbi
-from smoothsp._kernels.chain.cpu.faults import FINE, all_ordinary, find_fault
 from smoothsp._kernels.chain.cpu.given_outputs import score
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
@@ -27,8 +26,6 @@ from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
-# Numbers of a row from which on it pays to leave out its padding.
-_LONG_ROW = 512
 # The relative error of a dtype, over its least normal number.
 _RANGE_32, _RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
@@ -117,42 +114,6 @@ def positions(B, T, mask, steps, lengths):
             if not real[b, t]:
                 found[b, n] = t
                 n += 1
-
-
-@kernel
-def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
-    """Whether all numbers, those in the holes of a mask too, have finite squares.
-
-    It is all that most chains need, and is compiled in no time. Of long rows what
-    stands behind the last real position is not read.
-    """
-    lanes = arrays.empty(16, zeros.dtype)
-    if not (
-        all_ordinary(at(start, (S,), zeros), 0, S, lanes)
-        and all_ordinary(at(end, (S,), zeros), 0, S, lanes)
-        and all_ordinary(at(transitions, (S * S,), zeros), 0, S * S, lanes)
-    ):
-        return False
-    flat = at(emissions, (B * T * S,), zeros)
-    if lengths == 0 or T * S < _LONG_ROW:
-        return all_ordinary(flat, 0, B * T * S, lanes)
-    sizes = at(lengths, (B,), np.int64)
-    for b in range(B):
-        N = sizes[b]
-        if steps != 0 and N > 0:
-            N = at(steps, (B, T), np.int64)[b, N - 1] + 1
-        if not all_ordinary(flat, b * T * S, N * S, lanes):
-            return False
-    return True
-
-
-@kernel
-def is_sound(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
-    """Whether ``chain.cpu.faults`` finds no fault."""
-    fault = arrays.empty(5, np.int64)
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    find_fault(*chain, fault)
-    return fault[0] == FINE
 
 
 @kernel
