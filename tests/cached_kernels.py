@@ -90,6 +90,8 @@ def main(folder: Path) -> None:
     step("first", package)
     step("again", package)
     step("another kernel", package, other=True)
+    (package / "_kernels/deep/unrelated.py").write_text("ONE = 1\n")
+    step("another file", package)
     imported.write_text(IMPORTED.format(2))
     step("changed", package)
     step("checked", package, True)

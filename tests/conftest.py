@@ -3,13 +3,11 @@
 Also how long a run is: its order, and the sweeps that only ``--long`` runs.
 """
 
-import atexit
 import gc
 import os
 import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,20 +21,15 @@ os.environ["NUMBA_BOUNDSCHECK"] = "1"
 # Triton reads this when it is imported, which other libraries do too.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-_OWNER = os.getpid()
-
-
-def _remove_cache(folder: str) -> None:
-    if os.getpid() == _OWNER:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-# The workers of one run share the cache of the process that started them: a fresh one,
-# or one that the user names. That is safe as long as the sources of the kernels are
-# part of the key, and so are the checks.
+# Compiled kernels stay beside the tests from run to run, unless the user names another
+# folder: a kernel is loaded only while its sources and the checks are the same. Workers
+# of a run share the folder. One that has grown over many changes starts anew.
+KERNELS = Path(__file__).parents[1] / ".kernels"
+LARGEST = 2**31  # bytes
 if "PYTEST_XDIST_WORKER" not in os.environ and "NUMBA_CACHE_DIR" not in os.environ:
-    os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="smoothsp-numba-")
-    atexit.register(_remove_cache, os.environ["NUMBA_CACHE_DIR"])
+    os.environ["NUMBA_CACHE_DIR"] = str(KERNELS)
+    if sum(path.stat().st_size for path in KERNELS.rglob("*.nb?")) > LARGEST:
+        shutil.rmtree(KERNELS)
 
 
 # Tests start a hundred programs, none of which need read the sources anew, even where

@@ -1,4 +1,4 @@
-"""A compiled kernel is loaded only while all sources of kernels are as they were."""
+"""A compiled kernel is loaded only while all that it imports is as it was."""
 
 import errno
 import re
@@ -34,6 +34,7 @@ def found(tmp_path_factory):
     {
         "first": [1.5, 1, 0],
         "again": [1.5, 0, 1],
+        "another file": [1.5, 0, 1],
         "changed": [2.5, 1, 0],
     }.items(),
 )

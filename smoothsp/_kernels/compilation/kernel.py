@@ -2,16 +2,18 @@
 
 numba keeps compiled functions on disk, where its settings say, and loads one if the
 file of the function has not changed. A kernel also holds code of the files it imports,
-so here it is loaded only if no Python file of ``smoothsp/_kernels`` has changed.
+so here it is loaded only if none of these has changed, nor what they import.
 Where a kernel has to be compiled, the functions that it calls are kept and loaded, too:
 another process does not compile them again for another kernel.
 Where nothing can be kept, each process compiles what it needs.
 """
 
+import functools
 import hashlib
-import os
+import importlib.util
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pickle import UnpicklingError
 from typing import Any
@@ -72,7 +74,8 @@ class SourcesCache(FunctionCache):
     def __init__(self, function: Callable[..., None]) -> None:
         super().__init__(function)
         base = self._impl.filename_base + self.suffix
-        self._cache_file = _SignedFiles(self._cache_path, base, SOURCES)
+        sources = _digest(function.__module__)
+        self._cache_file = _SignedFiles(self._cache_path, base, sources)
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         checked = bool(config.BOUNDSCHECK)
@@ -159,30 +162,52 @@ class _SignedFiles(IndexDataCacheFile):
         return None
 
 
-def _sources(path: str) -> Iterator[str]:
-    """A file, or the Python files of a folder and of its folders, in order."""
-    if os.path.isfile(path):
-        yield path
-        return
-    with os.scandir(path) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            folder = entry.is_dir() and entry.name != "__pycache__"
-            if folder or entry.name.endswith(".py"):
-                yield from _sources(entry.path)
+_PACKAGE = __name__.rpartition(".compilation.")[0]
+# ``from smoothsp._kernels.folder import one, other``, on one line or in parentheses
+_IMPORT = re.compile(
+    rf"^\s*from\s+({re.escape(_PACKAGE)}[\w.]*)\s+import\s+(\([^)]*\)|.*)", re.M
+)
 
 
-def _digest(folder: str) -> str:
-    """Hash of the names and contents of the Python files in ``folder``."""
-    path = folder
-    while not os.path.exists(path):  # inside an archive: its file stands for all
-        path = os.path.dirname(path)
+@functools.cache
+def _digest(module: str) -> str:
+    """Hash of a module of ``smoothsp/_kernels`` and of all it imports from there."""
     digest = hashlib.sha256()
-    for source in _sources(path):
-        digest.update(os.path.relpath(source, path).encode() + b"\0")
-        with open(source, "rb") as file:
-            digest.update(hashlib.sha256(file.read()).digest())
+    for name in sorted(_reached(module)):
+        digest.update(name.encode() + b"\0" + _source(name))
     return digest.hexdigest()
 
 
-# Computed once a process, when the first kernel is imported.
-SOURCES = _digest(os.path.dirname(os.path.dirname(__file__)))
+def _reached(module: str) -> set[str]:
+    """A module, and those that it imports, directly or not."""
+    found: set[str] = set()
+    waiting = [module, __name__]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _imported(name)
+    return found
+
+
+@functools.cache
+def _imported(module: str) -> list[str]:
+    """Modules, and names in modules, that a module imports from the package."""
+    found = []
+    for source, names in _IMPORT.findall(_source(module).decode()):
+        listed = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
+        found += [source, *(f"{source}.{name}" for name in listed)]
+    return [name for name in found if _source(name)]
+
+
+@functools.cache
+def _source(module: str) -> bytes:
+    """What the file of a module holds; nothing if there is no such module."""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ModuleNotFoundError, ValueError):
+        return b""
+    if found is None or found.loader is None:
+        return b""
+    loader: Any = found.loader
+    return bytes(loader.get_data(found.origin))
