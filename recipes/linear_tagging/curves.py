@@ -102,11 +102,12 @@ def follow(
                 "calls": calls,
                 # as it was before F was evaluated
                 "seconds": float(state["seconds"]),
-                "F": solution.primal,
+                # without smoothing, whatever the solver minimises
+                "F": task.train.primal(solution.w, c / len(task.train)),
                 "F1": task.f1(solution.w),
             }
         )
-        show(f"{method.name}, c {c:g}, seed {seed}: F {solution.primal:.4f}")
+        show(f"{method.name}, c {c:g}, seed {seed}: F {rows[-1]['F']:.4f}")
     return rows
 
 

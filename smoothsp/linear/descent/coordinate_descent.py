@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass.shuffling import shuffle
-from smoothsp.linear.descent.certificates import goal, rounding
 from smoothsp.linear.descent.progress import Progress
 from smoothsp.linear.engines.solution import Certificate, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 
 # Inner-loop steps between two looks at the clock and at the keyboard.
@@ -40,6 +40,8 @@ _NUMBERS = (
     *("epoch", "seconds", "wanted", "left", "moves", "visits", "since_rebuilt"),
     *("highest", "smallest", "idle"),
 )
+# A gap of fewer roundings of what the samples in it may cost cannot be told from 0.
+_ROUNDINGS = 4
 # A block may hold this share of its part of the goal before it is woken.
 _NEGLIGIBLE = 0.25
 
@@ -49,7 +51,7 @@ class Status(Enum):
 
     CONVERGED = "the gap reached its goal"
     ROUNDED = "rounding hides what is left of the gap"
-    OUT_OF_EPOCHS = "max_epochs passed before the gap reached its goal"
+    OUT_OF_EPOCHS = "max_epochs are used up"
     STOPPED = "the callback stopped the fit"
     INTERRUPTED = "the fit was interrupted; the weights are those reached"
 
@@ -119,8 +121,7 @@ class DescentSettings:
     """How to run the loop; as the parameters of the estimators."""
 
     name: str
-    tol: float
-    stopping: str
+    tolerance: Tolerance
     shuffle: bool
     shrinking: bool
     max_epochs: int
@@ -341,14 +342,12 @@ class _Run:
             )
         last = Certificate(self.epoch, 0, self.seconds, parts.primal, parts.dual, gap)
         epsilon = float(np.finfo(self.problem.dtype).eps)
-        return _Measured(
-            last, parts.gaps, self.asked(last), rounding(epsilon, parts.at_stake)
-        )
+        visible = _ROUNDINGS * epsilon * parts.at_stake
+        return _Measured(last, parts.gaps, self.asked(last), visible)
 
     def asked(self, last: Certificate) -> float:
         """The gap that ``tol`` asks for."""
-        first = self.history[0] if self.history else last
-        return goal(self.plan.stopping, self.plan.tol, first, last)
+        return self.plan.tolerance.goal([*self.history[:1], last])
 
     def compare(self, last: Certificate) -> None:
         """Count how long nothing has become better."""
@@ -373,7 +372,7 @@ class _Run:
         """What a state is one of; ``tol`` and ``max_epochs`` may change."""
         plan = self.plan
         return (
-            f"{plan.name} stopping={plan.stopping} shuffle={plan.shuffle}"
+            f"{plan.name} stopping={plan.tolerance.stopping} shuffle={plan.shuffle}"
             f" shrinking={plan.shrinking} certify_every={plan.certify_every}"
         )
 

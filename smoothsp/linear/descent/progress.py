@@ -37,18 +37,20 @@ class Progress:
         if not self._wanted or now < self._next:
             return
         self._next = now + _INTERVAL
-        self._write(f"epoch {epoch}, {share:4.0%}{self._certificate}")
+        done = f"epoch {epoch}, {share:4.0%}"
+        self._write("; ".join(filter(None, (done, self._certificate))))
 
     def certify(self, certificate: Certificate, goal: float) -> None:
         """Remember what to say about the gap."""
         self._certificate = (
-            f"; objective {certificate.primal:.6g}, gap {certificate.gap:.2e}, "
+            f"objective {certificate.primal:.5g}, gap {certificate.gap:.2e}, "
             f"goal {goal:.2e}"
         )
 
     def close(self) -> None:
-        """Leave the line, if there is one, and go to the next."""
+        """Leave the last certificate, if there is a line, and go to the next."""
         if self._width:
+            self._write(self._certificate)
             sys.stderr.write("\n")
             sys.stderr.flush()
 

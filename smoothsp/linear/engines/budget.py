@@ -1,6 +1,7 @@
 """What a run has used of its budget: certificates, progress, Ctrl-C, what is saved."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 
 
@@ -19,17 +21,17 @@ from smoothsp.linear.inputs import checks
 class Limits:
     """When to stop, and which callback to call."""
 
-    tol: float
+    tol: float | Tolerance
     max_passes: int
     max_seconds: float
     callback: Callback | None
-    progress: bool
+    progress: bool | None
     name: str
 
 
 def limits(
     name: str,
-    tol: object,
+    tol: float | Tolerance,
     max_passes: object,
     max_seconds: object,
     callback: Callback | None,
@@ -37,12 +39,14 @@ def limits(
 ) -> Limits:
     """The limits of the solver ``name``, checked."""
     checks.callback(callback)
+    if not isinstance(tol, Tolerance):
+        tol = checks.at_least_zero("tol", tol)
     return Limits(
-        tol=checks.at_least_zero("tol", tol),
+        tol=tol,
         max_passes=checks.count("max_passes", max_passes),
         max_seconds=engines_settings.seconds_of(max_seconds),
         callback=callback,
-        progress=checks.flag("progress", progress),
+        progress=checks.shown("progress", progress),
         name=name,
     )
 
@@ -54,7 +58,7 @@ class Budget:
         self.limits, self.problem = limits, problem
         self.passes = 0
         self.history: list[Certificate] = []
-        self.over = self.interrupted = False
+        self.over = self.interrupted = self.close = False
         self.status = ""
         self._before, self._start = 0.0, time.perf_counter()
         # whether the last certificate is that of the weights as they are
@@ -65,6 +69,12 @@ class Budget:
     def seconds(self) -> float:
         """Since the beginning, earlier runs included."""
         return self._before + time.perf_counter() - self._start
+
+    @property
+    def goal(self) -> float:
+        """The gap at which to stop, as far as it is known yet."""
+        tol = self.limits.tol
+        return tol.goal(self.history) if isinstance(tol, Tolerance) else tol
 
     def spent(self) -> bool:
         """Whether a budget is used up."""
@@ -80,10 +90,7 @@ class Budget:
         """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
         begun = False
         try:
-            if self.limits.progress:
-                from tqdm import tqdm
-
-                self._bar = tqdm(desc=self.limits.name, unit=" passes", leave=True)
+            self._bar = bar_of(self.limits.progress, self.limits.name)
             # a resumed run may have nothing left to do
             if self.history:
                 self._decide(self.history[-1])
@@ -115,7 +122,7 @@ class Budget:
         if not math.isnan(estimate):
             parts.append(f"estimated {estimate:.2e}")
         if parts and not parts[-1].startswith("objective"):
-            parts.append(f"goal {self.limits.tol:.2e}")
+            parts.append(f"goal {self.goal:.2e}")
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
@@ -150,15 +157,33 @@ class Budget:
 
     def _decide(self, record: Certificate) -> None:
         limits = self.limits
-        if record.gap <= limits.tol:
-            self.over = True
-            self.status = f"the gap is at most tol = {limits.tol:.3g}"
+        if record.gap <= self.goal:
+            self.over = self.close = True
+            self.status = f"the gap is at most tol = {self._tol:.3g}"
+        elif self._levelled():
+            self.over = self.close = True
+            self.status = f"the objective falls by less than tol = {self._tol:.3g}"
         elif self.passes >= limits.max_passes:
             self.over = True
             self.status = f"max_passes = {limits.max_passes} passes are used up"
         elif self.seconds >= limits.max_seconds:
             self.over = True
             self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
+
+    @property
+    def _tol(self) -> float:
+        tol = self.limits.tol
+        return tol.tol if isinstance(tol, Tolerance) else tol
+
+    def _levelled(self) -> bool:
+        """Whether an objective without a gap has not fallen in two certificates."""
+        values = [record.primal for record in self.history]
+        if len(values) < 3 or not math.isnan(self.history[-1].gap):
+            return False
+        before, tol = min(values[:-2]), self._tol
+        if isinstance(self.limits.tol, Tolerance):
+            tol *= abs(before)
+        return tol > 0 and before - min(values[-2:]) <= tol
 
     def solution(
         self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
@@ -177,7 +202,7 @@ class Budget:
             oracle_calls=calls,
             seconds=self.seconds,
             status=self.status,
-            converged=not self.interrupted and last.gap <= self.limits.tol,
+            converged=self.certified and self.close,
             history=self.history,
             state=state,
             interrupted=self.interrupted,
@@ -213,6 +238,19 @@ class Budget:
         self.passes = int(state["passes"])
         self._before = float(state["seconds"])
         self.certified = bool(self.history) and self.passes == self.history[-1].passes
+
+
+def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
+    """A bar of passes on stderr; None if there is to be none.
+
+    With ``wanted=None`` it is shown on a terminal, to runs of over three seconds.
+    """
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        return None
+    from tqdm import tqdm
+
+    given = {"desc": name, "unit": " passes", **more}
+    return tqdm(**given, delay=3.0 if wanted is None else 0.0)
 
 
 def mark_of(problem: Any) -> State:

@@ -97,11 +97,6 @@ class CallbackObjective:
         G /= self.n
         return total / self.n, slopes, np.empty(0)
 
-    def certificate(self, flat: Flat) -> tuple[float, float, float]:
-        """The objective without smoothing; no bound is known."""
-        squares = self.lam / 2 * float(np.dot(flat, flat))
-        return squares + float(self.losses(flat, 0.0).mean()), math.nan, math.nan
-
     def fits(self, w: Flat) -> Flat:
         """A copy of weights, checked."""
         w = np.array(w, dtype=np.float64)

@@ -1,6 +1,5 @@
 """The objective of a problem under one of the losses, and its gradient."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,22 +116,6 @@ class Objective:
         )
         G /= self.n
         return float(out.mean()), nodes, edges
-
-    def certificate(self, flat: Flat) -> tuple[float, float, float]:
-        r"""Objective, a bound below its minimum, and the gap; NaN where none is known.
-
-        The objective is that without smoothing. That of the likelihood is
-        differentiable and lambda-strongly convex, so
-        ``P - min P <= |grad P|^2 / (2 lambda)``.
-        """
-        squares = self.lam / 2 * float(np.dot(flat, flat))
-        if self.loss.name != "likelihood":
-            return float(squares + self.losses(flat, 0.0).mean()), math.nan, math.nan
-        G = self.room()
-        primal = squares + self.gradient(flat, 1.0, G)[0]
-        G += self.lam * flat
-        gap = float(np.dot(G, G)) / (2 * self.lam)
-        return primal, primal - gap, gap
 
     def fits(self, w: Any) -> Flat:
         """A padded copy of weights."""

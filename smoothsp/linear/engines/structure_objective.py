@@ -50,16 +50,3 @@ class StructureObjective(CallbackObjective):
             every = np.arange(self.n)
             slopes = self.problem.slopes(flat, *self._loss(mu), every)[1]
         return value, slopes, np.empty(0)
-
-    def certificate(self, flat: Flat) -> tuple[float, float, float]:
-        """Objective without smoothing, a bound below its minimum, and the gap.
-
-        Those of the likelihood as ``Objective`` has them; NaN otherwise.
-        """
-        squares = self.lam / 2 * float(np.dot(flat, flat))
-        if self.loss.name != "likelihood":
-            return squares + float(self.problem.hinges(flat).mean()), math.nan, math.nan
-        value, G = self.problem.likelihood(flat)
-        G += self.lam * flat
-        gap = float(np.dot(G, G)) / (2 * self.lam)
-        return squares + value, squares + value - gap, gap

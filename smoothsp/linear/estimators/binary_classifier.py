@@ -1,12 +1,11 @@
 """What the classifiers of two classes share."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.inputs import checks
 
@@ -22,7 +21,7 @@ class BinaryClassifier(classifier.CertifiedClassifier):
     def _keep(
         self,
         samples: classifier.Samples,
-        solve: Callable[[Callable[[Certificate], Any]], Solution],
+        solve: whole_set.Solve,
         scale: float,
         constant: float,
     ) -> NDArray[np.float64]:

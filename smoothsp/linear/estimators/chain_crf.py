@@ -25,13 +25,14 @@ class ChainCRF(Tagger):
     ----------
     C
         Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+        None: 1.
     l2
-        lambda itself, positive, instead of C.
+        lambda itself, positive, instead of C: both together are an error.
     solver
         ``"lbfgs"``, ``"svrg"`` or ``"sgd"``.
     tol
-        The gap at which to stop: ``|gradient|^2 / (2 lambda)``, which is above what is
-        left to gain.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum. The gap is ``|gradient|^2 / (2 lambda)``.
     class_weight, max_passes, solver_options, warm_start, random_state, callback
         As in :class:`ChainSVM`.
     verbose
@@ -60,7 +61,7 @@ class ChainCRF(Tagger):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | None = None,
         *,
         l2: float | None = None,
         solver: str = "lbfgs",
@@ -71,7 +72,7 @@ class ChainCRF(Tagger):
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.l2 = l2

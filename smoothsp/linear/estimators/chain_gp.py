@@ -14,7 +14,7 @@ from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.chain_crf import marginals
 from smoothsp.linear.estimators.classifier import unchanged_by_errors
-from smoothsp.linear.estimators.tagger import keep_solution, lam_of, options_of
+from smoothsp.linear.estimators.tagger import keep_solution, solver_of
 from smoothsp.linear.features import KernelFeatures
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
@@ -46,9 +46,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     gamma, degree, coef0
         Of kernels that have a name: as in scikit-learn. None: its default.
     C
-        Positive; multiplies the sum of the losses.
+        Positive; multiplies the sum of the losses. None: 1.
     l2
-        ``1 / (C n)`` itself, positive, instead of C.
+        ``1 / (C n)`` itself, positive, instead of C: both together are an error.
     counts
         ``"edges"``: a position counts once for each neighbour that it has, twice
         inside, as in the source; alone, once. ``"positions"``: each counts once.
@@ -59,7 +59,8 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     solver
         ``"lbfgs"``, or ``"agm"``, Nesterov's method.
     tol
-        The gap at which to stop, of the objective over ``C n``.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum.
     max_passes, solver_options, callback, verbose
         As in :class:`ChainSVM`.
 
@@ -110,7 +111,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         gamma: float | None = None,
         degree: float | None = None,
         coef0: float | None = None,
-        C: float = 1.0,
+        C: float | None = None,
         l2: float | None = None,
         counts: Literal["edges", "positions"] = "edges",
         kernel_tol: float = 1e-10,
@@ -120,7 +121,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
         callback: Callback | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -208,17 +209,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         keep_solution(self, solution)
 
     def _solver(self, n: int) -> Any:
-        checks.choice("solver", self.solver, tuple(self.SOLVERS))
-        make = self.SOLVERS[self.solver]
-        given = {
-            "lam": lam_of(self, n),
-            "loss": "likelihood",
-            "tol": checks.at_least_zero("tol", self.tol),
-            "max_passes": checks.count("max_passes", self.max_passes),
-            "callback": self.callback,
-            "progress": checks.flag("verbose", self.verbose),
-        }
-        return make(**given, **options_of(self, make, given))
+        return solver_of(self, n, loss="likelihood")
 
     def _kernel(self, A: Any, B: Any) -> Any:
         if callable(self.kernel):

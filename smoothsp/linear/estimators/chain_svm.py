@@ -22,14 +22,18 @@ class ChainSVM(Tagger):
     ----------
     C
         Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+        None: 1.
     l2
-        lambda itself, positive, instead of C.
+        lambda itself, positive, instead of C: both together are an error.
     solver
         ``"bcfw"``, which stops at a certified duality gap; ``"sgd"``, the fastest to a
-        good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge.
+        good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge, which is then the
+        objective of ``tol`` and ``primal_``; ``"bmrm"``, cutting planes, or ``"agm"``,
+        Nesterov's method, each of which takes all sentences in a pass.
     tol
-        The duality gap at which to stop; the other solvers know none, and make
-        ``max_passes``.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum. ``"sgd"`` knows no gap of the hinge, and stops when the
+        objective has not fallen by that share in two evaluations.
     cost
         ``(classes, classes)``, from the true tag to the guessed one, in the order of
         ``classes_``; by default 1 for a wrong tag.
@@ -40,7 +44,8 @@ class ChainSVM(Tagger):
         the mean over its tags, as the losses of ``smoothsp.losses`` do it.
     max_passes
         Budget, in passes over the sentences; a fit that ends there, above ``tol``,
-        warns. None: 10,000 with ``"bcfw"``, 1,000 with the others.
+        warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
+        10,000 with the others.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
@@ -55,7 +60,8 @@ class ChainSVM(Tagger):
         Called with a record at each certificate; a true answer stops. The ``state`` of
         the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
     verbose
-        Whether to show a bar with the gap.
+        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        than three seconds.
 
     Attributes
     ----------
@@ -84,7 +90,7 @@ class ChainSVM(Tagger):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | None = None,
         *,
         l2: float | None = None,
         solver: str = "bcfw",
@@ -97,7 +103,7 @@ class ChainSVM(Tagger):
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.l2 = l2

@@ -1,5 +1,6 @@
 """What the estimators share: arguments to problems, solutions to attributes."""
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +15,10 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from smoothsp.linear.descent.certificates import STOPPING
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
 from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
 from smoothsp.linear.engines.solution import Certificate
+from smoothsp.linear.engines.tolerance import STOPPING, Tolerance
 from smoothsp.linear.inputs import checks, memory
 from smoothsp.linear.inputs.arrays import padded
 from smoothsp.linear.inputs.sparse_matrices import checked
@@ -55,17 +56,14 @@ def unchanged_by_errors(estimator: Any) -> Iterator[None]:
 
 def plan_of(estimator: Any) -> DescentSettings:
     """The parameters of the loop, checked."""
-    checks.choice("stopping", estimator.stopping, STOPPING)
     checks.callback(estimator.callback)
-    if estimator.verbose is not None:
-        checks.flag("verbose", estimator.verbose)
+    checks.shown("verbose", estimator.verbose)
     every = estimator.certify_every
     if every != "auto":
         every = checks.count("certify_every", every)
     return DescentSettings(
         name=type(estimator).__name__,
-        tol=checks.at_least_zero("tol", estimator.tol),
-        stopping=estimator.stopping,
+        tolerance=tolerance_of(estimator),
         shuffle=checks.flag("shuffle", estimator.shuffle),
         shrinking=checks.flag("shrinking", estimator.shrinking),
         max_epochs=checks.count("max_epochs", estimator.max_epochs),
@@ -74,6 +72,13 @@ def plan_of(estimator: Any) -> DescentSettings:
         callback=estimator.callback,
         verbose=estimator.verbose,
     )
+
+
+def tolerance_of(estimator: Any) -> Tolerance:
+    """The parameters ``tol`` and ``stopping``, checked."""
+    stopping = getattr(estimator, "stopping", "objective")
+    checks.choice("stopping", stopping, STOPPING)
+    return Tolerance(checks.at_least_zero("tol", estimator.tol), stopping)
 
 
 def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
@@ -241,11 +246,22 @@ def warn_if_short(estimator: Any) -> None:
     asked_for_all = status is Status.ROUNDED and estimator.tol == 0
     if status is Status.CONVERGED or asked_for_all:
         return
+    found = last.primal, last.gap, last.epoch
+    warn_short(estimator, status.value, found, _ADVICE[status])
+
+
+def warn_short(
+    estimator: Any, status: str, found: tuple[float, float, int], advice: str
+) -> None:
+    """Warn of a fit that ended before its goal, at this objective, gap and pass."""
+    primal, gap, passes = found
+    known = "not known" if math.isnan(gap) else f"{gap:.3g}"
+    of = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
     warnings.warn(
-        f"{type(estimator).__name__}: {status.value}; the gap is {last.gap:.3g} of an "
-        f"objective of {last.primal:.3g} after {last.epoch} epochs. {_ADVICE[status]}",
+        f"{type(estimator).__name__}: {status}; the gap is {known}{of} after"
+        f" {passes} passes. {advice}",
         ConvergenceWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

@@ -19,11 +19,8 @@ from smoothsp.linear.solvers import AGM, BMRM, Pragam
 SOLVERS: dict[str, Callable[..., Any]] = {
     "bmrm": BMRM,
     "pragam": partial(Pragam, lipschitz="adaptive"),
-    "agm": partial(AGM, anneal=True),
+    "agm": AGM,
 }
-
-# A gap that is not reached.
-_NEVER = 1e-100
 
 
 class HingeSVC(BinaryClassifier):
@@ -45,10 +42,10 @@ class HingeSVC(BinaryClassifier):
         set at a time: ``"bmrm"``, cutting planes with a quadratic programme, or
         ``"pragam"``, excessive gaps with an adaptive constant, or ``"agm"``, Nesterov's
         method on a hinge that is smoothed less and less. Of these an epoch is a pass,
-        they compute in float64, and ``shuffle``, ``shrinking``, ``random_state``
-        and ``verbose`` have no part.
+        they compute in float64, and ``shuffle``, ``shrinking`` and
+        ``random_state`` have no part.
     tol
-        Where to stop, >= 0; see ``stopping``.
+        The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
@@ -203,14 +200,12 @@ class HingeSVC(BinaryClassifier):
         auto = 1 if self.solver == "bmrm" else 10
         every = auto if self.certify_every == "auto" else self.certify_every
 
-        def solve(look: Callable[[Certificate], Any]) -> Any:
+        def solve(**given: Any) -> Any:
             solver = SOLVERS[self.solver](
                 lam=1 / len(y),
-                # by the callback
-                tol=_NEVER,
                 certify_every=every,
                 max_passes=self.max_epochs,
-                callback=look,
+                **given,
             )
             return solver.solve(problem, resume=whole_set.resumed(resume))
 

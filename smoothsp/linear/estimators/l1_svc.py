@@ -55,7 +55,7 @@ class L1SVC(BinaryClassifier):
     C
         What the losses are multiplied by, > 0.
     tol
-        Where to stop, >= 0; see ``stopping``.
+        The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
     stopping
         As in :class:`HingeSVC`.
     class_weight
@@ -64,7 +64,7 @@ class L1SVC(BinaryClassifier):
         Whether there is a b.
     max_epochs
         Newton steps, at most, each of them a few passes over the samples.
-    callback
+    callback, verbose
         As in :class:`HingeSVC`.
 
     Attributes
@@ -110,6 +110,7 @@ class L1SVC(BinaryClassifier):
         fit_intercept: bool = True,
         max_epochs: int = 20_000,
         callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.tol = tol
@@ -118,6 +119,7 @@ class L1SVC(BinaryClassifier):
         self.fit_intercept = fit_intercept
         self.max_epochs = max_epochs
         self.callback = callback
+        self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         most = checks.count("max_epochs", self.max_epochs)
@@ -131,9 +133,9 @@ class L1SVC(BinaryClassifier):
         _ = problem.checksum
         scales = _scaled(problem)
 
-        def solve(look: Callable[[Certificate], Any]) -> Solution:
+        def solve(tol: Any, callback: Any, progress: Any) -> Solution:
             steps = _Steps(problem, 1 / len(signs), scales)
-            told = limits("L1SVC", 0, most, None, look, False)
+            told = limits("L1SVC", tol, most, None, callback, progress)
             state = whole_set.resumed(resume)
             return run(steps, Budget(told, problem), f"L1SVC C={self.C!r}", None, state)
 

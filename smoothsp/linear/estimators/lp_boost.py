@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from smoothsp.linear.engines.budget import bar_of
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.estimators.stumps import StumpLearner
@@ -74,6 +75,9 @@ class LPBoostClassifier(BinaryClassifier):
         times its minimum (a minimum below 0.001 counts as 0.001).
     random_state
         Seed of the base estimators.
+    verbose
+        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        than three seconds.
 
     Attributes
     ----------
@@ -115,6 +119,7 @@ class LPBoostClassifier(BinaryClassifier):
         nu: float | None = 0.1,
         tol: float = 0.01,
         random_state: Any = None,
+        verbose: bool | None = None,
     ) -> None:
         self.estimator = estimator
         self.n_estimators = n_estimators
@@ -122,6 +127,7 @@ class LPBoostClassifier(BinaryClassifier):
         self.nu = nu
         self.tol = tol
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any, sample_weight: Any = None
@@ -180,6 +186,9 @@ class LPBoostClassifier(BinaryClassifier):
         self.estimators_: list[Any] = []
         self.history_: list[Edges] = []
         solved, close = True, False
+        bar = bar_of(
+            checks.shown("verbose", self.verbose), "LPBoostClassifier", unit=" rounds"
+        )
         for _ in range(rounds):
             found = learn(n * weights)
             vote = signs * (2.0 * found.predict(X) - 1)
@@ -188,6 +197,10 @@ class LPBoostClassifier(BinaryClassifier):
             gap = max(primal - dual, 0.0)
             self.history_.append(Edges(primal, dual, gap if exact else math.nan))
             close = gap <= _goal(tol, dual)
+            if bar is not None:
+                told = f"objective {primal:.5g}, gap {gap:.2e}"
+                bar.set_postfix_str(f"{told}, goal {_goal(tol, dual):.2e}", False)
+                bar.update()
             if close or not solved:
                 break
             self.estimators_.append(found)
@@ -200,6 +213,8 @@ class LPBoostClassifier(BinaryClassifier):
             spread = game.divergence(weights)
             # more hypotheses would only ask for more steps
             solved = game.primal(weights) - dual <= near
+        if bar is not None:
+            bar.close()
         self.classes_ = classes
         self.estimator_weights_ = alpha
         self.sample_weights_ = np.zeros(len(used))

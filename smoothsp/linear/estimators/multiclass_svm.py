@@ -79,7 +79,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | None = None,
         *,
         l2: float | None = None,
         solver: str = "bcfw",
@@ -92,7 +92,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.l2 = l2
@@ -175,6 +175,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         problem = MulticlassProblem(
             matrix, labels, num_labels=len(classes), cost=cost, loss_scale=scale
         )
+        problem.called = "X"
         solver = solver_of(self, total)
         start = self._start(problem, classes) if warm and resume is None else None
         with np.errstate(over="ignore", invalid="ignore"):

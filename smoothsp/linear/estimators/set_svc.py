@@ -42,8 +42,8 @@ class _SetSVC(BinaryClassifier):
         classifier.squares_in_range(squares, np.float64, constant)
         problem = self._problem(rows, y, weights)
 
-        def solve(look: Callable[[Certificate], Any]) -> Any:
-            solver = BMRM(lam=lam, tol=0, max_passes=most, callback=look)
+        def solve(**given: Any) -> Any:
+            solver = BMRM(lam=lam, max_passes=most, **given)
             return solver.solve(problem, resume=whole_set.resumed(resume))
 
         self._keep(samples, solve, 1 / lam, constant)
@@ -76,14 +76,15 @@ class F1SVC(_SetSVC):
         What the loss is multiplied by, > 0; times n, so that it is of the size of that
         of ``HingeSVC``.
     tol
-        The objective is at most ``1 + tol`` times its minimum.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum.
     fit_intercept
         Whether to add a constant feature; its weight is penalised as all others.
     intercept_scaling
         The value of that feature, > 0.
     max_epochs
         Passes over the samples, at most.
-    callback
+    callback, verbose
         As in :class:`HingeSVC`.
 
     Attributes
@@ -116,6 +117,7 @@ class F1SVC(_SetSVC):
         intercept_scaling: float = 1.0,
         max_epochs: int = 5000,
         callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.tol = tol
@@ -123,6 +125,7 @@ class F1SVC(_SetSVC):
         self.intercept_scaling = intercept_scaling
         self.max_epochs = max_epochs
         self.callback = callback
+        self.verbose = verbose
 
     def _constant(self) -> float:
         return classifier.constant_feature(self)
@@ -163,10 +166,11 @@ class ROCSVC(_SetSVC):
         What the mean over pairs is multiplied by, times n, > 0; n is the sum of
         ``sample_weight`` if there is one.
     tol
-        The objective is at most ``1 + tol`` times its minimum.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum.
     max_epochs
         Passes over the samples, at most.
-    callback
+    callback, verbose
         As in :class:`HingeSVC`.
 
     Attributes
@@ -200,11 +204,13 @@ class ROCSVC(_SetSVC):
         tol: float = 1e-3,
         max_epochs: int = 5000,
         callback: Callable[[Certificate], Any] | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.C = C
         self.tol = tol
         self.max_epochs = max_epochs
         self.callback = callback
+        self.verbose = verbose
 
     def _constant(self) -> float:
         return 0.0

@@ -43,23 +43,29 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         not depend on the others.
     C
         Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
+        None: 1.
     l2
-        lambda itself, positive, instead of C.
+        lambda itself, positive, instead of C: both together are an error.
     loss
         ``"hinge"``, or ``"likelihood"``: a conditional random field, of a structure
         that has ``log_partition``.
     solver
         ``"bcfw"``, which stops at a certified duality gap of the hinge; ``"lbfgs"``,
         which does at one of the likelihood, and for the hinge smooths it over the k
-        best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``.
+        best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``, the last two on a smoothed
+        hinge, which is then the objective of ``tol`` and ``primal_``; ``"bmrm"``,
+        cutting planes of the hinge; ``"agm"``, Nesterov's method, of either loss.
     tol
-        The gap at which to stop, where the solver knows one.
+        The relative gap at which to stop: the objective is then at most ``1 + tol``
+        times its minimum. ``"sgd"`` knows no gap of the hinge, and stops when the
+        objective has not fallen by that share in two evaluations.
     cost, cost_scale
         As of ``StructureProblem``: Hamming or a function, and ``(n,)`` numbers that
         multiply it.
     max_passes
         Budget, in passes over the examples; a fit that ends there, above ``tol``,
-        warns. None: 10,000 with ``"bcfw"``, 1,000 with the others.
+        warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
+        10,000 with the others.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` unless it says otherwise.
@@ -73,7 +79,8 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         Called with a record at each certificate; a true answer stops. The ``state`` of
         the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
     verbose
-        Whether to show a bar with the gap.
+        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        than three seconds.
 
     Attributes
     ----------
@@ -118,7 +125,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         self,
         build: Callable[..., Any],
         features: Callable[[Any], Any],
-        C: float = 1.0,
+        C: float | None = None,
         *,
         l2: float | None = None,
         loss: str = "hinge",
@@ -131,7 +138,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.build = build
         self.features = features
@@ -207,10 +214,10 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         checks.choice("loss", self.loss, ("hinge", "likelihood"))
         checks.choice("solver", self.solver, tuple(self.SOLVERS))
         if self.loss == "likelihood":
-            if self.solver == "bcfw":
+            if self.solver in ("bcfw", "bmrm"):
                 raise ValueError(
-                    "loss: expected 'hinge' for solver='bcfw', got 'likelihood', which"
-                    " solver='lbfgs' minimises"
+                    f"loss: expected 'hinge' for solver={self.solver!r}, got"
+                    " 'likelihood', which solver='lbfgs' minimises"
                 )
             return solver_of(self, n, loss="likelihood")
         if self.solver == "lbfgs" and "loss" not in options_of(self, LBFGS, {}):

@@ -2,7 +2,6 @@
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any, ClassVar
@@ -11,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from smoothsp.linear.estimators import sequences, storing
+from smoothsp.linear.estimators import classifier, sequences, storing
 from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
 from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, rows_of
-from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solution
+from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
 
 # Those of the structural hinge, by the names that estimators have for them.
 HINGE_SOLVERS: dict[str, Any] = {
@@ -28,11 +26,14 @@ HINGE_SOLVERS: dict[str, Any] = {
     "sgd": SGD,
     "svrg": SVRG,
     "casimir": CasimirSVRG,
+    "bmrm": BMRM,
+    "agm": AGM,
 }
 # Options that estimators give them unless told otherwise, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
-# Passes where ``max_passes`` is None: of what stops at its gap, and of what does not.
-_PASSES, _PASSES_OF_ALL = 10_000, 1000
+# Passes where ``max_passes`` is None.
+_PASSES = 10_000
+_PASSES_OF = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
 # Stored with a fitted tagger, besides its weights.
 _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
@@ -61,8 +62,13 @@ def weigh(
 def lam_of(estimator: Any, n: float) -> float:
     """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
     if estimator.l2 is not None:
+        if estimator.C is not None:
+            raise ValueError(
+                f"C: expected None beside l2={estimator.l2!r}, got {estimator.C!r}:"
+                " lambda is either l2 or 1 / (C n)"
+            )
         return checks.positive("l2", estimator.l2)
-    C = checks.positive("C", estimator.C)
+    C = 1.0 if estimator.C is None else checks.positive("C", estimator.C)
     if not math.inf > 1 / (C * n) > 0:
         raise ValueError(
             f"C: expected a number for which lambda = 1 / (C n) fits float64, got {C}"
@@ -77,16 +83,16 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
     most = estimator.max_passes
     if most is None:
-        most = _PASSES if estimator.solver == "bcfw" else _PASSES_OF_ALL
+        most = _PASSES_OF.get(estimator.solver, _PASSES)
     given = {
         "lam": lam_of(estimator, n),
-        "tol": checks.at_least_zero("tol", estimator.tol),
+        "tol": classifier.tolerance_of(estimator),
         "max_passes": checks.count("max_passes", most),
         "callback": estimator.callback,
-        "progress": checks.flag("verbose", estimator.verbose),
+        "progress": checks.shown("verbose", estimator.verbose),
         **more,
     }
-    if estimator.solver != "lbfgs":
+    if "seed" in signature(make).parameters:
         stream = checks.stream(estimator.random_state)
         given["seed"] = int(stream.randint(2**31 - 1))
     return make(**{**defaults, **given, **options_of(estimator, make, given)})
@@ -122,18 +128,12 @@ def keep_solution(estimator: Any, solution: Solution) -> None:
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
     estimator.gap_ = solution.gap
     estimator.n_passes_ = estimator.n_iter_ = solution.passes
-    short = solution.gap > estimator.tol
-    if not short and not solution.interrupted:
-        return
-    text = f"{type(estimator).__name__}: {solution.status}"
-    if short:
-        text += f"; the gap is {solution.gap:.3g} of an objective of"
-        text += f" {solution.primal:.3g}"
-    elif math.isnan(solution.gap):
-        text += "; their gap is not known"
-    if not solution.interrupted:
-        text += ". Raise max_passes or tol, or scale the features."
-    warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    advice = "Raise max_passes or tol, or scale the features."
+    if solution.interrupted or "callback" in solution.status:
+        advice = "fit(X, y, resume=state) of a callback's record goes on from there."
+    if not solution.converged:
+        last = (solution.primal, solution.gap, solution.passes)
+        classifier.warn_short(estimator, solution.status, last, advice)
 
 
 def require_same_data(problem: Any, found: Solution) -> None:

@@ -42,7 +42,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         What the losses are multiplied by, > 0. For two classes this is the binary SVM
         with 2 C.
     tol
-        Where to stop, >= 0; see ``stopping``.
+        The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it

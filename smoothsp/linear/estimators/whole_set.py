@@ -2,58 +2,58 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.descent.certificates import STOPPING, goal
 from smoothsp.linear.descent.coordinate_descent import Status
 from smoothsp.linear.descent.dual_blocks import within_range
 from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 
-# ``solve(problem, callback, tol, resume)``
+# ``solve(tol=, callback=, progress=)``
 Solve = Callable[..., Solution]
 
 
 def fit(
-    estimator: Any,
-    solve: Callable[[Callable[[Certificate], Any]], Solution],
-    scale: float,
-    history: list[Certificate],
+    estimator: Any, solve: Solve, scale: float, history: list[Certificate]
 ) -> tuple[NDArray[np.float64], Status]:
     """Run a solver whose objective, times ``scale``, is that of the estimator.
 
-    Fills ``history``, and asks the callback of the estimator after each certificate.
+    Fills ``history``, and calls the callback of the estimator after each certificate.
     Stops at its ``tol``, by its ``stopping``.
     """
-    stopping = getattr(estimator, "stopping", "objective")
-    checks.choice("stopping", stopping, STOPPING)
-    tol = checks.at_least_zero("tol", estimator.tol)
+    tolerance = classifier.tolerance_of(estimator)
+    if tolerance.stopping == "gap":
+        tolerance = replace(tolerance, tol=tolerance.tol / scale)
     callback = estimator.callback
     checks.callback(callback)
-    ended: list[Status] = []
+    stopped = False
 
     def look(found: Certificate) -> bool:
+        nonlocal stopped
         history[:] = [*history, scaled(found, scale)]
-        last, wanted = history[-1], False
         if callback is not None:
-            with last.with_state(lambda: found.state):
-                wanted = bool(callback(last))
-        if last.gap <= goal(stopping, tol, history[0], last):
-            ended.append(Status.CONVERGED)
-        elif wanted:
-            ended.append(Status.STOPPED)
-        return bool(ended)
+            with history[-1].with_state(lambda: found.state):
+                stopped = bool(callback(history[-1]))
+        return stopped
 
-    solution = solve(look)
+    solution = solve(
+        tol=tolerance,
+        callback=look,
+        progress=checks.shown("verbose", estimator.verbose),
+    )
     history[:] = [scaled(found, scale) for found in solution.history]
-    if ended:
-        return solution.w, ended[0]
+    if solution.converged:
+        return solution.w, Status.CONVERGED
     if solution.interrupted:
         return solution.w, Status.INTERRUPTED
+    if stopped:
+        return solution.w, Status.STOPPED
     short = solution.passes >= estimator.max_epochs
     return solution.w, Status.OUT_OF_EPOCHS if short else Status.ROUNDED
 

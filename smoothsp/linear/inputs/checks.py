@@ -116,6 +116,11 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+def shown(name: str, value: object) -> bool | None:
+    """Whether progress is shown; None: on a terminal, after three seconds."""
+    return None if value is None else flag(name, value)
+
+
 def weights(value: Any, samples: int) -> NDArray[np.float64]:
     """``value`` as one weight of at least 0 a sample; 1 where there is none."""
     if value is None:

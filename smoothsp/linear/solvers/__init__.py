@@ -1,6 +1,7 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
 from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.solvers.accelerated.agm import AGM
 from smoothsp.linear.solvers.accelerated.minimise import (
     Minimum,
@@ -56,6 +57,7 @@ __all__ = [
     "Record",
     "RegularisationPath",
     "Solution",
+    "Tolerance",
     "grid_search",
     "minimise_composite",
     "nonuniformity",

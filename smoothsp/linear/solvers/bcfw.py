@@ -9,6 +9,7 @@ from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,
@@ -48,7 +49,9 @@ class BCFW:
     cache
         Whether outputs met before may stand in for the oracle.
     tol
-        The duality gap at which to stop, at least 0.
+        The duality gap at which to stop, at least 0; a
+        :class:`~smoothsp.linear.solvers.Tolerance` is relative to the objective. All
+        solvers take either.
     max_passes, max_seconds
         Budgets; a pass is n steps.
     seed
@@ -56,7 +59,8 @@ class BCFW:
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
     progress
-        Whether to show a bar with the gap.
+        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        than three seconds.
     averaging
         Whether to return the average of the iterates, iterate k with weight k, and its
         gap.
@@ -107,12 +111,12 @@ class BCFW:
         sampling: str = "gap",
         steps: str = "fw",
         cache: bool = False,
-        tol: float = 1e-3,
+        tol: float | Tolerance = 1e-3,
         max_passes: int = 1000,
         max_seconds: float | None = None,
         seed: int = 0,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         averaging: bool = False,
         bounds: tuple[Any, Any] | None = None,
         refresh_every: int = 10,
@@ -171,8 +175,8 @@ class BCFW:
             With the certificate at its weights. Ctrl-C does not raise: it gives what is
             reached, and for chains its certificate; a second one, meanwhile, raises.
         """
-        passes = _Passes(self, engine_for(problem, self.plan))
         budget = Budget(self._limits, problem)
+        passes = _Passes(self, engine_for(problem, self.plan), budget)
         return run(passes, budget, self._settings(), start, resume)
 
     def _settings(self) -> str:
@@ -191,15 +195,20 @@ class _Passes(Solver):
 
     passes = 0
 
-    def __init__(self, solver: BCFW, engine: Engine) -> None:
-        self.solver, self.engine = solver, engine
+    def __init__(self, solver: BCFW, engine: Engine, budget: Budget) -> None:
+        self.solver, self.engine, self.budget = solver, engine, budget
         self.compiled = self.certifies_late = engine.compiled
         self.stream = np.random.Generator(np.random.PCG64(solver.seed))
-        # the gaps of the iterates say nothing about that of their average
-        self.enough = 0.0 if solver.plan.averaging else _HOPEFUL * solver.tol
         self.since_refresh = 0
+        self.relative = isinstance(solver.tol, Tolerance)
         # before the last certificate; see gap_diagnostics
         self.estimated_gap = np.inf
+
+    @property
+    def enough(self) -> float:
+        """The sum of stale gaps at which to look."""
+        # the gaps of the iterates say nothing about that of their average
+        return 0.0 if self.solver.plan.averaging else _HOPEFUL * self.budget.goal
 
     @property
     def calls(self) -> int:
@@ -218,7 +227,9 @@ class _Passes(Solver):
 
     def due(self) -> bool:
         late = self.since_refresh >= self.solver.refresh_every
-        return late or self.estimate() <= self.enough
+        # a relative goal is known from the first certificate on
+        unknown = self.relative and not self.budget.history
+        return late or unknown or self.estimate() <= self.enough
 
     def certify(self) -> tuple[float, float, float]:
         if self.engine.measured % _REBUILD == _REBUILD - 1:

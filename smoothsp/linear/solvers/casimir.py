@@ -13,6 +13,7 @@ from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import run_steps
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
     epoch,
@@ -69,13 +70,15 @@ class CasimirSVRG:
     inner_passes
         Epochs of SVRG for each k.
     tol
-        With the likelihood: the gap at which to stop.
+        As in :class:`SGD`.
     evaluate_every, max_passes, max_seconds, seed, callback, progress
         As in :class:`SVRG`; a pass is one k.
 
     Notes
     -----
-    The objective in the history is that without smoothing.
+    The objective in the history is the one that is minimised: smoothing included with
+    ``"const"``, and the hinge itself with ``"adapt"``, whose gap counts what smoothing
+    adds.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 4, corollaries 17 and 18, proposition 29, section 7.3.1. Restarts:
@@ -104,13 +107,13 @@ class CasimirSVRG:
         kappa: float | None = None,
         warm_start: str = "restart",
         inner_passes: int = 1,
-        tol: float = 0.0,
+        tol: float | Tolerance = 0.0,
         evaluate_every: int = 10,
         max_passes: int = 50,
         max_seconds: float | None = None,
         seed: int = 0,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         checks.choice("schedule", schedule, ("const", "adapt"))
         checks.choice("warm_start", warm_start, WARM_STARTS)
@@ -160,8 +163,16 @@ class CasimirSVRG:
             f" seed={self.seed}"
         )
         outer = _Outer(self, objective)
-        every = self.evaluate_every
-        return run_steps(outer, objective, self._limits, every, settings, start, resume)
+        return run_steps(
+            outer,
+            objective,
+            self._limits,
+            self.evaluate_every,
+            settings,
+            start,
+            resume,
+            outer.last_mu if self.schedule == "adapt" else None,
+        )
 
 
 def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
@@ -285,6 +296,10 @@ class _Outer:
         before = self.reached.started
         rounding = np.finfo(np.float64).eps * abs(before)
         return before < math.inf and not start.value - before <= rounding
+
+    def last_mu(self) -> float:
+        """Strength of the smoothing of the last pass."""
+        return self.plan.mu_at(max(self.reached.k, 1))
 
     def weights(self) -> NDArray[np.float64]:
         return self.reached.w

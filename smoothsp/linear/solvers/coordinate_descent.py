@@ -11,6 +11,7 @@ from smoothsp._kernels.linear import elastic_net
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 
@@ -75,12 +76,12 @@ class CoordinateDescent:
         lam: float,
         l1: float = 0.0,
         products: bool | None = None,
-        tol: float = 1e-4,
+        tol: float | Tolerance = 1e-4,
         certify_every: int = 1,
         max_passes: int = 10_000,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.lam = checks.at_least_zero("lam", lam)
         self.l1 = checks.at_least_zero("l1", l1)

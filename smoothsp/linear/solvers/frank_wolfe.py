@@ -10,6 +10,7 @@ from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.problems.callback import WholeProblem, whole
@@ -38,7 +39,8 @@ class BatchFrankWolfe:
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
     progress
-        Whether to show a bar with the gap.
+        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        than three seconds.
     bounds
         ``(lower, upper)`` of the weights, as for :class:`BCFW`.
 
@@ -61,11 +63,11 @@ class BatchFrankWolfe:
         self,
         *,
         lam: float,
-        tol: float = 1e-3,
+        tol: float | Tolerance = 1e-3,
         max_passes: int = 1000,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)

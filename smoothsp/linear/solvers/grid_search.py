@@ -32,7 +32,7 @@ def grid_search(
     max_passes: int = 200_000,
     max_seconds: float | None = None,
     callback: Callable[[PathPoint], Any] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     resume: State | None = None,
 ) -> GridSolution:
     r"""Solve at several :math:`\lambda`, from the largest to the smallest.
@@ -57,7 +57,8 @@ def grid_search(
         Called with a :class:`PathPoint` for each value, which has the ``state`` of the
         run; a true answer stops.
     progress
-        Whether to show a bar with the gap.
+        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        than three seconds.
     resume
         The ``state`` of a grid of the same parameters, budgets apart: goes on bit for
         bit.

@@ -10,6 +10,7 @@ from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, advance
 from smoothsp.linear.engines.solution import Callback, Solution, weights_of
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -66,11 +67,11 @@ class LBFGS:
         mu: float = 1.0,
         k: int = 5,
         memory: int = 6,
-        tol: float = 1e-4,
+        tol: float | Tolerance = 1e-4,
         max_passes: int = 500,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)
         checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
@@ -191,7 +192,7 @@ class _Run:
         value = mean + objective.lam / 2 * float(np.dot(x, x))
         budget.passes += 1
         gap = float(np.dot(slope, slope)) / (2 * objective.lam)
-        if started and gap <= budget.limits.tol:
+        if started and gap <= budget.goal:
             self.closest = Reached(x, value, slope, (), ())
             raise _Done
         return value, slope

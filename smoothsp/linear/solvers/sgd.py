@@ -14,6 +14,7 @@ from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import Stepper, run_steps
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.sparse_loops import SparseSteps
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -61,7 +62,9 @@ class SGD:
     sampling
         ``"permutation"``, a new random order each pass, or ``"uniform"``.
     tol
-        With the likelihood: the gap at which to stop.
+        The gap at which to stop: ``|gradient|^2 / (2 lambda)``. A hinge that is not
+        smoothed has none: then a fit stops when the objective has not fallen by more
+        than ``tol`` in two evaluations. 0 does not stop.
     evaluate_every
         Passes from one evaluation of the objective to the next. It costs a pass.
     max_passes, max_seconds, seed, callback, progress
@@ -69,7 +72,7 @@ class SGD:
 
     Notes
     -----
-    The objective in the history is that without smoothing.
+    The objective in the history is the one that is minimised, smoothing included.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.2; Shalev-Shwartz et al., "Pegasos: primal estimated sub-gradient solver
@@ -98,13 +101,13 @@ class SGD:
         averaging: str = "weighted",
         average_after: int = 0,
         sampling: str = "permutation",
-        tol: float = 0.0,
+        tol: float | Tolerance = 0.0,
         evaluate_every: int = 10,
         max_passes: int = 30,
         max_seconds: float | None = None,
         seed: int = 0,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         checks.choice("decay", decay, DECAYS)
         checks.choice("averaging", averaging, AVERAGES)

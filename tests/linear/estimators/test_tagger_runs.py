@@ -85,9 +85,10 @@ def test_a_warm_start_of_an_optimum_is_done_at_once():
     for make, options in ((ChainSVM, {"steps": "pairwise"}), (ChainCRF, {})):
         given = {"tol": 1e-4, "max_passes": 5000, "solver_options": options}
         tagger = make(warm_start=True, **given).fit(X, Y)
-        assert tagger.n_iter_ > 3
-        assert tagger.fit(X, Y).n_iter_ <= 2
-        assert tagger.gap_ <= 1e-4
+        passes = tagger.n_iter_
+        assert passes > 3
+        assert tagger.fit(X, Y).n_iter_ <= passes / 8
+        assert tagger.gap_ <= 1e-4 * tagger.dual_
 
 
 @ROUGH

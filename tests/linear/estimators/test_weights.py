@@ -87,9 +87,9 @@ def test_a_tagger_with_weights_is_the_one_that_repeats(tagger):
     tagger.set_params(C=0.7)
     found = tagger.fit(X, y, sample_weight=REPEATS)
     primal, dual, gap = found.primal_, found.dual_, found.gap_
-    assert gap <= tagger.tol
+    assert gap <= tagger.tol * dual
     tagger.fit(repeated(X), repeated(y))
-    assert tagger.gap_ <= tagger.tol
+    assert tagger.gap_ <= tagger.tol * tagger.dual_
     # each certificate bounds what the other fit found
     slack = 1e-9
     assert dual - slack <= tagger.primal_ <= primal + tagger.gap_ + slack
@@ -99,7 +99,8 @@ def test_a_tagger_with_weights_is_the_one_that_repeats(tagger):
 @pytest.mark.parametrize("solver", ["bcfw", "sgd", "svrg", "casimir"])
 def test_every_solver_of_a_classifier_takes_weights(solver):
     X, y = samples()
-    model = MulticlassSVM(C=0.7, solver=solver, tol=1e-6, max_passes=300, cost=COST)
+    tol = 1e-6 if solver == "bcfw" else 1e-3
+    model = MulticlassSVM(C=0.7, solver=solver, tol=tol, cost=COST)
     primal = model.fit(X, y, REPEATS).primal_
     model.fit(repeated(X), repeated(y))
     # the others draw other samples, and their smoothing ends above the minimum

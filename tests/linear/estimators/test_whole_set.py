@@ -53,7 +53,7 @@ def test_rules_of_stopping_are_those_of_the_dual_solver(solver):
     assert last.gap <= 1e-2 * last.dual
     fitted = HingeSVC(solver=solver, stopping="relative_gap", tol=1e-1).fit(X, y)
     assert fitted.gap_ <= 1e-1 * fitted.history_[0].gap
-    with pytest.warns(ConvergenceWarning, match="max_epochs passed before the gap"):
+    with pytest.warns(ConvergenceWarning, match="max_epochs are used up; the gap"):
         HingeSVC(solver=solver, max_epochs=3, tol=1e-9).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
         HingeSVC(solver=solver, tol=1e-9, callback=lambda at: True).fit(X, y)

@@ -181,7 +181,7 @@ BARS = {
     "L-BFGS": (LBFGS(lam=0.1, max_passes=4, progress=True), "gap"),
     "Casimir": (
         CasimirSVRG(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
-        "",
+        "gap",
     ),
 }
 

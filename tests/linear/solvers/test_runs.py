@@ -95,7 +95,7 @@ def test_the_callback_sees_every_certificate(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_too_few_epochs_are_told(model):
     X, y = data_for(model)
-    with pytest.warns(ConvergenceWarning, match="max_epochs passed before the gap"):
+    with pytest.warns(ConvergenceWarning, match="max_epochs are used up; the gap"):
         fitted = model(tol=0, max_epochs=2).fit(X, y)
     assert "max_epochs" in fitted.status_.value and fitted.n_epochs_ == 2
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
 from smoothsp.linear.solvers.accelerated.lipschitz import (
@@ -47,6 +48,8 @@ _SAID = (
 SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
 # Of annealed smoothing: by what mu falls, and how many times its error the gap is then.
 FALL, READY = 4.0, 2.0
+# A gap that is not reached: smoothing is annealed for as long as there is one.
+NEVER = 1e-100
 
 
 class AGM:
@@ -84,6 +87,7 @@ class AGM:
         gap may be is left.
     anneal
         Of ``"primal-smoothing"``: begin with a large mu and lower it as the gap falls.
+        None: where ``tol`` is relative, since its mu is not known in advance.
     prox
         ``"uniform"``, or ``"data"``: for two classes, ``"l2"`` smooths each sample by
         as much as the length of its features, or their part along the first
@@ -143,18 +147,18 @@ class AGM:
         loss: Literal["hinge", "likelihood"] = "hinge",
         smoothing: Literal["entropy", "l2"] | None = None,
         mu: float | None = None,
-        anneal: bool = False,
+        anneal: bool | None = None,
         prox: Literal["uniform", "data"] = "uniform",
         domain: Literal["space", "simplex"] = "space",
         cap: float = math.inf,
         lipschitz: float | None = None,
         adaptive: bool = True,
-        tol: float = 1e-3,
+        tol: float | Tolerance = 1e-3,
         certify_every: int = 1,
         max_passes: int = 10_000,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         checks.choice("scheme", scheme, SCHEMES)
         checks.choice("memory", memory, tuple(MEMORIES))
@@ -178,8 +182,17 @@ class AGM:
             )
         self.mu = None if mu is None else checks.positive("mu", mu)
         smooths = loss == "hinge" and scheme in SCHEMES[:2]
-        if self.mu is None and smooths and not tol > 0:
-            raise ValueError("mu: expected a number where tol is 0, got None")
+        self._limits = limits("AGM", tol, max_passes, max_seconds, callback, progress)
+        known = self._limits.tol
+        self.least_gap = NEVER if isinstance(known, Tolerance) else max(known, NEVER)
+        if anneal is None:
+            relative = isinstance(known, Tolerance) and mu is None
+            anneal = relative and smooths and scheme == "primal-smoothing"
+        if self.mu is None and smooths and not (anneal or self.least_gap > NEVER):
+            raise ValueError(
+                "mu: expected a number, or anneal=True, where tol is 0 or relative, got"
+                " None"
+            )
         self.lipschitz = (
             None if lipschitz is None else checks.positive("lipschitz", lipschitz)
         )
@@ -194,7 +207,6 @@ class AGM:
         if self.anneal and (scheme != "primal-smoothing" or loss != "hinge"):
             raise ValueError("anneal: expected False but for smoothing in the primal")
         self.certify_every = checks.count("certify_every", certify_every)
-        self._limits = limits("AGM", tol, max_passes, max_seconds, callback, progress)
 
     def solve(
         self,
@@ -359,7 +371,7 @@ class _Primal(_Run):
         if settings.loss == "hinge":
             if not self.mu:
                 D = max(problem.diameter(self.smoothing), 1e-300)
-                self.last_mu = settings.mu or settings._limits.tol / (2 * D)
+                self.last_mu = settings.mu or settings.least_gap / (2 * D)
                 largest = float(problem.risk(w)[0]) / (4 * D)
                 self.mu = max(largest if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
@@ -437,7 +449,7 @@ class _Dual(_Run):
         mu = 0.0
         if settings.scheme == "dual-smoothing":
             D = max(problem.diameter(self.smoothing), 1e-300)
-            mu = settings.mu or settings._limits.tol / (2 * D)
+            mu = settings.mu or settings.least_gap / (2 * D)
         self.f = NegativeDual(self.penalty)
         points = DualSet(problem, self.smoothing, mu)
         # far from every corner

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.binary import BinaryProblem
 
@@ -70,12 +71,12 @@ class Pragam:
         *,
         lam: float,
         lipschitz: Literal["fixed", "adaptive"] | float = "fixed",
-        tol: float = 1e-4,
+        tol: float | Tolerance = 1e-4,
         certify_every: int = 10,
         max_passes: int = 10_000,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)
         if isinstance(lipschitz, str):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.callback import whole
 from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
@@ -78,12 +79,12 @@ class BMRM:
         lam: float,
         inner: Literal["qp", "line-search"] = "qp",
         drop_after: int | None = 50,
-        tol: float = 1e-4,
+        tol: float | Tolerance = 1e-4,
         certify_every: int = 1,
         max_passes: int = 1000,
         max_seconds: float | None = None,
         callback: Callback | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)
         checks.choice("inner", inner, ("qp", "line-search"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import mark_of, require_same
+from smoothsp.linear.engines.budget import bar_of, mark_of, require_same
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
 from smoothsp.linear.solvers.path.solution import PathPoint
@@ -22,12 +22,12 @@ class PointLimits:
     max_passes: int
     max_seconds: float | None
     callback: Callable[[PathPoint], Any] | None
-    progress: bool
+    progress: bool | None
 
     def __post_init__(self) -> None:
         checks.count("max_passes", self.max_passes)
         engines_settings.seconds_of(self.max_seconds)
-        checks.flag("progress", self.progress)
+        checks.shown("progress", self.progress)
         checks.callback(self.callback)
 
 
@@ -69,11 +69,8 @@ class PointRun:
         """To the last point, or the end of a budget; a gap of ``goal`` at each."""
         bar = None
         try:
-            if self.limits.progress:
-                from tqdm import tqdm
-
-                known = len(self.points)
-                bar = tqdm(desc=self.name, unit=self.unit, total=total, initial=known)
+            known = {"total": total, "initial": len(self.points)}
+            bar = bar_of(self.limits.progress, self.name, unit=self.unit, **known)
             while not self.status and self._prepare():
                 with np.errstate(over="ignore", invalid="ignore"):
                     gap = self.dual_point.to_gap(goal, certified, self._spent)

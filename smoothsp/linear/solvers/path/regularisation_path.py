@@ -60,7 +60,8 @@ class RegularisationPath:
     callback
         Called with a :class:`PathPoint` at each breakpoint; a true answer stops.
     progress
-        Whether to show a bar with lambda and the gap.
+        Whether to show a bar with lambda and the gap; None: on a terminal, if the run
+        takes longer than three seconds.
 
     Notes
     -----
@@ -100,7 +101,7 @@ class RegularisationPath:
         max_passes: int = 200_000,
         max_seconds: float | None = None,
         callback: Callable[[PathPoint], Any] | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         self.rules = Rules(
             eps=eps,
