@@ -127,6 +127,7 @@ def hinges(X: Any, y: Any, lam: float, seconds: float) -> Any:
     model = HingeSVC(
         C=C,
         tol=1e-7,
+        fit_intercept=False,
         certify_every=1,
         max_epochs=1_000_000,
         callback=lambda at: (

@@ -28,6 +28,7 @@ def to_objective(
         C=C,
         stopping="gap",
         tol=gap_at(kind, narrow, y, C, highest),
+        fit_intercept=False,
         certify_every="auto",
         random_state=0,
         max_epochs=EPOCHS,
@@ -55,7 +56,13 @@ def gap_at(kind: type, narrow: Any, y: np.ndarray, C: float, highest: float) -> 
             raise Reached(certificate.gap)
 
     model = kind(
-        C=C, tol=0, certify_every=8, random_state=0, max_epochs=EPOCHS, callback=look
+        C=C,
+        tol=0,
+        fit_intercept=False,
+        certify_every=8,
+        random_state=0,
+        max_epochs=EPOCHS,
+        callback=look,
     )
     try:
         model.fit(narrow, y)
@@ -79,6 +86,7 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
     model = WestonWatkinsSVC(
         tol=tol,
         stopping="relative_gap",
+        fit_intercept=False,
         certify_every=1,
         solver=solver,
         random_state=0,
@@ -96,7 +104,11 @@ def weston_watkins(X: Any, y: np.ndarray, solver: str, dtype: str, tol: float) -
 def threaded(X: Any, y: np.ndarray, threads: int) -> Racer:
     """A fit with a gap after each epoch; threads share the gaps, not the sweeps."""
     model = CrammerSingerSVC(
-        stopping="relative_gap", certify_every=1, random_state=0, verbose=False
+        stopping="relative_gap",
+        fit_intercept=False,
+        certify_every=1,
+        random_state=0,
+        verbose=False,
     )
     return Racer(
         f"{threads} thread{'s' if threads > 1 else ''}",

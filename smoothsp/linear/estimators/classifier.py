@@ -91,8 +91,13 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
     asked = getattr(estimator, "class_weight", None)
     factors = checks.class_factors(asked, classes, y)
     weights = checks.weights(sample_weight, len(labels))
-    if not (factors[labels] * (weights > 0)).any():
-        raise ValueError("class_weight: expected a sample of positive weight, got none")
+    counted = np.unique(labels[(factors[labels] > 0) & (weights > 0)])
+    if len(counted) < 2:
+        name = "class_weight" if (factors == 0).any() else "sample_weight"
+        raise ValueError(
+            f"{name}: expected positive weights in at least two classes, got"
+            f" {len(counted)}"
+        )
     with np.errstate(over="ignore"):
         limits = C * factors[labels] * weights
     return Samples(X, labels, classes, checks.bounds(limits, X.dtype))

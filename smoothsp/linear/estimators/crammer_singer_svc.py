@@ -43,7 +43,8 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether to add a constant feature; its weights are penalised as all others.
+        Whether there is an intercept: a constant feature of value
+        ``intercept_scaling``, whose weights are penalised as all others.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -124,7 +125,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         cost: Any = None,
         class_weight: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         shuffle: bool = True,
         shrinking: bool = True,

@@ -54,7 +54,8 @@ class HingeSVC(BinaryClassifier):
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether to add a constant feature; its weight is penalised as all others.
+        Whether there is an intercept: a constant feature of value
+        ``intercept_scaling``, whose weights are penalised as all others.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -130,7 +131,7 @@ class HingeSVC(BinaryClassifier):
         tol: float = 1e-3,
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         class_weight: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         shuffle: bool = True,
         shrinking: bool = True,

@@ -61,7 +61,8 @@ class L1SVC(BinaryClassifier):
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether there is a b.
+        Whether there is an intercept, the b. It is not penalised, as if elsewhere
+        ``intercept_scaling`` were infinite.
     max_epochs
         Newton steps, at most, each of them a few passes over the samples.
     callback, verbose

@@ -43,7 +43,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether there is a feature that is always 1; its weights are regularised too.
+        Whether there is an intercept: a constant feature of value 1, whose weights are
+        penalised as all others.
     warm_start
         Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
         variables, which are those of the same data (C may be another), with all other

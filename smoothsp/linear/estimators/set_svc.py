@@ -79,7 +79,8 @@ class F1SVC(_SetSVC):
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
     fit_intercept
-        Whether to add a constant feature; its weight is penalised as all others.
+        Whether there is an intercept: a constant feature of value
+        ``intercept_scaling``, whose weights are penalised as all others.
     intercept_scaling
         The value of that feature, > 0.
     max_epochs

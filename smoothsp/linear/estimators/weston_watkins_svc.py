@@ -53,7 +53,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         coordinates, as in the Shark library; a baseline, slower for many classes.
     kernel
         ``"linear"``, ``"rbf"``, or ``"precomputed"``: X is then the Gram matrix, and
-        for prediction its rows are samples and its columns the training samples.
+        for prediction its rows are samples and its columns the training samples. Where
+        the diagonal is negative, as after centring, the intercept makes up for it: a
+        constant is added to the matrix.
     gamma
         Of the rbf kernel ``exp(-gamma |x - x'|^2)``: a positive number, ``"scale"``
         for ``1 / (n_features * X.var())``, or ``"auto"`` for ``1 / n_features``.
@@ -63,7 +65,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether to add a constant feature; its weights are penalised as all others.
+        Whether there is an intercept: a constant feature of value
+        ``intercept_scaling``, whose weights are penalised as all others.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
@@ -148,7 +151,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         gamma: float | Literal["scale", "auto"] = "scale",
         cost: Any = None,
         class_weight: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         shuffle: bool = True,
         shrinking: bool = True,
@@ -280,7 +283,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
             gram = _gram_matrix(samples.X)
-        gram = np.ascontiguousarray(gram + samples.X.dtype.type(constant**2))
+        lift = _lift(float(gram.diagonal().min()), constant)
+        gram = np.ascontiguousarray(gram + samples.X.dtype.type(lift))
         squares = gram.diagonal().astype(np.float64)
         classifier.squares_in_range(squares, samples.X.dtype, constant)
         blocks = self._blocks(samples, squares, costs, plan)
@@ -289,7 +293,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         status = descend(problem, plan, history, resume)
         classifier.keep_dual(self, blocks.table)
         classifier.keep_for_later(self, samples, blocks.table)
-        self.intercept_ = constant**2 * self.dual_coef_.sum(axis=1)
+        self.intercept_ = lift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
         return status
@@ -324,11 +328,23 @@ def _gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
             "X: expected a Gram matrix (samples, samples) for "
             f'kernel="precomputed", got {X.shape}'
         )
-    if not np.allclose(X, X.T) or (X.diagonal() < 0).any():
+    if not np.allclose(X, X.T):
         raise ValueError(
-            "X: expected a symmetric Gram matrix with a diagonal of at least 0"
+            "X: expected a symmetric Gram matrix, which does not depend on the classes"
         )
     return X
+
+
+def _lift(least: float, constant: float) -> float:
+    """What is added to all products: the square of the constant feature, or more."""
+    if least >= 0:
+        return constant**2
+    if not constant:
+        raise ValueError(
+            f"X: expected a Gram matrix with a diagonal of at least 0, got {least:.3g};"
+            " fit_intercept=True adds a constant to it"
+        )
+    return constant**2 - least
 
 
 def _rbf_gamma(gamma: object, X: Any) -> float:

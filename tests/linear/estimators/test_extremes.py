@@ -61,7 +61,7 @@ def test_weights_scale_with_the_features_to_the_last_bit(model, power):
     factor = 2.0**power
     if power == -560:
         # C stays: without length, each sample pays in full
-        fitted = model(random_state=0).fit(X * factor, y)
+        fitted = model(random_state=0, fit_intercept=False).fit(X * factor, y)
         own = np.eye(len(fitted.classes_))[y]
         times = {WestonWatkinsSVC: 4, CrammerSingerSVC: 1, HingeSVC: 1}[model]
         if model is HingeSVC:
@@ -74,8 +74,9 @@ def test_weights_scale_with_the_features_to_the_last_bit(model, power):
             np.testing.assert_allclose(fitted.coef_, sums * every, rtol=1e-9)
         assert fitted.gap_ == 0 and fitted.coef_.any()
         return
-    whole = fit(model(C=1.0, random_state=0), X, y)
-    fitted = fit(model(C=factor**-2, random_state=0), X * factor, y)
+    whole = fit(model(C=1.0, fit_intercept=False, random_state=0), X, y)
+    other = model(C=factor**-2, fit_intercept=False, random_state=0)
+    fitted = fit(other, X * factor, y)
     np.testing.assert_array_equal(fitted.coef_ * factor, whole.coef_)
     assert fitted.n_epochs_ == whole.n_epochs_
     assert fitted.gap_ * factor**2 == whole.gap_
@@ -121,10 +122,10 @@ def test_weights_that_vanish_are_weights_of_0(model):
     none = model(C=1e-200, random_state=0)
     none.fit(X, y, sample_weight=np.where(weight < 1, 0.0, 1.0))
     np.testing.assert_array_equal(small.coef_, none.coef_)
-    with pytest.raises(ValueError, match="class_weight: expected a sample of positive"):
+    with pytest.raises(ValueError, match="class_weight: expected positive weights"):
         model(class_weight=dict.fromkeys(range(5), 0.0)).fit(X, y)
     kinds = {label: float(label > 0) for label in range(5)}
-    with pytest.raises(ValueError, match="class_weight: expected a sample of positive"):
+    with pytest.raises(ValueError, match="class_weight: expected positive weights"):
         model(class_weight=kinds).fit(X, y, sample_weight=1.0 * (y == 0))
 
 

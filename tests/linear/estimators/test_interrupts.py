@@ -76,7 +76,7 @@ def true_gap(model, X, y, C):
 def test_the_certificate_is_that_of_the_weights_whenever_it_comes(model, every):
     X, y = data_for(model)
     options = {"random_state": 0, "tol": 0, "store_dual": True, "max_epochs": 4}
-    options["certify_every"] = every
+    options |= {"certify_every": every, "fit_intercept": False}
     whole = model(**options).fit(X, y)
     n = came = 0
     while n < 2000:
@@ -174,7 +174,9 @@ def test_an_error_changes_nothing(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_callback_ends_the_fit(model):
     X, y = data_for(model)
-    ends = model(tol=0, certify_every=1, callback=lambda c: c.epoch == 2)
+    ends = model(
+        tol=0, certify_every=1, fit_intercept=False, callback=lambda c: c.epoch == 2
+    )
     with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
         ends.fit(X, y)
     assert ends.status_ is Status.STOPPED and ends.n_iter_ == 2

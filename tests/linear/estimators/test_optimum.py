@@ -19,7 +19,10 @@ from tests.truth.svm_objectives import (
     primal,
 )
 
-EXACT = {"stopping": "gap", "tol": 1e-10, "max_epochs": 100_000, "random_state": 0}
+EXACT = {
+    "stopping": "gap", "tol": 1e-10, "max_epochs": 100_000, "random_state": 0,
+    "fit_intercept": False,
+}  # fmt: skip
 ROUNDING = {np.float64: 1e-12, np.float32: 1e-5}
 
 
@@ -67,7 +70,9 @@ def test_certificates_are_true_at_every_epoch(model, dtype):
     best = primal(model, model(**EXACT).fit(X.astype(float), y).coef_, X, y, 1.0)
     tolerance = ROUNDING[dtype] * best
     for epoch in range(1, 12):
-        fitted = interrupted_after(model, epoch, X, y, random_state=0, tol=0)
+        fitted = interrupted_after(
+            model, epoch, X, y, random_state=0, tol=0, fit_intercept=False
+        )
         last = fitted.history_[-1]
         assert last.epoch == fitted.n_epochs_ == epoch == len(fitted.history_)
         value = primal(model, all_rows(fitted), X, y, 1.0)
@@ -80,7 +85,9 @@ def test_certificates_are_true_at_every_epoch(model, dtype):
 @pytest.mark.parametrize("model", MODELS)
 def test_the_dual_rises_and_converges_linearly(model):
     X, y = data_for(model, seed=2)
-    run = model(tol=1e-13, stopping="gap", random_state=3, shrinking=False)
+    run = model(
+        tol=1e-13, stopping="gap", random_state=3, shrinking=False, fit_intercept=False
+    )
     run.set_params(certify_every=1)
     history = run.set_params(max_epochs=5000).fit(X, y).history_
     best = history[-1].dual
@@ -147,8 +154,8 @@ def test_resting_blocks_change_neither_optimum_nor_certificate(model):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_two_classes_are_the_binary_svm_with_twice_the_c(model, intercept):
     X, y = blobs(40, 4, 2)
-    binary = HingeSVC(C=0.6, fit_intercept=intercept, **EXACT).fit(X, y)
-    pair = model(C=0.3, fit_intercept=intercept, **EXACT).fit(X, y)
+    binary = HingeSVC(C=0.6, **EXACT | {"fit_intercept": intercept}).fit(X, y)
+    pair = model(C=0.3, **EXACT | {"fit_intercept": intercept}).fit(X, y)
     np.testing.assert_allclose(pair.coef_, binary.coef_, atol=1e-5)
     np.testing.assert_allclose(pair.intercept_, binary.intercept_, atol=1e-5)
     assert pair.history_[-1].primal == pytest.approx(binary.history_[-1].primal / 2)
@@ -158,7 +165,9 @@ def test_the_first_visit_of_a_sample_has_a_closed_form():
     # samples at right angles do not feel each other
     k, C = 4, 0.1
     X = np.diag([0.5, 1.0, 2.0, 3.0])
-    fitted = interrupted_after(WestonWatkinsSVC, 1, X, np.arange(k), C=C)
+    fitted = interrupted_after(
+        WestonWatkinsSVC, 1, X, np.arange(k), C=C, fit_intercept=False
+    )
     b = np.minimum(C, 1 / (k * np.diag(X) ** 2))
     expected = -np.ones((k, k)) * b + np.diag(k * b)
     np.testing.assert_allclose(dual_rows(fitted, k), expected.T, atol=1e-15)
@@ -194,6 +203,7 @@ def test_relative_gap_is_the_share_of_the_first(model):
 def test_the_default_promises_a_share_of_the_minimum(model, C, tol):
     X, y = data_for(model)
     options = {"C": C, "random_state": 0, "max_epochs": 100_000}
+    options["fit_intercept"] = False
     fitted = model(tol=tol, **options).fit(X, y)
     assert fitted.status_ is Status.CONVERGED
     best = model(tol=1e-9, **options).fit(X, y).history_[-1].dual

@@ -15,7 +15,10 @@ from tests.truth.svm_objectives import (
     primal,
 )
 
-EXACT = {"stopping": "gap", "tol": 1e-11, "max_epochs": 100_000, "random_state": 0}
+EXACT = {
+    "stopping": "gap", "tol": 1e-11, "max_epochs": 100_000, "random_state": 0,
+    "fit_intercept": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -50,7 +53,8 @@ def test_weights_of_classes_multiply_c(model):
 @pytest.mark.parametrize("scaling", [1.0, 3.0])
 def test_an_intercept_is_one_more_feature(model, scaling):
     X, y = data_for(model)
-    with_one = model(fit_intercept=True, intercept_scaling=scaling, **EXACT).fit(X, y)
+    options = EXACT | {"fit_intercept": True, "intercept_scaling": scaling}
+    with_one = model(**options).fit(X, y)
     wide = np.hstack([X, np.full((len(y), 1), scaling)])
     expected = model(**EXACT).fit(wide, y)
     np.testing.assert_array_equal(with_one.coef_, expected.coef_[:, :-1])

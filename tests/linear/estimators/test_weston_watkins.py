@@ -1,14 +1,23 @@
 """The greedy baseline, the kernel form, and the rbf kernel of Weston-Watkins."""
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.preprocessing import scale
+from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import WestonWatkinsSVC
 from tests.sweeps import thinned
 from tests.truth.svm_objectives import blobs, optimum
 
-EXACT = {"stopping": "gap", "tol": 1e-10, "max_epochs": 100_000, "random_state": 0}
+EXACT = {
+    "stopping": "gap", "tol": 1e-10, "max_epochs": 100_000, "random_state": 0,
+    "fit_intercept": False,
+}  # fmt: skip
 
 
 def gram_root(gram):
@@ -108,7 +117,8 @@ def test_points_without_length_in_the_feature_space_are_legal():
 )
 def test_a_matrix_that_is_no_gram_matrix_is_refused(gram, message):
     with pytest.raises(ValueError, match=message):
-        WestonWatkinsSVC(kernel="precomputed").fit(gram, [0, 1, 0, 1])
+        model = WestonWatkinsSVC(kernel="precomputed", fit_intercept=False)
+        model.fit(gram, [0, 1, 0, 1])
 
 
 @pytest.mark.parametrize("gamma", [0, -1.0, "half", None])
@@ -116,6 +126,41 @@ def test_a_wrong_gamma_is_refused(gamma):
     X, y = blobs(10, 2, 3)
     with pytest.raises((ValueError, TypeError), match="gamma: expected"):
         WestonWatkinsSVC(kernel="rbf", gamma=gamma).fit(X, y)
+
+
+def test_scikit_learn_accepts_a_precomputed_kernel():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_estimator(
+            WestonWatkinsSVC(kernel="precomputed", random_state=0), on_skip=None
+        )
+
+
+def test_a_precomputed_kernel_is_searched_as_the_linear_one():
+    X, y = load_iris(return_X_y=True)
+    X, grid = scale(X), {"C": [0.003, 0.1]}
+    scores = []
+    for kernel, given in (("linear", X), ("precomputed", X @ X.T)):
+        model = WestonWatkinsSVC(kernel=kernel, random_state=0, tol=1e-6)
+        search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(given, y)
+        scores.append(search.cv_results_["mean_test_score"])
+        assert cross_val_score(model, given, y, cv=3).mean() > 0.8
+    np.testing.assert_allclose(*scores)
+
+
+def test_a_centred_kernel_is_one_with_an_intercept():
+    X, y = load_iris(return_X_y=True)
+    gram = X @ X.T
+    centred = gram - gram.mean()
+    model = WestonWatkinsSVC(kernel="precomputed", random_state=0, tol=1e-6)
+    least = centred.diagonal().min()
+    assert least < 0
+    found = model.fit(centred, y).decision_function(centred)
+    lifted = centred + 1 - least
+    model.set_params(fit_intercept=False).fit(lifted, y)
+    np.testing.assert_allclose(found, model.decision_function(lifted))
+    with pytest.raises(ValueError, match="X: expected a Gram matrix with a diagonal"):
+        model.fit(centred, y)
 
 
 def test_a_fitted_model_stays_what_it_is_until_the_next_fit():
@@ -130,7 +175,7 @@ def test_a_fitted_model_stays_what_it_is_until_the_next_fit():
     others = ("dual_coef_", "gamma_", "support_", "support_vectors_")
     assert not any(hasattr(model, name) for name in others)
     found = model.decision_function(X)
-    np.testing.assert_array_equal(found, X @ model.coef_.T)
+    np.testing.assert_array_equal(found, X @ model.coef_.T + model.intercept_)
     np.testing.assert_array_equal(
         model.set_params(kernel="rbf").decision_function(X), found
     )
