@@ -202,6 +202,7 @@ PUBLIC = {
         "SGD",
         "SVRG",
         "Solution",
+        "Tolerance",
         "grid_search",
         "nonuniformity",
         "staleness",
