@@ -12,8 +12,10 @@ from smoothsp.oracles.ctc import CTC
 from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.graphs.binary_graph import BinaryGraph
+from smoothsp.oracles.graphs.lattice import Lattice
 from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
 from smoothsp.oracles.graphs.tree import Tree
+from smoothsp.oracles.knapsack import Knapsack
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.pictorial_structure import PictorialStructure
@@ -25,10 +27,12 @@ from smoothsp.oracles.protocols import (
     SumStructure,
     TopKStructure,
 )
+from smoothsp.oracles.second_order_chain import SecondOrderChain
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 from smoothsp.oracles.sparse_map import SparseMAP
+from smoothsp.oracles.subset import Subset
 from smoothsp.oracles.warping import Warping
 
 __all__ = [
@@ -41,6 +45,8 @@ __all__ = [
     "CircuitStructure",
     "Formula",
     "Grammar",
+    "Knapsack",
+    "Lattice",
     "LoopyGraph",
     "Matching",
     "Models",
@@ -48,11 +54,13 @@ __all__ = [
     "PartialStructure",
     "PictorialStructure",
     "ProjectiveDependencies",
+    "SecondOrderChain",
     "SemiMarkov",
     "SpanTree",
     "SpanningTree",
     "SparseMAP",
     "Structure",
+    "Subset",
     "SumStructure",
     "Summed",
     "TopKStructure",

@@ -5,12 +5,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._circuits import Circuit, Items, topology
+from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.positions import Positions
 
 
-class SemiMarkov(CircuitStructure):
+class SemiMarkov(MaskedSequences):
     """A batch of sequences that are cut into segments, each with a state.
 
     The score of a segmentation is the sum of its segments' scores, of a transition
@@ -27,7 +27,9 @@ class SemiMarkov(CircuitStructure):
         of its sequence is never read, and gets exactly zero gradient.
     transitions
         ``(state, state)``: ``transitions[i, j]`` scores a segment of state i followed
-        by one of state j. Zero if absent.
+        by one of state j. Or ``(batch, time, state, state)``: ``transitions[b, t, i,
+        j]`` scores that move where the segment of state j starts at position t; those
+        at the first position are never read. Zero if absent.
     start, end
         ``(state,)`` scores of the first and of the last segment; zero if absent.
     lengths
@@ -71,7 +73,6 @@ class SemiMarkov(CircuitStructure):
     transitions: Tensor
     start: Tensor
     end: Tensor
-    _by_row = ("_steps",)
     _output_words = (
         "states at the starts of segments that cover a row, each within the longest "
         "duration, -1 between starts"
@@ -94,44 +95,25 @@ class SemiMarkov(CircuitStructure):
                 f"duration and one state, got {tuple(segments.shape)}"
             )
         _, T, D, S = segments.shape
-        shapes = {"transitions": (S, S), "start": (S,), "end": (S,)}
-        given = {"transitions": transitions, "start": start, "end": end}
-        shared = {}
-        for name, shape in shapes.items():
-            value = given[name]
-            if value is None:
-                value = segments.new_zeros(shape)
-            else:
-                value = checks.potentials(name, value)
-                checks.like(name, value, "segments", segments)
-                words = "(state, state)" if len(shape) == 2 else "(state,)"
-                checks.shape(name, value, shape, words)
-            shared[name] = value
-        size: Tensor | int = T
-        self._steps: Tensor | None = None
-        if lengths is not None or mask is not None:
-            positions = _real_positions(segments, lengths, mask)
-            size = positions.lengths
-            if mask is not None:
-                self._steps = positions.steps
-        built = topology(_segmentations, T, D, S)
+        by_step = isinstance(transitions, Tensor) and transitions.dim() == 4
+        scores = {
+            "transitions": _scores("transitions", transitions, segments, by_step),
+            "start": _scores("start", start, segments),
+            "end": _scores("end", end, segments),
+        }
+        own = {"segments": segments}
+        if by_step:
+            own["transitions"] = scores.pop("transitions")
+        size = self._real_positions(segments, lengths, mask)
+        built = topology(_segmentations, T, D, S, by_step)
         self._start(
             built,
-            {"segments": segments},
-            shared,
+            own,
+            scores,
             roots=built.root(size),
             lengths=size,
             shape=(T,),
         )
-
-    @property
-    def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: the labels of each row up to its last real position."""
-        if self._steps is None:
-            return super().output_shapes
-        B, T = self._steps.shape
-        found = Positions(B, T, self._steps.device, self._steps, self.lengths)
-        return found.ends[:, None]
 
     @staticmethod
     def from_tags(
@@ -196,7 +178,7 @@ class SemiMarkov(CircuitStructure):
     ) -> Float[Tensor, "batch time duration state"]:
         """Cost of each segment: the positions at which it differs from y."""
         labels = self._single(y)
-        B, T, D, S = self.segments.shape
+        _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
         # starts of y strictly inside: those up to t + d, less those up to t
@@ -207,10 +189,7 @@ class SemiMarkov(CircuitStructure):
         cost = wrong_start[:, :, None] + inside[..., None]
         read = to < self.lengths[:, None, None]
         cost = torch.where(read[..., None], cost, 0).to(self.segments.dtype)
-        if self._steps is None:
-            return cost
-        places = self._steps[:, :, None, None].expand(B, T, D, S)
-        return torch.zeros_like(cost).scatter(1, places, cost)
+        return self._in_place(cost)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """How many segments of each state y has."""
@@ -220,15 +199,9 @@ class SemiMarkov(CircuitStructure):
         ones = counts.new_ones(state.shape)
         return counts.scatter_add(1, state, ones)[:, :S]
 
-    def _parts(
-        self,
-    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor | tuple[Tensor, ...]]:
-        own, shared = super()._parts()
-        if self._steps is None:
-            return own, shared
-        B, T, D, S = self.segments.shape
-        places = self._steps[:, :, None, None].expand(B, T, D, S)
-        return self.segments.gather(1, places).flatten(1), shared
+    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        own = tuple(self._in_order(x) for x in self._own.values())
+        return own, tuple(self._common.values())
 
     def _outputs(self, labels: Tensor) -> Tensor:
         S = self.segments.shape[3]
@@ -252,7 +225,9 @@ class SemiMarkov(CircuitStructure):
     def _used(self, labels: Tensor) -> Tensor:
         B, K, T = labels.shape
         _, _, D, S = self.segments.shape
+        # where moves begin, and where starts do
         P = T * D * S
+        Q = P + S * S * (T if "transitions" in self._own else 1)
         at = torch.arange(T, device=labels.device)
         known = (labels >= 0) & (labels < D * S)
         parts = torch.where(known, at * D * S + labels, -1)
@@ -262,52 +237,46 @@ class SemiMarkov(CircuitStructure):
         seen = seen.cummax(2).values if T else seen
         before = torch.cat([seen.new_full((B, K, 1), -1), seen], 2)
         old = state.gather(2, before[..., :T].clamp(min=0))
+        old = at * S + old if "transitions" in self._own else old
         moves = torch.where(known & (before[..., :T] >= 0), P + old * S + state, -1)
         some = before[..., T:] >= 0
         first = known.int().argmax(2, keepdim=True) if T else before
         ends = (first, before[..., T:].clamp(min=0)) if T else (before, before)
         start, end = (
-            torch.where(some, P + S * S + i * S + state.gather(2, x), -1) if T else x
+            torch.where(some, Q + i * S + state.gather(2, x), -1) if T else x
             for i, x in enumerate(ends)
         )
         return torch.cat([parts, moves, start, end], 2)
 
-    def _gathered(self, y: Tensor) -> Tensor:
-        """Of ``(batch, k, time)``, the real positions first."""
-        if self._steps is None:
-            return y
-        return y.gather(2, self._steps[:, None].expand_as(y))
 
-    def _scattered(self, y: Tensor) -> Tensor:
-        """The way back from ``_gathered``."""
-        if self._steps is None:
-            return y
-        return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)
-
-
-def _real_positions(
-    segments: Tensor, lengths: Tensor | None, mask: Tensor | None
-) -> Positions:
-    B, T = segments.shape[:2]
-    if lengths is not None and mask is not None:
-        raise ValueError("lengths, mask: expected at most one of them, got both")
-    if mask is not None:
-        words = "(batch, time)"
-        mask = checks.bool_mask("mask", mask, (B, T), words, segments.device)
-        return Positions.of_mask(mask)
-    if lengths is not None:
-        lengths = checks.row_lengths(lengths, B, T, segments.device)
-    return Positions(B, T, segments.device, None, lengths)
+def _scores(
+    name: str, value: Tensor | None, segments: Tensor, by_step: bool = False
+) -> Tensor:
+    """Scores of moves ``(state, state)``, or of each position, or ``(state,)``."""
+    B, T, _, S = segments.shape
+    form = ("state", "state") if name == "transitions" else ("state",)
+    shape: tuple[int, ...] = (S,) * len(form)
+    if by_step:
+        form, shape = ("batch", "time", *form), (B, T, *shape)
+    if value is None:
+        return segments.new_zeros(shape)
+    value = checks.potentials(name, value)
+    checks.like(name, value, "segments", segments)
+    checks.shape(
+        name, value, shape, f"({', '.join(form)})".replace("(state)", "(state,)")
+    )
+    return value
 
 
-def _segmentations(T: int, D: int, S: int) -> tuple[Circuit, Items]:
+def _segmentations(T: int, D: int, S: int, by_step: bool) -> tuple[Circuit, Items]:
     """``ended[t, s]``: all ways in which a segment of state s ends before position t.
 
     ``entered[t, s]``: all ways up to t, then a segment of state s begins there.
     """
     c = Circuit()
     segment = c.leaves(T, D, S)
-    move, start, end = c.shared(S, S), c.shared(S), c.shared(S)
+    move = c.leaves(T, S, S) if by_step else c.shared(S, S)[None].repeat(T, 0)
+    start, end = c.shared(S), c.shared(S)
     value = np.arange(D)[:, None] * S + np.arange(S)
     c.label(segment, np.arange(T)[:, None, None], value)
     ended, entered = c.chart(T + 1, S), c.chart(T, S)
@@ -315,7 +284,7 @@ def _segmentations(T: int, D: int, S: int) -> tuple[Circuit, Items]:
     answer[0] = c.ONE
     for t in range(T):
         if t:
-            c.define(entered[t], (ended[t][None], move.T))
+            c.define(entered[t], (ended[t][None], move[t].T))
         else:
             entered[0] = start
         d = np.arange(min(D, t + 1))

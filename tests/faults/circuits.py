@@ -35,8 +35,8 @@ FAULTS = {
     ),
     "transitions the wrong way": (
         "oracles/semi_markov",
-        "(ended[t][None], move.T)",
-        "(ended[t][None], move)",
+        "(ended[t][None], move[t].T)",
+        "(ended[t][None], move[t])",
     ),
     "a rule's symbols exchanged": (
         "oracles/grammar",
@@ -52,6 +52,26 @@ FAULTS = {
         "oracles/ctc",
         "c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])",
         "c.multiply(alpha[t, labels], reach[t, :most], frame[t, :most])",
+    ),
+    "subsets of one more": (
+        "oracles/subset",
+        "c.define(answers, (count[:, low:],))",
+        "c.define(answers, (count[:, max(low - 1, 0) :],))",
+    ),
+    "elements chosen again": (
+        "oracles/knapsack",
+        "lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]",
+        "lighter[weight - 1 :] = within[v, : max(capacity + 2 - weight, 0)]",
+    ),
+    "arcs of another order": (
+        "oracles/graphs/lattice",
+        "c.define_each(reach[1:], counts, reach[start[order]], arc[order])",
+        "c.define_each(reach[1:], counts, reach[start[order]], arc)",
+    ),
+    "three labels turned around": (
+        "oracles/second_order_chain",
+        "c.define(moved[t], (before, np.moveaxis(move, 0, 2)))",
+        "c.define(moved[t], (before, np.moveaxis(move, 0, 2).transpose(1, 0, 2)))",
     ),
     # the builder
     "runs that begin one too late": (
@@ -165,6 +185,11 @@ KINDS = (
     "tree",
     "ctc",
     "loopy_graph",
+    "subset",
+    "knapsack",
+    "lattice_of_each_row",
+    "second_order_chain",
+    "semi_markov_by_step",
 )
 
 

@@ -89,7 +89,51 @@ class Circuit:
         factors = [self._factors(heads.shape, term) for term in terms]
         left = np.hstack([none, *(f[0] for f in factors)])
         right = np.hstack([none, *(f[1] for f in factors)])
-        self._add(heads.reshape(-1), left, right)
+        width = left.shape[1]
+        starts = np.arange(heads.size + 1) * width
+        for factor in (left, right):
+            unknown = ~self._known[factor] & (left >= 0) & (right >= 0)
+            if unknown.any():
+                raise ValueError(
+                    f"define: item {factor[unknown][0]} is used before it is defined"
+                )
+        call = np.full(heads.size, len(self._calls), np.int32)
+        self._add(heads.reshape(-1), starts, left.reshape(-1), right.reshape(-1), call)
+
+    def define_each(
+        self, items: ArrayLike, counts: ArrayLike, left: ArrayLike, right: ArrayLike
+    ) -> None:
+        """Definitions of different lengths, each of which may use those before it.
+
+        Parameters
+        ----------
+        items
+            ``[n]``.
+        counts
+            ``[n]``: how many products each has.
+        left, right
+            Factors of all products, those of the first item first.
+        """
+        heads, size, left, right = (
+            np.asarray(x, np.int32).reshape(-1) for x in (items, counts, left, right)
+        )
+        if not (len(heads) == len(size) and size.sum() == len(left) == len(right)):
+            raise ValueError(
+                "define_each: expected a count for each item, and as many factors as "
+                f"they say, got {len(heads)} items, {len(size)} counts of "
+                f"{size.sum()} products, {len(left)} and {len(right)} factors"
+            )
+        place = np.where(self._known, -1, len(heads))
+        place[heads] = np.arange(len(heads))
+        turn = np.repeat(np.arange(len(heads)), size)
+        for factor in (left, right):
+            late = (place[factor] >= turn) & (left >= 0) & (right >= 0)
+            if late.any():
+                raise ValueError(
+                    f"define_each: item {factor[late][0]} is used before it is defined"
+                )
+        # no two of them are one call: what is of one call does not need each other
+        self._add(heads, np.append(0, np.cumsum(size)), left, right, -heads)
 
     def multiply(
         self, items: ArrayLike, left: ArrayLike, right: ArrayLike | None = None
@@ -171,28 +215,29 @@ class Circuit:
         )
         return left, right[0] if right else np.full_like(left, self.ONE)
 
-    def _add(self, heads: Items, left: Items, right: Items) -> None:
+    def _add(
+        self,
+        heads: Items,
+        starts: NDArray[np.int64],
+        left: Items,
+        right: Items,
+        calls: Items,
+    ) -> None:
         absent = (left < 0) | (right < 0)
         if absent.any():
             left, right = np.where(absent, -1, left), np.where(absent, -1, right)
-        for factor in (left, right):
-            unknown = ~self._known[factor] & ~absent
-            if unknown.any():
-                raise ValueError(
-                    f"define: item {factor[unknown][0]} is used before it is defined"
-                )
         if heads.size != np.unique(heads).size or self._known[heads].any():
             raise ValueError("define: an item is defined twice, or is a leaf")
         self._known[heads] = True
-        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         counts = np.empty(len(heads), np.int32)
         runs = np.empty((2 * len(heads), 5), np.int32)
-        found = topology.compress(left, right, counts, runs)
+        products = starts, np.ascontiguousarray(left), np.ascontiguousarray(right)
+        found = topology.compress(*products, counts, runs)
         if found > len(runs):
             runs = np.empty((found, 5), np.int32)
-            topology.compress(left, right, counts, runs)
+            topology.compress(*products, counts, runs)
         self._heads.append(heads)
-        self._calls.append(np.full(len(heads), len(self._calls), np.int32))
+        self._calls.append(calls)
         self._counts.append(counts)
         self._runs.append(runs[:found].copy())
 

@@ -223,6 +223,26 @@ def row_lengths(
     return value
 
 
+def row_integers(
+    name: str, value: object, batch: int, device: torch.device
+) -> list[int]:
+    """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``."""
+    if isinstance(value, bool) or not isinstance(value, int | Tensor):
+        raise TypeError(
+            f"{name}: expected an int or a tensor (batch,), got {type(value).__name__}"
+        )
+    if isinstance(value, Tensor):
+        value = integers(name, value, device)
+        shape(name, value, (batch,), "(batch,)")
+        found: list[int] = listed(value)
+    else:
+        found = [value] * batch
+    for row, number in enumerate(found or ([value] if isinstance(value, int) else [])):
+        if number < 0:
+            raise ValueError(f"{name}: expected at least 0, got {number} at row {row}")
+    return found
+
+
 def _copied_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
     """Ordinary int64 lengths, in one pass; None if something is unusual or wrong."""
     if value.dtype != torch.int64 or value.shape != (batch,):

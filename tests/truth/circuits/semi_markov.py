@@ -20,7 +20,7 @@ def segmentations(n, longest, states):
     return found
 
 
-def case(generator):
+def case(generator, by_step=False):
     B, T, D, S = 4, 4, 3, 2
     lengths = torch.tensor([4, 0, 3, 1])
     rows = [segmentations(n, D, S) for n in lengths.tolist()]
@@ -35,14 +35,15 @@ def case(generator):
         (segments,) = (x for x in rows[b] if torch.equal(starts(x), y))
         found = [("segments", (b, t, d - 1, s)) for t, d, s in segments]
         states = [s for _, _, s in segments]
-        found += [("transitions", move) for move in itertools.pairwise(states)]
+        for (t, _, s), before in zip(segments[1:], states, strict=False):
+            found.append(("transitions", (b, t, before, s) if by_step else (before, s)))
         if states:
             found += [("start", (states[0],)), ("end", (states[-1],))]
         return found
 
     shapes = {
         "segments": (B, T, D, S),
-        "transitions": (S, S),
+        "transitions": (B, T, S, S) if by_step else (S, S),
         "start": (S,),
         "end": (S,),
     }
@@ -52,5 +53,5 @@ def case(generator):
         [[starts(x) for x in row] for row in rows],
         parts,
         {"lengths": lengths},
-        ("transitions", "start", "end"),
+        ("start", "end") if by_step else ("transitions", "start", "end"),
     )

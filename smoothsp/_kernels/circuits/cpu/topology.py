@@ -9,27 +9,28 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def compress(left, right, counts, runs):
-    """Fill counts[H] and runs[., 5] with the products of left[H, E] and right[H, E].
+def compress(starts, left, right, counts, runs):
+    """Fill counts[H] and runs[., 5] with the products left[e] times right[e].
 
+    Definition h has those from ``starts[h]`` to ``starts[h + 1]``.
     A run goes on while both factors advance by the same steps; -1 is no product.
     Returns how many runs there are: ``runs`` may be too short, and is filled as far as
     it goes.
     """
-    H, E = left.shape
     found = 0
-    for h in range(H):
+    for h in range(len(counts)):
+        last = starts[h + 1]
         before = found
         count = a = b = step_a = step_b = last_a = last_b = 0
-        for e in range(E + 1):
-            p = left[h, e] if e < E else -1
-            q = right[h, e] if e < E else -1
-            if p < 0 and e < E:
+        for e in range(starts[h], last + 1):
+            p = left[e] if e < last else -1
+            q = right[e] if e < last else -1
+            if p < 0 and e < last:
                 continue
-            if count == 1 and e < E:
+            if count == 1 and e < last:
                 step_a, step_b = p - a, q - b
             follows = count > 0 and p == last_a + step_a and q == last_b + step_b
-            if e < E and follows:
+            if e < last and follows:
                 count += 1
             else:
                 if count > 0:

@@ -1,0 +1,89 @@
+"""Circuits over sequences of which some positions are masked."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from smoothsp.oracles._circuits.structure import CircuitStructure
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.positions import Positions
+
+
+class MaskedSequences(CircuitStructure):
+    """Sequences whose circuit is over their real positions, the first ones first.
+
+    An output is ``(batch, time)``, one label for each position. A constructor takes the
+    number of real positions from ``_real_positions``, before ``_start``.
+    """
+
+    _by_row: ClassVar[tuple[str, ...]] = ("_steps",)
+    # ``(batch, time)``: of each row the real positions in order, then the others
+    _steps: Tensor | None = None
+
+    def _real_positions(
+        self, potentials: Tensor, lengths: Tensor | None, mask: Tensor | None
+    ) -> Tensor | int:
+        """How many positions of potentials ``(batch, time, ...)`` are real."""
+        B, T = potentials.shape[:2]
+        if lengths is not None and mask is not None:
+            raise ValueError("lengths, mask: expected at most one of them, got both")
+        if mask is not None:
+            words = "(batch, time)"
+            mask = checks.bool_mask("mask", mask, (B, T), words, potentials.device)
+            positions = Positions.of_mask(mask)
+            self._steps = positions.steps
+            return positions.lengths
+        if lengths is not None:
+            return checks.row_lengths(lengths, B, T, potentials.device)
+        return T
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 1"]:
+        """``(batch, 1)``: the labels of each row up to its last real position."""
+        if self._steps is None:
+            return super().output_shapes
+        B, T = self._steps.shape
+        found = Positions(B, T, self._steps.device, self._steps, self.lengths)
+        return found.ends[:, None]
+
+    def _in_order(self, potentials: Tensor) -> Tensor:
+        """Of ``(batch, time, ...)``, the real positions first."""
+        if self._steps is None:
+            return potentials
+        steps = self._steps.reshape(*self._steps.shape, *[1] * (potentials.dim() - 2))
+        return potentials.gather(1, steps.expand_as(potentials))
+
+    def _in_place(self, parts: Tensor) -> Tensor:
+        """The way back from ``_in_order``, 0 at masked positions."""
+        if self._steps is None:
+            return parts
+        steps = self._steps.reshape(*self._steps.shape, *[1] * (parts.dim() - 2))
+        return torch.zeros_like(parts).scatter(1, steps.expand_as(parts), parts)
+
+    def _gathered(self, y: Tensor) -> Tensor:
+        """Of ``(batch, k, time)``, the real positions first."""
+        if self._steps is None:
+            return y
+        return y.gather(2, self._steps[:, None].expand_as(y))
+
+    def _scattered(self, y: Tensor) -> Tensor:
+        """The way back from ``_gathered``."""
+        if self._steps is None:
+            return y
+        return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        return self._scattered(labels)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return self._gathered(y)
+
+    def hamming(self, y: Tensor) -> Tensor:
+        """Cost 1 for every part that labels otherwise than y.
+
+        Of the shape of the first potentials; an output's cost is how many of its labels
+        are wrong. y is one output a row.
+        """
+        return self._in_place(super().hamming(y))

@@ -1,0 +1,160 @@
+"""Lattices: paths of acyclic graphs."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+
+class Lattice(CircuitStructure):
+    r"""A batch of acyclic graphs, whose outputs are the paths from source to sink.
+
+    .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
+        y \in \{0, 1\}^E \text{ the arcs of a path}
+
+    A score of ``-inf`` forbids an arc. Everything is exact, and differentiable in the
+    arcs.
+
+    Parameters
+    ----------
+    arcs
+        ``(batch, E)``: of each arc that is on the path; float32 or float64; bfloat16
+        and float16 are computed in float32.
+    index
+        ``(E, 2)`` integers: from which node to which each arc goes, one graph for all
+        rows. Nodes are numbered in topological order: each arc goes to a higher number.
+        0 is the source and the highest number the sink. Several arcs may join the same
+        nodes. Or ``(batch, E, 2)``, a graph for each row, with -1 after its last arc:
+        what lies there is never read, and gets exactly zero gradient. A row without
+        arcs has one output, the empty path, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, an arc that does not go to a higher number, arcs after a -1,
+        NaN or +inf where it is read, or a row without a path that is allowed. Values
+        are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, E)``: 1 for arcs on the path, 0 for others, -1 after the last
+    arc of the row. The Hamming cost counts the arcs on the path that y has not.
+    O(batch E). Rows of one graph are computed together, so that a batch of many
+    different graphs costs more; which graphs a batch has is remembered.
+
+    Source: Cormen et al., "Introduction to Algorithms" (2009), section 24.2; Eisner,
+    "Parameter Estimation for Probabilistic Finite-State Transducers" (2002), section 4,
+    for sums.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Lattice
+    >>> index = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
+    >>> lattice = Lattice(torch.tensor([[1.0, 1.0, 2.0, 0.0, 1.0]]), index)
+    >>> value, y = lattice.decode()
+    >>> value.tolist(), y.tolist(), round(lattice.log_count().exp().item())
+    ([4.0], [[1, 0, 1, 0, 1]], 3)
+    """
+
+    arcs: Tensor
+    index: Tensor
+    _by_row = ("index",)
+    _output_words = "0 or 1 for each arc, 1 along one path from source to sink"
+
+    def __init__(self, arcs: Tensor, index: Tensor) -> None:
+        arcs = checks.potentials("arcs", arcs)
+        if arcs.dim() != 2:
+            raise ValueError(f"arcs: expected (batch, E), got {tuple(arcs.shape)}")
+        B, E = arcs.shape
+        index = checks.integers("index", index, arcs.device)
+        # of constants, also where a transform is under way
+        with torch._C._DisableFuncTorch():
+            given = index.numpy(force=True)
+        if given.shape not in ((E, 2), (B, E, 2)):
+            raise ValueError(
+                f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
+                f"got {given.shape}"
+            )
+        graphs: dict[bytes, int] = {}
+        which: int | Tensor = 0
+        if given.ndim == 2:
+            graphs[_checked(given, 0)] = 0
+        else:
+            keys = [_checked(row, b) for b, row in enumerate(given)]
+            places = [graphs.setdefault(key, len(graphs)) for key in keys]
+            which = torch.tensor(places, dtype=torch.int64, device="cpu")
+        size: Tensor | int = E
+        if (given < 0).any():
+            size = (index[..., 0] >= 0).sum(-1).expand(B).clone()
+        # a copy, which nobody else can change
+        self.index = index.clone().expand(B, E, 2)
+        built = topology(_paths, E, tuple(graphs))
+        self._start(
+            built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
+        )
+
+    def _outputs(self, labels: Tensor) -> Tensor:
+        real = self.index[:, None, :, 0] >= 0
+        return torch.where(real, (labels >= 0).to(labels.dtype), -1)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        start, end = self.index[:, None].expand(*y.shape, 2).unbind(3)
+        real = start >= 0
+        chosen = real & (y == 1)
+        # along a path from source to sink other nodes are left as often as entered
+        balance = y.new_zeros(*y.shape[:2], self.shape[0] + 1)
+        sink = torch.where(real, end, 0).amax(2, keepdim=True) if y.shape[2] else 0
+        for ends, sign in ((start, 1), (end, -1)):
+            balance.scatter_add_(2, ends.clamp(min=0), sign * chosen.long())
+        at = torch.arange(balance.shape[2], device=y.device)
+        expected = (at == 0).long() - (at == sink).long()
+        fine = ((y == 0) | chosen | ~real).all(2) & (balance == expected).all(2)
+        # what is no path has a label that no arc gives
+        return torch.where(fine[..., None], torch.where(chosen, 0, -1), 1)
+
+
+def _checked(index: NDArray[np.int64], row: int) -> bytes:
+    """A graph ``[E, 2]`` as what it is remembered by."""
+    E = len(index)
+    start, end = index.T
+    real = start >= 0
+    wrong = real & ~((start < end) & (end <= E)) | ~real & ((end >= 0) | (start < -1))
+    if wrong.any():
+        e = int(wrong.argmax())
+        raise ValueError(
+            f"index: expected arcs from a node to one of a higher number, from 0 to {E}"
+            f", the number of arcs, or -1 for none, got {index[e].tolist()} at row "
+            f"{row}, arc {e}"
+        )
+    if (real[1:] & ~real[:-1]).any():
+        raise ValueError(f"index: expected no arcs after a -1, got some at row {row}")
+    found: bytes = index[real].astype(np.int32).tobytes()
+    return found
+
+
+def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
+    """For each graph, ``reach[v]``: all paths from the source to node v.
+
+    A graph's items are consecutive, so that its rows compute no others.
+    """
+    c = Circuit()
+    arc = c.leaves(E)
+    c.label(arc, np.arange(E), 0)
+    answer = np.full(len(graphs), c.ONE, np.int32)
+    for number, graph in enumerate(graphs):
+        start, end = np.frombuffer(graph, np.int32).reshape(-1, 2).T
+        if not len(end):
+            continue
+        reach = c.chart(int(end.max()) + 1)
+        reach[0] = c.ONE
+        order = np.argsort(end, kind="stable")
+        counts = np.bincount(end)[1:]
+        c.define_each(reach[1:], counts, reach[start[order]], arc[order])
+        answer[number] = reach[-1]
+    return c, answer

@@ -1,0 +1,131 @@
+"""Knapsacks: subsets of bounded weight."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+# Elements times weights that a circuit may have: 80 bytes each while it is built.
+_MOST = 4_000_000
+
+
+class Knapsack(CircuitStructure):
+    r"""A batch of knapsacks: N elements to choose from, of bounded total weight.
+
+    .. math:: s(y) = \sum_v y_v \, \mathrm{scores}[v], \quad
+        y \in \{0, 1\}^N, \quad
+        \sum_v y_v \, \mathrm{weights}[v] \le \mathrm{capacity}
+
+    A score of ``-inf`` forbids an element. Everything is exact, and differentiable in
+    the scores.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, N)``: of each element that is chosen; float32 or float64; bfloat16 and
+        float16 are computed in float32.
+    weights
+        ``(N,)`` integers of at least 0, the same for all rows.
+    capacity
+        The most that chosen elements may weigh together: an integer of at least 0, or
+        one for each row ``(batch,)``.
+    lengths
+        ``(batch,)`` integers from 0 to N: the first so many elements of a row are real.
+        What lies beyond is never read, and gets exactly zero gradient.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, a negative weight or capacity, NaN or +inf where it is read,
+        or more than 4,000,000 elements times units of capacity. Values are not checked
+        while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, N)``: 1 for chosen elements, 0 for others, -1 beyond the row.
+    The Hamming cost counts the elements that are chosen and not in y.
+    O(batch N capacity), where the capacity counts units of the greatest common divisor
+    of the weights.
+
+    Source: Martello and Toth, "Knapsack Problems" (1990), section 2.6, equation 2.29.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Knapsack
+    >>> scores = torch.tensor([[6.0, 10.0, 12.0]])
+    >>> value, y = Knapsack(scores, torch.tensor([1, 2, 3]), 5).decode()
+    >>> value.tolist(), y.tolist()
+    ([22.0], [[0, 1, 1]])
+    """
+
+    scores: Tensor
+    _output_words = "0 or 1 for each element, of no more weight than the capacity"
+
+    def __init__(
+        self,
+        scores: Tensor,
+        weights: Tensor,
+        capacity: int | Tensor,
+        *,
+        lengths: Tensor | None = None,
+    ) -> None:
+        scores = checks.potentials("scores", scores)
+        if scores.dim() != 2:
+            raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
+        B, N = scores.shape
+        weights = checks.integers("weights", weights, scores.device)
+        checks.shape("weights", weights, (N,), "(N,)")
+        each = checks.row_integers("weights", weights, N, scores.device)
+        most = checks.row_integers("capacity", capacity, B, scores.device)
+        size = (
+            N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+        )
+        unit = max(math.gcd(*each), 1)
+        each = [weight // unit for weight in each]
+        room = [min(c // unit, sum(each)) for c in most]
+        largest = max(room, default=0)
+        if N * (largest + 1) > _MOST:
+            raise ValueError(
+                f"capacity: expected at most {_MOST:,} elements times units of "
+                f"capacity, got {N} times {largest + 1:,}; measure weights in larger "
+                "units"
+            )
+        built = topology(_filled, tuple(each), largest)
+        held: int | Tensor = largest
+        if len(set(room)) > 1:
+            held = torch.tensor(room, device="cpu")
+        self._start(
+            built,
+            {"scores": scores},
+            roots=built.root(size, held),
+            lengths=size,
+            shape=(N,),
+        )
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        # an element that is left out is a leaf of score 0
+        return self.scores, self.scores.new_zeros(self.shape)
+
+
+def _filled(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:
+    """``within[v, c]``: all choices of the first v elements that weigh at most c."""
+    c = Circuit()
+    N = len(weights)
+    chosen, out = c.leaves(N), c.shared(N)
+    for value, leaf in enumerate((out, chosen)):
+        c.label(leaf, np.arange(N), value)
+    within = c.chart(N + 1, capacity + 1)
+    within[0] = c.ONE
+    for v, weight in enumerate(weights):
+        lighter = np.full(capacity + 1, c.NONE)
+        lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]
+        before = np.stack([within[v], lighter], 1)
+        c.define(within[v + 1], (before, np.stack([out[v], chosen[v]])[None]))
+    return c, within

@@ -1,0 +1,131 @@
+"""Chains whose transitions look at three labels."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, Items, topology
+from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
+from smoothsp.oracles._questions import checks
+
+
+class SecondOrderChain(MaskedSequences):
+    r"""A batch of label sequences, scored by label and by three labels in a row.
+
+    .. math:: s(y) = \sum_t \mathrm{emissions}[t, y_t]
+        + \sum_{t \ge 2} \mathrm{transitions}[y_{t-2}, y_{t-1}, y_t]
+
+    A score of ``-inf`` forbids. Everything is exact, and differentiable in every
+    potential.
+
+    Parameters
+    ----------
+    emissions
+        ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
+        in float32. What the first and the last label score is added here.
+    transitions
+        ``(state, state, state)``: ``[i, j, k]`` scores i, then j, then k.
+    lengths
+        ``(batch,)`` integers from 0 to time: the first so many positions are real. What
+        lies beyond is never read, and gets exactly zero gradient.
+    mask
+        ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
+        Masked positions are skipped as if deleted. A row without a real position has
+        one output, the empty one, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, time)``: a label for each position, -1 at masked ones.
+    O(batch time state^3).
+
+    Source: Thede and Harper, "A Second-Order Hidden Markov Model for Part-of-Speech
+    Tagging" (1999), section 3: states are pairs of labels.
+
+    Examples
+    --------
+    Labels that alternate, each for two positions:
+
+    >>> import torch
+    >>> from smoothsp.oracles import SecondOrderChain
+    >>> transitions = torch.full((2, 2, 2), -torch.inf)
+    >>> transitions[0, 0, 1] = transitions[0, 1, 1] = 0.0
+    >>> transitions[1, 1, 0] = transitions[1, 0, 0] = 0.0
+    >>> emissions = torch.tensor([[[0.0, 0], [0, 0], [0, 9], [0, 0], [0, 1]]])
+    >>> value, y = SecondOrderChain(emissions, transitions).decode()
+    >>> value.tolist(), y.tolist()
+    ([9.0], [[0, 0, 1, 1, 0]])
+    """
+
+    emissions: Tensor
+    transitions: Tensor
+    _output_words = "a label at each real position"
+
+    def __init__(
+        self,
+        emissions: Tensor,
+        transitions: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        emissions = checks.potentials("emissions", emissions)
+        if emissions.dim() != 3 or not emissions.shape[2]:
+            raise ValueError(
+                "emissions: expected (batch, time, state) with at least one state, got "
+                f"{tuple(emissions.shape)}"
+            )
+        _, T, S = emissions.shape
+        transitions = checks.potentials("transitions", transitions)
+        checks.like("transitions", transitions, "emissions", emissions)
+        checks.shape("transitions", transitions, (S, S, S), "(state, state, state)")
+        size = self._real_positions(emissions, lengths, mask)
+        built = topology(_triples, T, S)
+        self._start(
+            built,
+            {"emissions": emissions},
+            {"transitions": transitions},
+            roots=built.root(size),
+            lengths=size,
+            shape=(T,),
+        )
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        return self._in_order(self.emissions), self.transitions
+
+    def _used(self, labels: Tensor) -> Tensor:
+        T, S = self.emissions.shape[1:]
+        emissions = super()._used(labels)
+        i, j, k = (labels[..., t : max(T - 2, 0) + t] for t in range(3))
+        known = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
+        moves = torch.where(known, T * S + (i * S + j) * S + k, -1)
+        return torch.cat([emissions, moves], 2)
+
+
+def _triples(T: int, S: int) -> tuple[Circuit, Items]:
+    """``upto[t, i, j]``: all labels up to position t, the last two being i and j."""
+    c = Circuit()
+    label, move = c.leaves(T, S), c.shared(S, S, S)
+    c.label(label, np.arange(T)[:, None], np.arange(S))
+    upto, moved = c.chart(T, S, S), c.chart(T, S, S)
+    answer = c.chart(T + 1)
+    answer[0] = c.ONE
+    for t in range(T):
+        if t == 0:
+            c.define(answer[1], (label[0],))
+            continue
+        if t == 1:
+            moved[1] = label[0][:, None]
+        else:
+            before = np.moveaxis(upto[t - 1], 0, 1)[:, None]
+            c.define(moved[t], (before, np.moveaxis(move, 0, 2)))
+        c.multiply(upto[t], moved[t], np.broadcast_to(label[t], (S, S)))
+        c.define(answer[t + 1], (upto[t].reshape(-1),))
+    return c, answer

@@ -1,0 +1,130 @@
+"""Subsets with a bounded number of elements."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+
+class Subset(CircuitStructure):
+    r"""A batch of subsets of N elements, with bounds on how many are chosen.
+
+    .. math:: s(y) = \sum_v y_v \, \mathrm{scores}[v], \quad
+        y \in \{0, 1\}^N, \quad a \le \sum_v y_v \le b
+
+    A score of ``-inf`` forbids an element. Everything is exact, and differentiable in
+    the scores.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, N)``: of each element that is chosen; float32 or float64; bfloat16 and
+        float16 are computed in float32.
+    at_least, at_most
+        How many elements an output has: integers, or one for each row ``(batch,)``.
+        From 0 and up to N if absent; ``at_most`` may exceed the number of elements.
+    lengths
+        ``(batch,)`` integers from 0 to N: the first so many elements of a row are real.
+        What lies beyond is never read, and gets exactly zero gradient.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, bounds that no subset meets, NaN or +inf where it is read, or
+        a row whose outputs are all forbidden. Values are not checked while
+        ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, N)``: 1 for chosen elements, 0 for others, -1 beyond the row.
+    The Hamming cost counts the elements that are chosen and not in y.
+    O(batch N at_most).
+
+    Source: Swersky et al., "Cardinality Restricted Boltzmann Machines" (2012), section
+    3: the sum over counts, as a chain of counts.
+
+    Examples
+    --------
+    The best two or three of four:
+
+    >>> import torch
+    >>> from smoothsp.oracles import Subset
+    >>> subset = Subset(torch.tensor([[3.0, -1.0, -2.0, 1.0]]), 2, 3)
+    >>> value, y = subset.decode()
+    >>> value.tolist(), y.tolist(), round(subset.log_count().exp().item())
+    ([4.0], [[1, 0, 0, 1]], 10)
+    """
+
+    scores: Tensor
+    _output_words = "0 or 1 for each element, as many 1 as the bounds allow"
+
+    def __init__(
+        self,
+        scores: Tensor,
+        at_least: int | Tensor = 0,
+        at_most: int | Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> None:
+        scores = checks.potentials("scores", scores)
+        if scores.dim() != 2:
+            raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
+        B, N = scores.shape
+        size = (
+            N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+        )
+        most = N if at_most is None else at_most
+        low = checks.row_integers("at_least", at_least, B, scores.device)
+        high = checks.row_integers("at_most", most, B, scores.device)
+        for b, n in enumerate(
+            checks.listed(size) if isinstance(size, Tensor) else [size] * B
+        ):
+            if low[b] > min(high[b], n):
+                raise ValueError(
+                    f"at_least: expected at most {min(high[b], n)}, the smaller of "
+                    f"at_most and the number of elements, got {low[b]} at row {b}"
+                )
+        bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
+        pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
+        which: int | Tensor = 0
+        if len(pairs) > 1:
+            places = [pairs.index(pair) for pair in bounds]
+            which = torch.tensor(places, device="cpu")
+        built = topology(_counted, N, pairs)
+        self._start(
+            built,
+            {"scores": scores},
+            roots=built.root(which, size),
+            lengths=size,
+            shape=(N,),
+        )
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        # an element that is left out is a leaf of score 0
+        return self.scores, self.scores.new_zeros(self.shape)
+
+
+def _counted(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:
+    """For each pair of bounds, ``count[v, j]``: all ways to choose j of the first v.
+
+    Items of one pair are consecutive and no other's, so that a row is computed alike
+    whatever the bounds of the others are.
+    """
+    c = Circuit()
+    chosen, out = c.leaves(N), c.shared(N)
+    for value, leaf in enumerate((out, chosen)):
+        c.label(leaf, np.arange(N), value)
+    answer = c.chart(len(bounds), N + 1)
+    for (low, high), answers in zip(bounds, answer, strict=True):
+        count = c.chart(N + 1, high + 1)
+        count[0] = c.NONE
+        count[0, 0] = c.ONE
+        for v in range(N):
+            before = np.stack([count[v], np.append(c.NONE, count[v, :-1])], 1)
+            c.define(count[v + 1], (before, np.stack([out[v], chosen[v]])[None]))
+        c.define(answers, (count[:, low:],))
+    return c, answer

@@ -1,0 +1,144 @@
+"""What subsets and knapsacks have besides the laws: other solvers, sizes, messages."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from torch.testing import assert_close
+
+from smoothsp.oracles import Knapsack, Subset
+
+
+def drawn(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).double()
+
+
+def best_by_milp(scores, rows, most, least=-np.inf):
+    """The most that a choice scores whose weights ``rows`` are within bounds."""
+    weights = LinearConstraint(np.asarray(rows, float)[None], least, most)
+    found = milp(
+        -scores.numpy(),
+        integrality=np.ones(len(scores)),
+        bounds=Bounds(0, 1),
+        constraints=weights,
+    )
+    return -found.fun
+
+
+def test_the_best_knapsack_is_that_of_a_solver_of_integer_programs():
+    scores, weights = drawn(4, 30), torch.arange(30) * 7 % 23 + 1
+    capacity = torch.tensor([100, 50, 0, 1000])
+    value, y = Knapsack(scores, weights, capacity).decode()
+    assert ((y * weights).sum(1) <= capacity).all()
+    for b, most in enumerate(capacity.tolist()):
+        expected = best_by_milp(scores[b], weights, most)
+        assert_close(value[b].item(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_best_subset_is_that_of_a_solver_of_integer_programs():
+    scores = drawn(3, 40)
+    value, y = Subset(scores, 5, torch.tensor([5, 9, 40])).decode()
+    for b, most in enumerate((5, 9, 40)):
+        expected = best_by_milp(scores[b], np.ones(40), most, 5)
+        assert_close(value[b].item(), expected, rtol=1e-6, atol=1e-6)
+        assert 5 <= y[b].sum() <= most
+
+
+def test_sums_are_those_of_the_generating_polynomial():
+    # prod_v (1 + e^s_v z): its coefficients are the sums over subsets of each size
+    scores = drawn(2, 60).requires_grad_()
+    total = Subset(scores, 3, 7).log_partition()
+    (gradient,) = torch.autograd.grad(total.sum(), scores)
+    sums = torch.zeros(2, 8).double()
+    sums[:, 0] = 1
+    for v in range(60):
+        chosen = sums[:, :-1] * scores[:, v, None].exp()
+        sums = sums + torch.nn.functional.pad(chosen, (1, 0))
+    expected = sums[:, 3:].sum(1).log()
+    assert_close(total, expected)
+    assert_close(gradient, torch.autograd.grad(expected.sum(), scores)[0])
+
+
+def test_a_knapsack_of_weights_1_is_a_subset_and_units_change_nothing():
+    scores = drawn(3, 9)
+    ones = Knapsack(scores, torch.ones(9).long(), 4)
+    assert_close(ones.log_partition(), Subset(scores, at_most=4).log_partition())
+    weights, capacity = torch.arange(1, 10), torch.tensor([11, 20, 3])
+    small = Knapsack(scores, weights, capacity)
+    large = Knapsack(scores, weights * 10**7, capacity * 10**7 + 5)
+    assert_close(small.log_partition(), large.log_partition(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [(0, 3), (2, 0), (2, 1)])
+def test_sizes_of_0_and_1(size):
+    B, N = size
+    for built in (
+        Subset(torch.zeros(size), 0, 1),
+        Knapsack(torch.zeros(size), torch.ones(N).long(), 1),
+    ):
+        assert_close(built.log_count(), torch.full((B,), math.log(N + 1)))
+        assert built.decode()[1].shape == size
+        assert_close(
+            built.label_counts(built.decode()[1]).sum(1), torch.full((B,), N * 1.0)
+        )
+
+
+def test_nobody_chooses_where_nobody_may():
+    scores = torch.full((2, 3), math.nan)
+    scores[1] = 1.0
+    built = Subset(scores, 0, torch.tensor([0, 2]))
+    assert built.decode()[1][0].tolist() == [0, 0, 0]
+    assert built.log_partition()[0] == 0
+
+
+two = torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((two[0],), ValueError, r"scores: expected \(batch, N\), got \(3,\)"),
+        ((two.long(),), TypeError, "scores: expected float32 or float64"),
+        ((two, 1.0), TypeError, "at_least: expected an int or a tensor"),
+        ((two, True), TypeError, "at_least: expected an int or a tensor"),
+        ((two, -1), ValueError, "at_least: expected at least 0, got -1"),
+        ((two, 0, torch.zeros(2)), TypeError, "at_most: expected an integer dtype"),
+        ((two, 0, torch.ones(3).long()), ValueError, r"at_most: expected \(batch,\)"),
+        ((two, 4), ValueError, "at_least: expected at most 3, .* got 4 at row 0"),
+        (
+            (two, 1, torch.tensor([1, 0])),
+            ValueError,
+            "at_least: expected at most 0, .* got 1 at row 1",
+        ),
+    ],
+)
+def test_what_is_no_subset_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Subset(*arguments)
+
+
+three = torch.ones(3).long()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((two[0], three, 1), ValueError, r"scores: expected \(batch, N\)"),
+        ((two, three[:2], 1), ValueError, r"weights: expected \(N,\) = \(3,\)"),
+        ((two, three * 0.5, 1), TypeError, "weights: expected an integer dtype"),
+        ((two, three - 2, 1), ValueError, "weights: expected at least 0, got -1"),
+        ((two, three, -1), ValueError, "capacity: expected at least 0, got -1"),
+        ((two, three, 1.5), TypeError, "capacity: expected an int or a tensor"),
+        (
+            (two, torch.tensor([10**7, 1, 1]), 10**7),
+            ValueError,
+            "capacity: expected at most 4,000,000 elements times units",
+        ),
+    ],
+)
+def test_what_is_no_knapsack_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Knapsack(*arguments)
