@@ -401,7 +401,7 @@ def with_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
     """The structure with the cost of each part added to its potentials."""
-    cost_scale = checks.cost_scale(cost_scale)
+    cost_scale = checks.at_least_zero("cost_scale", cost_scale)
     check_cost(cost)
     if cost is None:
         return structure

@@ -65,7 +65,7 @@ class StructuralHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        checks.cost_scale(cost_scale)
+        checks.at_least_zero("cost_scale", cost_scale)
         self.smoothing = functional.check_smoothing(smoothing)
         self.cost = functional.check_cost(cost)
         self.cost_scale = cost_scale

@@ -1,7 +1,6 @@
 """Maxima of potentials with noise: smooth on average, and only ``decode`` is asked."""
 
-import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -12,11 +11,18 @@ from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import parts_of, repeated, scores_of
+from smoothsp.oracles._questions.parts import (
+    first_potentials,
+    parts_of,
+    repeated,
+    scores_of,
+)
 
 Noise = Literal["normal", "gumbel"]
 # The mean of a Gumbel variable.
 _EULER = 0.57721566490153286
+# Of the sum of gamma variables, which is infinite.
+_TERMS = 10
 
 
 class Perturbed:
@@ -27,6 +33,9 @@ class Perturbed:
     ``a(y)`` marks the parts that y uses, among those that a cost is added to: the first
     potentials. F is convex and smooth in them, at least the maximum, and its gradient
     is the average of the outputs that win. Both are estimated from ``samples`` draws.
+    Multiplicative noise keeps the sign of each potential, as solvers of positive costs
+    need it: ``s(y) + sigma <Z, a(y)>`` becomes the score of the potentials times
+    ``exp(sigma Z - sigma^2 / 2)``.
 
     Parameters
     ----------
@@ -38,6 +47,8 @@ class Perturbed:
         Size of the noise, > 0, in units of the score.
     noise
         ``"normal"``, or ``"gumbel"`` less its mean.
+    multiplicative
+        Whether the first potentials are multiplied instead; ``"normal"`` noise only.
     generator
         Of the noise; the same state gives the same noise, which makes two structures
         comparable (common random numbers).
@@ -55,7 +66,8 @@ class Perturbed:
     the noise and the outputs; its variance grows as ``1 / (samples sigma^2)``.
 
     Source: Berthet et al., "Learning with Differentiable Perturbed Optimizers" (2020),
-    definition 2.1, proposition 3.1.
+    definition 2.1, proposition 3.1; multiplicative noise: Dalle et al., "Learning with
+    Combinatorial Optimization Layers: a Probabilistic Approach" (2022).
 
     Examples
     --------
@@ -78,8 +90,9 @@ class Perturbed:
         sigma: float = 1.0,
         noise: Noise = "normal",
         generator: torch.Generator | None = None,
+        multiplicative: bool = False,
     ) -> None:
-        _check(samples, sigma, noise)
+        check_noise(samples, sigma, noise, multiplicative)
         checks.generator(generator)
         self._n, self.sigma = samples, float(sigma)
         self._structure = structure
@@ -87,9 +100,15 @@ class Perturbed:
         with torch.no_grad():
             # a cost has the shape of the noise; any output will do
             blank = structure.hamming(structure.decode()[1])
-            draws = _draw(blank, self._n, noise, generator)
+            draws = draw_noise(blank, self._n, noise, generator)
         z = draws[0].flatten(0, 1)
-        self._values, ys = wide.augment(self.sigma * z).decode()
+        cost = self.sigma * z
+        self._multiplied = first_potentials(structure) if multiplicative else None
+        if self._multiplied is not None:
+            scores = self._multiplied.repeat_interleave(self._n, 0)
+            scores = scores.masked_fill(scores == -torch.inf, 0)
+            cost = scores * torch.expm1(cost - self.sigma**2 / 2)
+        self._values, ys = wide.augment(cost).decode()
         # a row without parts has no size that could be left to be found
         self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
         with torch.no_grad():
@@ -106,8 +125,13 @@ class Perturbed:
 
         Differentiable: the gradient is an estimate, see above.
         """
-        scores = scores_of(self._structure, self.outputs)
         shares = self._parts.mean(1)
+        if self._multiplied is not None:
+            of_products: Tensor = _SharesOfProducts.apply(
+                self._multiplied, shares, self._parts, self._slope, self.sigma
+            )
+            return of_products
+        scores = scores_of(self._structure, self.outputs)
         found: Tensor = _Shares.apply(scores, shares, self._slope, self.sigma)
         return found
 
@@ -144,6 +168,36 @@ class _Shares(torch.autograd.Function):
         return (along / (n * ctx.sigma)).to(ctx.dtype), None, None, None
 
 
+class _SharesOfProducts(torch.autograd.Function):
+    """Average parts under multiplicative noise, with their estimated derivative.
+
+    A potential theta times ``exp(sigma Z - sigma^2 / 2)`` has a log-normal
+    distribution, and the derivative of the logarithm of its density in theta is
+    ``Z / (sigma theta)``. So a vector g times the derivative of the shares is
+    ``E[<g, a> Z_j] / (sigma theta_j)``; ``<g, a>`` is less its average, as above.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, shares: Tensor, parts: Tensor, z: Tensor, sigma: float
+    ) -> Tensor:
+        ctx.save_for_backward(theta, parts, z)
+        ctx.sigma = sigma
+        return shares.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        theta, parts, z = ctx.saved_tensors
+        along = (parts.flatten(2) @ grad.flatten(1).unsqueeze(2)).squeeze(2)
+        n = along.shape[1]
+        if n > 1:
+            along = (along - along.mean(1, keepdim=True)) * (n / (n - 1))
+        mean = (along[:, None] @ z.flatten(2)).reshape(theta.shape) / n
+        found = (mean / (ctx.sigma * theta)).masked_fill(theta == 0, 0)
+        return found.masked_fill(theta == -torch.inf, 0), None, None, None, None
+
+
 class PerturbedLoss(nn.Module):
     r"""The perturbed maximum less the score of the gold output.
 
@@ -153,7 +207,7 @@ class PerturbedLoss(nn.Module):
 
     Parameters
     ----------
-    samples, sigma, noise
+    samples, sigma, noise, multiplicative
         As of :class:`Perturbed`.
     seed
         The same noise at each call (common random numbers), or None: noise from
@@ -187,11 +241,13 @@ class PerturbedLoss(nn.Module):
         noise: Noise = "normal",
         seed: int | None = None,
         reduction: Reduction = "mean",
+        multiplicative: bool = False,
     ) -> None:
         super().__init__()
-        _check(samples, sigma, noise)
+        check_noise(samples, sigma, noise, multiplicative)
         self.samples, self.sigma, self.noise = samples, sigma, noise
-        self.seed = _seed(seed)
+        self.multiplicative = multiplicative
+        self.seed = check_seed(seed)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -205,7 +261,12 @@ class PerturbedLoss(nn.Module):
             generator = torch.Generator(device).manual_seed(self.seed)
         gold = gold_score(structure, y)
         perturbed = Perturbed(
-            structure, self.samples, self.sigma, self.noise, generator
+            structure,
+            self.samples,
+            self.sigma,
+            self.noise,
+            generator,
+            self.multiplicative,
         )
         losses = difference(perturbed.maximum(), gold)
         return reduce(losses, every, self.reduction)
@@ -215,15 +276,29 @@ class PerturbedLoss(nn.Module):
         return f"samples={self.samples}, sigma={self.sigma}, noise={self.noise!r}"
 
 
-def _draw(
-    blank: Tensor, n: int, noise: Noise, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Noise ``(batch, n, ...)`` of mean 0, and the slope of -log of its density."""
+def draw_noise(
+    blank: Tensor,
+    n: int,
+    noise: Noise | Literal["sum_of_gamma"],
+    generator: torch.Generator | None,
+    kappa: int = 1,
+) -> tuple[Tensor, Tensor | None]:
+    """Noise ``(batch, n, ...)`` of mean 0, and the slope of -log of its density.
+
+    The sum of gamma variables ``sum_i Gamma(1 / kappa, kappa / i) / kappa`` has no
+    density in closed form; kappa of them add up to a Gumbel variable.
+    """
     shape = (len(blank), n, *blank.shape[1:])
     dtype, device = blank.dtype, blank.device
     if noise == "normal":
         z = torch.randn(shape, generator=generator, dtype=dtype, device=device)
         return z, z
+    if noise == "sum_of_gamma":
+        rate = torch.arange(1, _TERMS + 1, dtype=dtype, device=device)
+        size = torch.full((*shape, _TERMS), 1 / kappa, dtype=dtype, device=device)
+        terms: Tensor = torch._standard_gamma(size, generator=generator)
+        # Gamma(1 / kappa) with scale kappa / i has mean 1 / i
+        return (terms * kappa - 1).div(rate).sum(-1) / kappa, None
     least = torch.finfo(blank.dtype).tiny
     uniform = torch.rand(shape, generator=generator, dtype=dtype, device=device)
     uniform = uniform.clamp(min=least)
@@ -233,17 +308,22 @@ def _draw(
     return -e.log() - _EULER, 1 - e
 
 
-def _check(samples: int, sigma: float, noise: Noise) -> None:
+def check_noise(
+    samples: int, sigma: float, noise: Noise, multiplicative: bool = False
+) -> None:
+    """Settings of perturbed maxima."""
     checks.positive_int("samples", samples)
-    if isinstance(sigma, bool) or not isinstance(sigma, int | float):
-        raise TypeError(f"sigma: expected a number, got {type(sigma).__name__}")
-    if not 0 < sigma < math.inf:
-        raise ValueError(f"sigma: expected a positive number, got {sigma}")
-    if noise not in ("normal", "gumbel"):
+    checks.positive("sigma", sigma)
+    if noise not in get_args(Noise):
         raise ValueError(f'noise: expected "normal" or "gumbel", got {noise!r}')
+    if checks.flag("multiplicative", multiplicative) and noise != "normal":
+        raise ValueError(
+            f'noise: expected "normal" with multiplicative=True, got {noise!r}'
+        )
 
 
-def _seed(seed: int | None) -> int | None:
+def check_seed(seed: int | None) -> int | None:
+    """The seed as an int, or None."""
     if seed is None:
         return None
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):

@@ -63,7 +63,7 @@ class SparseMAPLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_settings(strength, max_outputs)
-        checks.cost_scale(cost_scale)
+        checks.at_least_zero("cost_scale", cost_scale)
         self.strength, self.max_outputs = strength, max_outputs
         self.cost, self.cost_scale = check_cost(cost), cost_scale
         self.reduction = check_reduction(reduction)

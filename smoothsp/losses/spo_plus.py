@@ -105,16 +105,21 @@ def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
         return true - _true_score(structure, chosen, true_scores)
 
 
-def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
+def check_true_scores(true_scores: Tensor, parts: Tensor) -> Tensor:
+    """True scores of the shape and dtype of an output's parts, without a gradient."""
     true_scores = checks.potentials("true_scores", true_scores)
-    parts = parts_of(structure, y)
     checks.same_device("true_scores", true_scores, parts.device)
     if true_scores.shape != parts.shape:
         raise ValueError(
             f"true_scores: expected {tuple(parts.shape)}, the shape of the first "
             f"potentials, got {tuple(true_scores.shape)}"
         )
-    table = true_scores.detach().to(parts.dtype)
+    return true_scores.detach().to(parts.dtype)
+
+
+def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
+    parts = parts_of(structure, y)
+    table = check_true_scores(true_scores, parts)
     found = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
     if is_plain(found) and not bool(found.isfinite().all()):
         row = int((~found.isfinite()).nonzero()[0, 0])

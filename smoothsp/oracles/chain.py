@@ -206,7 +206,7 @@ class Chain(Summed):
 
     def scale(self, factor: float) -> "Chain":
         """The chain with every potential multiplied by ``factor > 0``."""
-        factor = checks.factor(factor)
+        factor = checks.positive("factor", factor)
         # in float64 where float32 would make NaN of 0 or of -inf
         wide = not 1e-30 < factor < 1e30
         emissions, transitions, start, end = (
@@ -244,7 +244,7 @@ class Chain(Summed):
         ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)`` of a row, never
         negative to the last bit. What training asks, as ``log_likelihood``.
         """
-        cost_scale = checks.cost_scale(cost_scale)
+        cost_scale = checks.at_least_zero("cost_scale", cost_scale)
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             chain = self._like(*potentials)

@@ -137,7 +137,7 @@ class Multiclass:
 
     def scale(self, factor: float) -> "Multiclass":
         """The structure with every score multiplied by ``factor > 0``."""
-        factor = checks.factor(factor)
+        factor = checks.positive("factor", factor)
         # a factor that float32 lacks would make NaN of -inf
         scaled = (self.scores.double() * factor).to(self.scores.dtype)
         finite = self.scores > -torch.inf

@@ -302,7 +302,7 @@ class CircuitStructure:
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
-        factor = checks.factor(factor)
+        factor = checks.positive("factor", factor)
         return self._like(
             {name: scaled(x, factor) for name, x in self._own.items()},
             {name: scaled(x, factor) for name, x in self._common.items()},

@@ -134,12 +134,22 @@ def number(name: str, value: object) -> None:
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
 
 
-def factor(value: float) -> float:
+def positive(name: str, value: float) -> float:
     """``value`` as a positive number."""
-    number("factor", value)
+    number(name, value)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got bool")
     if not 0 < value < float("inf"):
-        raise ValueError(f"factor: expected a positive number, got {value}")
+        raise ValueError(f"{name}: expected a positive number, got {value}")
     return value
+
+
+def at_least_zero(name: str, value: float) -> float:
+    """``value`` as a number of at least 0."""
+    number(name, value)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: expected a number >= 0, got {value}")
+    return float(value)
 
 
 def flag(name: str, value: object) -> bool:
@@ -156,14 +166,6 @@ def generator(value: object) -> torch.Generator | None:
     raise TypeError(
         f"generator: expected a torch.Generator or None, got {type(value).__name__}"
     )
-
-
-def cost_scale(value: float) -> float:
-    """``value`` as a number of at least 0."""
-    number("cost_scale", value)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"cost_scale: expected a number >= 0, got {value}")
-    return float(value)
 
 
 def bool_mask(

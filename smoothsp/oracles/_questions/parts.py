@@ -40,6 +40,18 @@ def require_parts(structure: Any) -> None:
         )
 
 
+def first_potentials(structure: Any) -> Tensor:
+    """The potentials that a cost is added to, of the structures of this library."""
+    for name in ("_main", "emissions", "scores"):
+        found = getattr(structure, name, None)
+        if isinstance(found, Tensor):
+            return found
+    raise TypeError(
+        "structure: expected one of smoothsp.oracles, or one that inherits from "
+        f"CircuitStructure, got {type(structure).__name__}"
+    )
+
+
 def scores_of(structure: Any, ys: Tensor) -> Tensor:
     """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
     if hasattr(structure, "decode_topk"):

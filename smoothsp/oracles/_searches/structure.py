@@ -367,7 +367,7 @@ class SearchStructure:
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
-        factor = checks.factor(factor)
+        factor = checks.positive("factor", factor)
         scaled = {}
         for name, x in self._own.items():
             # a factor that float32 lacks would make NaN of -inf

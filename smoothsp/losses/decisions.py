@@ -1,0 +1,227 @@
+"""Decisions as layers: the best output itself, with a gradient that a paper gives it.
+
+The best output ``y(s)`` of scores s is constant almost everywhere, so its derivative
+says nothing. Each layer here returns its parts ``a(y(s))`` and, for a gradient g that
+comes back, sends to the scores what stands in its formula. The scores are the first
+potentials, those that a cost is added to: predicted travel times, profits, weights.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from smoothsp.losses.perturbed import Noise, check_noise, check_seed, draw_noise
+from smoothsp.oracles import Structure
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.parts import first_potentials, parts_of, repeated
+
+# Of a structure and a gradient in the parts of its decision, that in the scores.
+Rule = Callable[[Structure, Tensor, Tensor], Tensor]
+
+
+class Interpolation(nn.Module):
+    r"""The best output, with the gradient of its interpolation over a step.
+
+    .. math:: \frac{\partial L}{\partial s} := \frac{1}{\lambda} [a(y(s)) - a(y(s'))],
+        \qquad s' = s - \lambda g
+
+    That is the gradient of a piecewise affine function that is equal to the loss,
+    linearised in the output, on more and more of the scores as lambda falls.
+
+    Parameters
+    ----------
+    strength
+        lambda, > 0, in units of the scores over those of g. The larger, the smoother.
+
+    Notes
+    -----
+    One ``decode`` forward, one backward. Other potentials than the first, such as a
+    chain's transitions, get no gradient.
+    Source: Vlastelica et al., "Differentiation of Blackbox Combinatorial Solvers"
+    (2020), algorithm 1; its solver minimises the costs ``-s``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import Interpolation
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = torch.tensor([[2.0, 1.0]], requires_grad=True)
+    >>> decision = Interpolation(strength=10.0)(Multiclass(scores))
+    >>> decision
+    tensor([[1., 0.]], grad_fn=<_DecisionBackward>)
+    >>> (decision * torch.tensor([[3.0, 0.0]])).sum().backward()  # the first costs 3
+    >>> scores.grad
+    tensor([[ 0.1000, -0.1000]])
+    """
+
+    def __init__(self, strength: float = 10.0) -> None:
+        super().__init__()
+        self.strength = checks.positive("strength", strength)
+
+    def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
+        """Return the parts of the best outputs, of the shape of a cost."""
+        return _decide(structure, self._gradient)
+
+    def _gradient(self, structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
+        moved = structure.augment(-self.strength * grad)
+        return (parts - parts_of(moved, moved.decode()[1])) / self.strength
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return f"strength={self.strength}"
+
+
+class NegativeIdentity(nn.Module):
+    r"""The best output, as if it were the scores: :math:`\partial L/\partial s := g`.
+
+    In terms of costs, which are minimised, the derivative is minus the identity.
+
+    Notes
+    -----
+    One ``decode``. Scores that only grow lose nothing in this gradient: keep their mean
+    or their norm fixed if the structure's outputs do not depend on it.
+    Source: Sahoo et al., "Backpropagation through Combinatorial Algorithms: Identity
+    with Projection Works" (2023), section 3.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import NegativeIdentity
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = torch.tensor([[2.0, 1.0]], requires_grad=True)
+    >>> decision = NegativeIdentity()(Multiclass(scores))
+    >>> (decision * torch.tensor([[3.0, 0.0]])).sum().backward()
+    >>> scores.grad
+    tensor([[3., 0.]])
+    """
+
+    def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
+        """Return the parts of the best outputs, of the shape of a cost."""
+        return _decide(structure, lambda structure, parts, grad: grad)
+
+
+class ImplicitMLE(nn.Module):
+    r"""The mean of best outputs under noise, with the gradient of implicit MLE.
+
+    .. math:: \frac{\partial L}{\partial s} :=
+        \frac{1}{\lambda n} \sum_{i \le n}
+        [a(y(s + \sigma Z_i)) - a(y(s - \lambda g + \sigma Z_i))]
+
+    The step ``s - lambda g`` is the target distribution, towards which the likelihood
+    of perturb-and-MAP is improved. As lambda falls, this is the derivative of
+    :class:`Perturbed`; a lambda that is not small keeps the variance small.
+
+    Parameters
+    ----------
+    samples
+        n, draws of noise for each row, at least 1.
+    strength
+        lambda, > 0.
+    sigma
+        Size of the noise, > 0, in units of the score.
+    noise
+        ``"sum_of_gamma"``, ``"gumbel"`` or ``"normal"``, each of mean 0.
+    kappa
+        Parts that an output uses, at least 1, for ``"sum_of_gamma"``: so many draws add
+        up to a Gumbel variable.
+    seed
+        The same noise at each call, or None: noise from PyTorch's own generator.
+
+    Notes
+    -----
+    One ``decode`` of ``batch * samples`` rows forward, one backward. Other potentials
+    than the first, such as a chain's transitions, get no gradient.
+    Source: Niepert, Minervini and Franceschi, "Implicit MLE: Backpropagating Through
+    Discrete Exponential Family Distributions" (2021), algorithm 1 and theorem 1, whose
+    gradient is divided by lambda here.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import ImplicitMLE
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = torch.tensor([[2.0, 1.0]], requires_grad=True)
+    >>> decide = ImplicitMLE(samples=1000, noise="gumbel", seed=0)
+    >>> decide(Multiclass(scores)).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(
+        self,
+        samples: int = 8,
+        strength: float = 10.0,
+        sigma: float = 1.0,
+        noise: Noise | Literal["sum_of_gamma"] = "sum_of_gamma",
+        kappa: int = 5,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_noise(samples, sigma, "gumbel" if noise == "sum_of_gamma" else noise)
+        self.samples, self.sigma, self.noise = samples, float(sigma), noise
+        self.strength = checks.positive("strength", strength)
+        self.kappa = checks.positive_int("kappa", kappa)
+        self.seed = check_seed(seed)
+
+    def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
+        """Return the mean of the parts of the best outputs, of the shape of a cost."""
+        scores = first_potentials(structure)
+        generator = None
+        if self.seed is not None:
+            generator = torch.Generator(scores.device).manual_seed(self.seed)
+        noise, _ = draw_noise(scores, self.samples, self.noise, generator, self.kappa)
+        cost = self.sigma * noise.flatten(0, 1)
+
+        def mean(structure: Structure) -> Tensor:
+            wide = repeated(structure, self.samples)
+            parts = parts_of(wide, wide.augment(cost).decode()[1])
+            return parts.reshape(noise.shape).mean(1)
+
+        def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
+            moved = structure.augment(-self.strength * grad)
+            return (parts - mean(moved)) / self.strength
+
+        return _decide(structure, gradient, mean)
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print``."""
+        return (
+            f"samples={self.samples}, strength={self.strength}, sigma={self.sigma}, "
+            f"noise={self.noise!r}"
+        )
+
+
+def _decide(
+    structure: Structure,
+    gradient: Rule,
+    decide: Callable[[Structure], Tensor] | None = None,
+) -> Tensor:
+    """Parts of decisions, whose gradient in the scores is the rule's."""
+    scores = first_potentials(structure)
+    with torch.no_grad():
+        if decide is None:
+            parts = parts_of(structure, structure.decode()[1])
+        else:
+            parts = decide(structure)
+    found: Tensor = _Decision.apply(scores, parts, structure, gradient)
+    return found
+
+
+class _Decision(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, parts: Tensor, structure: Structure, rule: Rule
+    ) -> Tensor:
+        ctx.save_for_backward(scores, parts)
+        ctx.structure, ctx.rule = structure, rule
+        return parts.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        scores, parts = ctx.saved_tensors
+        found = ctx.rule(ctx.structure, parts, grad)
+        # what is forbidden stays so
+        return found.masked_fill(scores == -torch.inf, 0), None, None, None
