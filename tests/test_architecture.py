@@ -100,6 +100,7 @@ PUBLIC = {
         "ProjectiveDependencies",
         "SecondOrderChain",
         "SemiMarkov",
+        "SiblingDependencies",
         "SpanTree",
         "SpanningTree",
         "SparseMAP",

@@ -29,6 +29,7 @@ from smoothsp.oracles.protocols import (
 )
 from smoothsp.oracles.second_order_chain import SecondOrderChain
 from smoothsp.oracles.semi_markov import SemiMarkov
+from smoothsp.oracles.sibling_dependencies import SiblingDependencies
 from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 from smoothsp.oracles.sparse_map import SparseMAP
@@ -56,6 +57,7 @@ __all__ = [
     "ProjectiveDependencies",
     "SecondOrderChain",
     "SemiMarkov",
+    "SiblingDependencies",
     "SpanTree",
     "SpanningTree",
     "SparseMAP",

@@ -10,6 +10,8 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
 
+_AFFINE = ("gap_open", "gap_extend")
+
 
 class Alignment(CircuitStructure):
     """A batch of pairs of sequences, each aligned from left to right.
@@ -18,8 +20,8 @@ class Alignment(CircuitStructure):
     move matches the next item of each, or leaves the next of one of them alone. Its
     score is the sum of ``match[i, j]`` over its matches, of ``gap_first[i]`` over items
     of the first sequence left alone, and of ``gap_second[j]`` over those of the second.
-    A score of ``-inf`` forbids. Everything is exact, and differentiable in every
-    potential.
+    Gaps may be affine, with scores of their own. A score of ``-inf`` forbids.
+    Everything is exact, and differentiable in every potential.
 
     Parameters
     ----------
@@ -29,6 +31,11 @@ class Alignment(CircuitStructure):
     gap_first, gap_second
         ``(batch, N)`` and ``(batch, M)``: an item left alone. Or a number, or a tensor
         without axes: the same for all. Zero if absent.
+    gap_open, gap_extend
+        ``(batch,)``, or a number, or a tensor without axes: affine gaps. Items of one
+        sequence that are left alone one after the other are a gap; one of g items
+        scores ``gap_open + (g - 1) gap_extend`` besides the scores of its items. Zero
+        if absent.
     lengths_first, lengths_second
         ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real. What
         lies beyond is never read, and gets exactly zero gradient. Two empty sequences
@@ -61,7 +68,8 @@ class Alignment(CircuitStructure):
 
     Source: Needleman and Wunsch, "A General Method Applicable to the Search for
     Similarities in the Amino Acid Sequence of Two Proteins" (1970); Wagner and Fischer,
-    "The String-to-String Correction Problem" (1974).
+    "The String-to-String Correction Problem" (1974); affine gaps: Gotoh, "An Improved
+    Algorithm for Matching Biological Sequences" (1982), equations 1 to 3.
 
     Examples
     --------
@@ -100,6 +108,8 @@ class Alignment(CircuitStructure):
     match: Tensor
     gap_first: Tensor
     gap_second: Tensor
+    gap_open: Tensor
+    gap_extend: Tensor
     _by_row = ("_sizes",)
     _long_axes = 0
     _output_words = (
@@ -113,6 +123,8 @@ class Alignment(CircuitStructure):
         gap_first: Tensor | float | None = None,
         gap_second: Tensor | float | None = None,
         *,
+        gap_open: Tensor | float | None = None,
+        gap_extend: Tensor | float | None = None,
         lengths_first: Tensor | None = None,
         lengths_second: Tensor | None = None,
     ) -> None:
@@ -124,10 +136,14 @@ class Alignment(CircuitStructure):
             "gap_first": _gap("gap_first", gap_first, match, N),
             "gap_second": _gap("gap_second", gap_second, match, M),
         }
+        affine = gap_open is not None or gap_extend is not None
+        if affine:
+            gaps["gap_open"] = _gap("gap_open", gap_open, match)
+            gaps["gap_extend"] = _gap("gap_extend", gap_extend, match)
         first, second = real_items(match, lengths_first, lengths_second)
         ragged = isinstance(first, Tensor)
         self._sizes = torch.stack([first, second], 1) if ragged else None
-        built = topology(_alignments, N, M)
+        built = topology(_affine if affine else _alignments, N, M)
         self._start(
             built,
             {"match": match, **gaps},
@@ -140,14 +156,33 @@ class Alignment(CircuitStructure):
         B, N, M = self.match.shape
         first = self.gap_first[:, :, None].expand(B, N, M + 1)
         second = self.gap_second[:, None].expand(B, N + 1, M)
-        return (self.match, first, second), ()
+        affine = [x[:, None] for name, x in self._own.items() if name in _AFFINE]
+        return (self.match, first, second, *affine), ()
+
+    def _used(self, labels: Tensor) -> Tensor:
+        used = super()._used(labels)
+        if "gap_open" not in self._own:
+            return used
+        moves = torch.nn.functional.pad(labels, (0, 1), value=-1)
+        moves = moves.reshape(*labels.shape[:2], *self.shape)
+        before = torch.nn.functional.pad(moves, (1, 0, 1, 0), value=-1)
+        goes_on = (moves == 1) & (before[..., :-1, 1:] == 1)
+        goes_on |= (moves == 2) & (before[..., 1:, :-1] == 2)
+        alone = (moves == 1) | (moves == 2)
+        leaf = self._asked.topology.leaves - 2 + goes_on.long()
+        return torch.cat([used, torch.where(alone, leaf, -1).flatten(2)], 2)
 
     def _outputs(self, labels: Tensor) -> Tensor:
         # no move goes on from the ends of both
         return super()._outputs(torch.nn.functional.pad(labels, (0, 1), value=-1))
 
     def _labels(self, y: Tensor) -> Tensor:
-        return super()._labels(y)[..., :-1]
+        moves = torch.where(within(y, self._sizes, 1), y, -1)
+        down, right, move = steps_to(moves)
+        fine = (down == (move != 2).long()) & (right == (move != 1).long())
+        on_path = (fine | (moves.flatten(2) == -1)).all(2)
+        # what is no path has a label that no move gives
+        return torch.where(on_path[..., None], super()._labels(y), 3)[..., :-1]
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
@@ -182,9 +217,43 @@ def real_items(
     return first, second
 
 
-def _gap(name: str, value: Tensor | float | None, match: Tensor, items: int) -> Tensor:
-    """Scores ``(batch, items)``."""
-    size = len(match), items
+def within(y: Tensor, sizes: Tensor | None, more: int = 0) -> Tensor:
+    """Which entries of ``(batch, k, R, C)`` are within ``sizes (batch, 2)`` and more.
+
+    With ``more`` the last of them, where both sequences end, is none.
+    """
+    down, right = (torch.arange(x, device=y.device) for x in y.shape[2:])
+    rows: Tensor | int = y.shape[2] - more
+    columns: Tensor | int = y.shape[3] - more
+    if sizes is not None:
+        rows, columns = (x[:, None, None, None] for x in sizes.unbind(1))
+    inside = (down[:, None] < rows + more) & (right < columns + more)
+    if more:
+        inside = inside & ((down[:, None] < rows) | (right < columns))
+    return inside
+
+
+def steps_to(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """From the labelled entry before, row by row, to each of ``(batch, k, R, C)``.
+
+    Steps down and to the right, and the label there, ``(batch, k, R C)``; to the first
+    entry from beside it.
+    """
+    flat, C = y.flatten(2), y.shape[3]
+    at = torch.arange(flat.shape[2], device=y.device)
+    seen = torch.where(flat != -1, at, -1)
+    if not len(at):
+        return seen, seen, seen
+    before = torch.nn.functional.pad(seen.cummax(2).values[..., :-1], (1, 0), value=-1)
+    label = torch.where(before < 0, 2, flat.gather(2, before.clamp(min=0)))
+    down = torch.where(before < 0, at, at // C - before // C)
+    right = torch.where(before < 0, 1, at % C - before % C)
+    return down, right, label
+
+
+def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) -> Tensor:
+    """Scores ``(batch, items)``, or ``(batch,)``."""
+    size = len(match), *items
     if value is None:
         return match.new_zeros(size)
     if isinstance(value, bool | np.bool_):
@@ -196,8 +265,8 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, items: int) -> 
     value = checks.potentials(name, value)
     checks.like(name, value, "match", match)
     if value.dim():
-        axis = "N" if name == "gap_first" else "M"
-        checks.shape(name, value, size, f"a number or (batch, {axis})")
+        axes = {"gap_first": "(batch, N)", "gap_second": "(batch, M)"}
+        checks.shape(name, value, size, f"a number or {axes.get(name, '(batch,)')}")
     return value.expand(size)
 
 
@@ -228,6 +297,36 @@ def _alignments(N: int, M: int) -> tuple[Circuit, Items]:
         j = d - i
         froms = np.stack([before[i, j], before[i, j + 1], before[i + 1, j]], 1)
         c.define(reach[i, j], (froms, np.stack([x[i, j] for x in into], 1)))
+    return c, reach
+
+
+def _affine(N: int, M: int) -> tuple[Circuit, Items]:
+    """``reach[i, j]``, of which ``ends[move]`` ended with that move.
+
+    A gap goes on from an end of its own move, and opens from any other.
+    """
+    c = Circuit()
+    match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
+    start, extend = c.leaves(1)[0], c.leaves(1)[0]
+    place = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
+    for move, leaf in enumerate((match, first, second)):
+        c.label(leaf, place[: leaf.shape[0], : leaf.shape[1]], move)
+    reach, ends = c.chart(N + 1, M + 1), c.chart(3, N + 1, M + 1)
+    reach[0, 0] = ends[0, 0, 0] = c.ONE
+    ends[1:, 0, 0] = c.NONE
+    into = _framed(match), _framed(first)[:, 1:], _framed(second)[1:]
+    for d in range(1, N + M + 1):
+        i = np.arange(max(0, d - M), min(N, d) + 1)
+        j = d - i
+        before = _framed(reach)[i, j]
+        c.multiply(ends[0, i, j], before, into[0][i, j])
+        for move, (di, dj) in ((1, (0, 1)), (2, (1, 0))):
+            at = [_framed(x)[i + di, j + dj] for x in ends]
+            others = np.stack([at[0], at[3 - move], at[move]], 1)
+            gap = c.chart(len(i))
+            c.define(gap, (others, np.array([[start, start, extend]])))
+            c.multiply(ends[move, i, j], gap, into[move][i, j])
+        c.define(reach[i, j], (np.moveaxis(ends[:, i, j], 0, 1),))
     return c, reach
 
 

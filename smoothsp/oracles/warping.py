@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles.alignment import real_items
+from smoothsp.oracles.alignment import real_items, steps_to, within
 
 
 class Warping(CircuitStructure):
@@ -92,6 +92,14 @@ class Warping(CircuitStructure):
             lengths=max(N, M) if isinstance(first, int) else first.maximum(second),
             shape=(N, M),
         )
+
+    def _labels(self, y: Tensor) -> Tensor:
+        pairs = torch.where(within(y, self._sizes), y, -1)
+        down, right, _ = steps_to(pairs)
+        fine = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
+        on_path = (fine | (pairs.flatten(2) == -1)).all(2)
+        # what is no path has a label that no pair gives
+        return torch.where(on_path[..., None], super()._labels(y), 1)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:

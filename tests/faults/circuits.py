@@ -73,6 +73,16 @@ FAULTS = {
         "c.define(moved[t], (before, np.moveaxis(move, 0, 2)))",
         "c.define(moved[t], (before, np.moveaxis(move, 0, 2).transpose(1, 0, 2)))",
     ),
+    "siblings turned around": (
+        "oracles/sibling_dependencies",
+        "c.multiply(pair, joint[lower, upper], sibling[h, inner, m])",
+        "c.multiply(pair, joint[lower, upper], sibling[h, m, inner])",
+    ),
+    "gaps that open again": (
+        "oracles/alignment",
+        "np.array([[start, start, extend]])",
+        "np.array([[start, start, start]])",
+    ),
     # the builder
     "runs that begin one too late": (
         ENGINE + "circuit",
@@ -190,6 +200,8 @@ KINDS = (
     "lattice_of_each_row",
     "second_order_chain",
     "semi_markov_by_step",
+    "sibling_dependencies",
+    "alignment_affine",
 )
 
 

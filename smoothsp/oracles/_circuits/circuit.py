@@ -209,8 +209,9 @@ class Circuit:
                 f"define: expected as many left as right factors, got {sorted(widths)}"
             )
         width = min(widths) if 0 in widths else max(widths)
+        size = _size(shape)
         left, *right = (
-            np.broadcast_to(x[..., :width], (*shape, width)).reshape(-1, width)
+            np.broadcast_to(x[..., :width], (*shape, width)).reshape(size, width)
             for x in factors
         )
         return left, right[0] if right else np.full_like(left, self.ONE)

@@ -255,3 +255,85 @@ def test_gaps_are_numbers_that_the_dtype_holds():
             with pytest.raises(TypeError, match=f"{name}: expected a number or a ten"):
                 Alignment(match, **{name: wrong})
     assert Alignment(match.double(), gap_first=1e39).decode()[0] == 2e39
+
+
+def gotoh(match, first, second, start, extend):
+    """Log-sum of affine alignments of one pair, by the textbook's three tables."""
+    n, m = match.shape
+    none = match.new_tensor(-math.inf)
+    table = {(0, 0): (match.new_zeros(()), none, none)}
+
+    def at(i, j):
+        return table.get((i, j), (none, none, none))
+
+    for i in range(n + 1):
+        for j in range(m + 1):
+            if i or j:
+                diagonal = torch.stack(at(i - 1, j - 1)).logsumexp(0)
+                met = diagonal + match[i - 1, j - 1] if i and j else none
+                a, x, y = at(i - 1, j)
+                alone = torch.stack([a + start, y + start, x + extend]).logsumexp(0)
+                up = alone + first[i - 1] if i else none
+                a, x, y = at(i, j - 1)
+                alone = torch.stack([a + start, x + start, y + extend]).logsumexp(0)
+                left = alone + second[j - 1] if j else none
+                table[i, j] = met, up, left
+    return torch.stack(table[n, m]).logsumexp(0)
+
+
+def test_affine_gaps_are_those_of_the_recurrence():
+    given = drawn(4, 9, 8), drawn(4, 9), drawn(4, 8)
+    start, extend = drawn(4, 1)[:, 0], drawn(4, 2)[:, 0]
+    built = Alignment(*given, gap_open=start, gap_extend=extend, **LENGTHS)
+    expected = [
+        gotoh(given[0][b, :n, :m], given[1][b, :n], given[2][b, :m], *gaps)
+        for b, (n, m, *gaps) in enumerate(
+            zip(*LENGTHS.values(), start, extend, strict=True)
+        )
+    ]
+    assert_close(built.log_partition(), torch.stack(expected))
+
+
+def test_gaps_that_are_all_alike_are_not_affine():
+    match = drawn(3, 5, 4)
+    plain = Alignment(match, -0.5, -0.5, **small_lengths())
+    affine = Alignment(match, gap_open=-0.5, gap_extend=-0.5, **small_lengths())
+    assert_close(plain.log_partition(), affine.log_partition())
+    opened = Alignment(match, gap_open=-2.0, **small_lengths())
+    assert opened.gap_extend.tolist() == [0.0] * 3
+    assert (
+        opened.log_partition() <= Alignment(match, **small_lengths()).log_partition()
+    ).all()
+
+
+def small_lengths():
+    lengths = torch.tensor([5, 3, 0]), torch.tensor([4, 4, 2])
+    return dict(zip(("lengths_first", "lengths_second"), lengths, strict=True))
+
+
+@pytest.mark.parametrize("name", ["gap_open", "gap_extend"])
+def test_affine_gaps_of_another_shape_are_refused(name):
+    with pytest.raises(ValueError, match=rf"{name}: expected a number or \(batch,\)"):
+        Alignment(torch.zeros(2, 3, 3), **{name: torch.zeros(2, 3)})
+    with pytest.raises(TypeError, match=f"{name}: expected a number or a tensor"):
+        Alignment(torch.zeros(2, 3, 3), **{name: True})
+
+
+@pytest.mark.parametrize("kind", [Alignment, Warping])
+def test_a_path_with_something_beside_it_is_no_output(kind):
+    built = kind(torch.zeros(1, 3, 3))
+    y = torch.full((1, *built.shape), -1)
+    y[0, range(3), range(3)] = 0
+    assert built.score(y).tolist() == [0]
+    for place in ((0, 2), (2, 0), (1, 2), (2, 1)):
+        # two warping paths meet again: {(0, 0), (1, 1), (1, 2), (2, 2)} is one
+        if kind is Warping and place in ((1, 2), (2, 1)):
+            continue
+        more = y.clone()
+        more[0][place] = 0
+        with pytest.raises(ValueError, match="y: expected"):
+            built.score(more)
+    both = y.clone()
+    both[0, 0, 1] = both[0, 1, 0] = 0
+    with pytest.raises(ValueError, match="y: expected"):
+        built.score(both)

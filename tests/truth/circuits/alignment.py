@@ -27,7 +27,7 @@ def as_output(path, N, M):
     return y
 
 
-def case(generator):
+def case(generator, affine=False):
     first, second = torch.tensor([3, 2, 0, 1, 0]), torch.tensor([2, 2, 0, 2, 1])
     B, N, M = len(first), 3, 2
 
@@ -36,9 +36,15 @@ def case(generator):
         for i, j in (y >= 0).nonzero().tolist():
             name = ("match", "gap_first", "gap_second")[y[i, j]]
             found.append((name, {0: (b, i, j), 1: (b, i), 2: (b, j)}[int(y[i, j])]))
+            if affine and y[i, j]:
+                i0, j0 = (i - 1, j) if y[i, j] == 1 else (i, j - 1)
+                goes_on = min(i0, j0) >= 0 and y[i0, j0] == y[i, j]
+                found.append(("gap_extend" if goes_on else "gap_open", (b,)))
         return found
 
     shapes = {"match": (B, N, M), "gap_first": (B, N), "gap_second": (B, M)}
+    if affine:
+        shapes |= {"gap_open": (B,), "gap_extend": (B,)}
     return Case(
         Alignment,
         {name: torch.zeros(shape).double() for name, shape in shapes.items()},

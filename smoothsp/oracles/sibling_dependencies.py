@@ -1,0 +1,169 @@
+"""Projective dependency trees with scores for neighbouring modifiers of a head."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._questions import checks
+
+Places = NDArray[Any]
+
+
+class SiblingDependencies(CircuitStructure):
+    """A batch of sentences whose words form a projective tree, scored by siblings too.
+
+    Every word has one head: another word, or the root 0, and no two arcs cross. The
+    score of a tree is the sum of its arcs' scores, and of ``siblings[h, r, m]`` for
+    each two modifiers r and m that a head h has on one side with none between them, r
+    the inner one, nearer to h. A score of ``-inf`` forbids. Everything is exact, and
+    differentiable in every potential.
+
+    Parameters
+    ----------
+    arcs
+        ``(batch, n + 1, n + 1)``: ``[head, modifier]``, float32 or float64; bfloat16
+        and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
+        the diagonal are never read.
+    siblings
+        ``(batch, n + 1, n + 1, n + 1)``: ``[head, inner, outer]``. Read where inner
+        lies strictly between head and outer. The modifier nearest to its head on a side
+        has no inner sibling.
+    lengths
+        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
+        is never read, and gets exactly zero gradient. The empty sentence has one
+        output, with score 0.
+    single_root
+        Whether exactly one word has the root for its head.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden. Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence. A cost
+    is added to arcs. O(batch n^3).
+
+    Source: McDonald and Pereira, "Online Learning of Approximate Dependency Parsing
+    Algorithms" (2006), section 2.2 and figure 3.
+
+    Examples
+    --------
+    A second modifier on the same side is dear:
+
+    >>> import torch
+    >>> from smoothsp.oracles import SiblingDependencies
+    >>> arcs = torch.zeros(1, 4, 4)
+    >>> arcs[0, 1, 2:] = 1.0
+    >>> siblings = torch.full((1, 4, 4, 4), -3.0)
+    >>> value, heads = SiblingDependencies(arcs, siblings).decode()
+    >>> value.tolist(), heads.tolist()
+    ([1.0], [[0, 1, 2]])
+    """
+
+    arcs: Tensor
+    siblings: Tensor
+    _output_words = "heads of words that form a tree, arcs not crossing"
+
+    def __init__(
+        self,
+        arcs: Tensor,
+        siblings: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        single_root: bool = False,
+    ) -> None:
+        arcs = checks.potentials("arcs", arcs)
+        if arcs.dim() != 3 or not 0 < arcs.shape[1] == arcs.shape[2]:
+            raise ValueError(
+                f"arcs: expected (batch, n + 1, n + 1), got {tuple(arcs.shape)}"
+            )
+        B, m, _ = arcs.shape
+        siblings = checks.potentials("siblings", siblings)
+        checks.like("siblings", siblings, "arcs", arcs)
+        words = "(batch, n + 1, n + 1, n + 1)"
+        checks.shape("siblings", siblings, (B, m, m, m), words)
+        n = m - 1
+        size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
+        single_root = checks.flag("single_root", single_root)
+        built = topology(_second_order, n, single_root)
+        self._start(
+            built,
+            {"arcs": arcs, "siblings": siblings},
+            roots=built.root(size),
+            lengths=size,
+            shape=(n,),
+        )
+
+    def _used(self, labels: Tensor) -> Tensor:
+        arcs, m = super()._used(labels), self.arcs.shape[1]
+        word = torch.arange(1, m, device=labels.device)
+        head = labels.clamp(0, m - 1)
+        # of each word, who else has its head on the same side and nearer to it
+        same = (head[..., :, None] == head[..., None, :]) & (labels >= 0)[..., None, :]
+        right = (head[..., None] < word) & (word < word[:, None])
+        left = (head[..., None] > word) & (word > word[:, None])
+        inner = torch.where(same & right, word, 0).amax(3) if m > 1 else head
+        nearest = torch.where(same & left, word, m).amin(3) if m > 1 else head
+        inner = torch.where(nearest < m, nearest, inner)
+        known = (arcs >= 0) & (inner > 0)
+        pairs = m * m + (head * m + inner) * m + word
+        return torch.cat([arcs, torch.where(known, pairs, -1)], 2)
+
+
+def _second_order(n: int, single_root: bool) -> tuple[Circuit, Items]:
+    """Eisner's algorithm, whose half spans know the modifier next to the last.
+
+    ``full[h, m]`` is a head with all that lies up to m; ``half[h, m]``, the same while
+    m, which h is the head of, lacks its further side; ``joint[i, j]``, two words with
+    all that lies between them.
+    """
+    c = Circuit()
+    word = np.arange(n + 1)
+    arc, sibling = c.leaves(n + 1, n + 1), c.leaves(n + 1, n + 1, n + 1)
+    c.label(arc, word - 1, word[:, None])
+    full, half, joint, before = (c.chart(n + 1, n + 1) for _ in range(4))
+    # items of their own, not c.ONE, so that sums over splits walk with constant steps
+    c.multiply(full[word, word], np.full(n + 1, c.ONE))
+    lowest = 1 if single_root else 0
+    for width in range(1, n + 1):
+        i = np.arange(lowest, n + 1 - width)
+        j = i + width
+        k = i[:, None] + np.arange(width)
+        left, right = i[:, None], j[:, None]
+        c.define(joint[i, j], (full[left, k], full[right, k + 1]))
+
+        def attach(head: Places, last: Places, nearest: Places, inner: Places) -> None:
+            """``half``: the last modifier is the first one, or there is one before."""
+            h, m = head[:, None], last[:, None]
+            lower, upper = np.minimum(inner, m), np.maximum(inner, m)
+            pair = c.chart(*inner.shape)
+            c.multiply(pair, joint[lower, upper], sibling[h, inner, m])
+            first = full[last, nearest][:, None]
+            alone = first, np.full_like(first, c.ONE)
+            c.define(before[head, last], alone, (half[h, inner], pair))
+            c.multiply(half[head, last], before[head, last], arc[head, last])
+
+        attach(i, j, i + 1, k[:, 1:])
+        c.define(full[i, j], (half[left, k + 1], full[k + 1, right]))
+        # nothing is the head of the root
+        i, j, k, left, right = (x[1 - lowest :] for x in (i, j, k, left, right))
+        attach(j, i, j - 1, k[:, 1:])
+        c.define(full[j, i], (half[right, k], full[k, left]))
+    if not single_root:
+        return c, full[0]
+    whole, answer = c.chart(n + 1, n + 1), c.chart(n + 1)
+    answer[0] = c.ONE
+    for size in range(1, n + 1):
+        top = np.arange(1, size + 1)
+        c.multiply(whole[size, top], full[top, 1], full[top, size])
+        c.define(answer[size], (whole[size, top], arc[0, top]))
+    return c, answer
