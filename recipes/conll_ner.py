@@ -44,12 +44,15 @@ import torch
 from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
+from corpora.column_files import read_words
+from corpora.text_files import name_of
 from ner import partial, report, word_vectors
 from ner.settings import MU, TOP_K, Config, check
 from ner.training import Run, seed_all, tag
 from runs import checkpoint, options, terminal
 from runs import folder as run_folder
-from smoothsp import losses
+from runs.failures import Failures
+from smoothsp import losses, schemes
 from smoothsp.metrics import span_f1
 from smoothsp.models import Tagger, load
 from smoothsp.models.encoder import Encoder
@@ -181,7 +184,13 @@ def save_model(
 def predict(config: Config) -> dict[str, float]:
     """Print each tagging, as ``--show`` says."""
     tagger = trained(config)
-    sentences = conll.read_words(config.predict, config.layout)
+    file, failures = (
+        read_words(config.predict, config.layout),
+        Failures(config.skip_bad),
+    )
+    for wrong in file.bad:
+        failures.add(f"{name_of(config.predict)}, {wrong}")
+    sentences = [s.words for s in file.sentences] or [x.split() for x in file.texts]
     wanted = config.confidence and config.show != "columns"
     for tagged in tagger.tag(sentences, config.nbest, wanted):
         if config.show == "json":
@@ -193,18 +202,19 @@ def predict(config: Config) -> dict[str, float]:
                 continue
             print(f"# {rank} of {config.nbest}, score {one.score:.4f}")
             print(one.columns(), end="")
+    failures.end(len(sentences), "sentences")
     return {"sentences": float(len(sentences))}
 
 
 def evaluate(config: Config) -> dict[str, float]:
     """Print the scores of the model on a file, by type."""
     tagger = trained(config)
-    part = conll.read_as(Path(config.evaluate), "BIOES", config.layout)
+    part, _ = conll.read_as(Path(config.evaluate), "BIOES", config.layout)
     gold = [s.tags for s in part]
     unseen_labels.warn(config.evaluate, (t for row in gold for t in row), tagger.labels)
     found = tagger.tag([s.words for s in part])
     scores = report.by_type(
-        gold, [conll.convert(t.tags, "BIOES", "BIO") for t in found]
+        gold, [schemes.convert(t.tags, "BIOES", "BIO") for t in found]
     )
     print(report.table(Path(config.evaluate).name, scores))
     return {key: scores["all"][key] for key in ("precision", "recall", "f1")}

@@ -42,6 +42,7 @@ from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
+from runs.failures import Failures
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.oracles import SpanTree
@@ -74,6 +75,8 @@ class Config:
     """Continue the run in --out from its last whole epoch."""
     predict: str | None = None
     """Parse this file (- for standard input) with the model in --out."""
+    skip_bad: bool = False
+    """With --predict: leave out sentences that cannot be read or parsed."""
 
     @property
     def checkpoint(self) -> Path:
@@ -218,16 +221,20 @@ def report(
 def predict(config: Config) -> dict[str, float]:
     """Print the tree of each sentence of a file."""
     model, vocabulary, labels, _ = model_folder.load(config.model, SpanScores)
-    sentences = brackets.read_words(config.predict)
-    for number, words in enumerate(sentences, start=1):
-        if len(words) > MOST_WORDS:
-            raise ValueError(
-                f"predict: expected sentences of at most {MOST_WORDS} words, got"
-                f" {len(words):,} in sentence {number}, {' '.join(words[:3])[:60]!r}"
-                " and so on. Cut it into sentences, one a line"
-            )
+    failures = Failures(config.skip_bad)
+    sentences = []
+    for words in brackets.read_words(config.predict, failures):
+        if len(words) <= MOST_WORDS:
+            sentences.append(words)
+            continue
+        failures.add(
+            f"expected sentences of at most {MOST_WORDS} words, got {len(words):,} in"
+            f" {' '.join(words[:3])[:60]!r} and so on. Cut it into sentences, one a"
+            " line"
+        )
     for tree in parse(model, vocabulary, labels, sentences):
         print(brackets.text(tree))
+    failures.end(len(sentences), "sentences")
     return {"sentences": float(len(sentences))}
 
 

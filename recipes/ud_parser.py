@@ -42,6 +42,7 @@ from parsing.training import Run, of_at_most, run_epochs
 from parsing.words import Sizes
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
+from runs.failures import Failures
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 
@@ -72,6 +73,8 @@ class Config:
     """Continue the run in --out from its last whole epoch."""
     predict: str | None = None
     """Parse this file (- for standard input) with the model in --out."""
+    skip_bad: bool = False
+    """With --predict: leave out sentences that cannot be read."""
 
     @property
     def checkpoint(self) -> Path:
@@ -195,11 +198,13 @@ def loss_of(
 def predict(config: Config) -> dict[str, float]:
     """Print the sentences of a file with their trees, as CoNLL-U."""
     model, vocabulary, labels, about = model_folder.load(config.model, Biaffine)
-    sentences = conllu.read_words(config.predict)
+    failures = Failures(config.skip_bad)
+    sentences = conllu.read_words(config.predict, failures)
     structure = checkpoint.use(
         config.model, lambda: STRUCTURES[about["settings"]["structure"]]
     )
     print(conllu.text(parse(model, vocabulary, labels, structure, sentences)), end="")
+    failures.end(len(sentences), "sentences")
     return {"sentences": float(len(sentences))}
 
 

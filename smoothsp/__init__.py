@@ -3,7 +3,15 @@
 import importlib
 from typing import Any
 
-from smoothsp import constraints, losses, metrics, optim, oracles, projections
+from smoothsp import (
+    constraints,
+    losses,
+    metrics,
+    optim,
+    oracles,
+    projections,
+    schemes,
+)
 from smoothsp.compilation import compile_kernels
 from smoothsp.layers import LinearChain
 
@@ -18,6 +26,7 @@ __all__ = [
     "optim",
     "oracles",
     "projections",
+    "schemes",
 ]
 
 # They need extras, and are imported when they are asked for.

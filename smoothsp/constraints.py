@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from smoothsp import _schemes
-from smoothsp._schemes import Alias, Scheme
+from smoothsp import schemes
+from smoothsp.schemes import Alias, Scheme
 
 __all__ = ["Constraints", "bio"]
 
@@ -39,9 +39,10 @@ def bio(
         Named as in ``metrics.spans``. ``"BIO"`` (also called IOB2): I-X follows B-X or
         I-X. ``"IOB1"``: B-X follows B-X or I-X. ``"IOE2"``: I-X is followed by I-X or
         E-X. ``"IOE1"``: E-X is followed by I-X or E-X. ``"BIOES"`` (also called IOBES),
-        ``"BILOU"``, ``"BMES"``: spans of several tokens run B I ... E, B I ... L, B M
-        ... E, single ones are S, U, S. If absent: the first of BIO, IOE2, BIOES, BILOU,
-        BMES that has all prefixes, or IOB1 if I is the only one.
+        ``"BILOU"``, ``"BMES"``, ``"BMEWO"``: spans of several tokens run B I ... E, B I
+        ... L, B M ... E, B M ... E, single ones are S, U, S, W. If absent: the first of
+        BIO, IOE2, BIOES, BILOU, BMES, BMEWO that has all prefixes, or IOB1 if I is the
+        only one.
 
     Raises
     ------
@@ -56,17 +57,17 @@ def bio(
     [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
     """
     labels = _in_order(labels)
-    parts = [_schemes.split(label) for label in labels]
-    fitting = _schemes.fitting(prefix for prefix, _ in parts)
+    parts = [schemes.split(label) for label in labels]
+    fitting = schemes.fitting(prefix for prefix, _ in parts)
     guess: Scheme = next(iter(fitting), "BIOES")
-    chosen = guess if scheme is None else _schemes.named(scheme)
+    chosen = guess if scheme is None else schemes.named(scheme)
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if label != "O" and (
-            prefix not in _schemes.PREFIXES[chosen] or label[-1] == "-"
+            prefix not in schemes.PREFIXES[chosen] or label == f"{prefix}-"
         ):
-            known = _schemes.expected(chosen)
+            known = schemes.expected(chosen)
             raise ValueError(f"labels: expected {known} for {chosen}, got {label!r}")
-    roles = [(_schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
+    roles = [(schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
     outside = ("O", "")
     moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
     return Constraints(

@@ -8,8 +8,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from smoothsp import _schemes
-from smoothsp._schemes import Alias, Scheme, Span
+from smoothsp import schemes
+from smoothsp.schemes import Alias, Scheme, Span
 
 __all__ = ["average_precision", "corloc", "span_f1", "spans"]
 
@@ -35,15 +35,16 @@ def spans(
         ``"BIOES"``, ``"IOBES"`` B, I, ..., E, and S on a span of one token
         ``"BILOU"``              B, I, ..., L, and U on a span of one token
         ``"BMES"``               B, M, ..., E, and S on a span of one token
+        ``"BMEWO"``              B, M, ..., E, and W on a span of one token
         ======================== =================================================
 
         If None, all of these are read. With ``strict`` it is then guessed, with a
         warning: of the schemes that have all prefixes, the one that leaves most spans.
     strict
         If False, tags are read by the rules of the CoNLL evaluation script, alike in
-        all schemes and however ill-formed: a span of a type begins at B, S or U, and
-        wherever the type changes or the tag before was O, E, L, S or U. If True, of
-        these spans only those count that are written as the scheme writes them.
+        all schemes and however ill-formed: a span of a type begins at B, S, U or W,
+        and wherever the type changes or the tag before was O, E, L, S, U or W. If True,
+        of these spans only those count that are written as the scheme writes them.
 
     Returns
     -------
@@ -144,23 +145,23 @@ def _read(
     for argument, text in texts.items():
         _check_tags(argument, text)
         counts.update(chain.from_iterable(text))
-    parts = {tag: _schemes.split(tag) for tag in counts}
-    scheme = None if name is None else _schemes.named(name)
-    legal = {"O", *(_schemes.ROLES if scheme is None else _schemes.PREFIXES[scheme])}
+    parts = {tag: schemes.split(tag) for tag in counts}
+    scheme = None if name is None else schemes.named(name)
+    legal = {"O", *(schemes.ROLES if scheme is None else schemes.PREFIXES[scheme])}
     unknown = [tag for tag, (prefix, _) in parts.items() if prefix not in legal]
     if unknown and scheme is not None:
         raise ValueError(
-            f"{_place(texts, unknown[0])}: expected {_schemes.expected(scheme)} for"
+            f"{_place(texts, unknown[0])}: expected {schemes.expected(scheme)} for"
             f" {scheme}, got {unknown[0]!r}"
         )
-    fitting = _schemes.fitting(prefix for prefix, _ in parts.values())
+    fitting = schemes.fitting(prefix for prefix, _ in parts.values())
     if scheme is None and not fitting:
         warnings.warn(_of_no_scheme(unknown, counts), UserWarning, stacklevel=3)
     parts |= {tag: ("I", tag) for tag in unknown}
     if strict and scheme is None:
         first = next(iter(texts.values()))
         scheme = max(
-            fitting or _schemes.SHAPES,
+            fitting or schemes.SHAPES,
             key=lambda other: sum(map(len, _spans(first, parts, other))),
         )
         warnings.warn(
@@ -177,13 +178,13 @@ def _spans(
     scheme: Scheme | None,
 ) -> list[set[Span]]:
     """Spans of each sentence; if a scheme is given, those that it writes like this."""
-    roles = {t: (_schemes.ROLES.get(p, p), kind) for t, (p, kind) in parts.items()}
+    roles = {t: (schemes.ROLES.get(p, p), kind) for t, (p, kind) in parts.items()}
     found = []
     for tags in text:
-        read = _schemes.read([roles[tag] for tag in tags])
+        read = schemes.read([roles[tag] for tag in tags])
         if scheme is not None:
             prefixes = [parts[tag][0] for tag in tags]
-            read = _schemes.well_written(prefixes, read, scheme)
+            read = schemes.well_written(prefixes, read, scheme)
         found.append(set(read))
     return found
 
@@ -229,10 +230,8 @@ def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
         more = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
         got = f"{shown}{more}, each read as the inside of a span of its own type"
     else:
-        got = (
-            f"the prefixes {', '.join(sorted({_schemes.split(x)[0] for x in counts}))}"
-        )
-    known = ", ".join(_schemes.SHAPES)
+        got = f"the prefixes {', '.join(sorted({schemes.split(x)[0] for x in counts}))}"
+    known = ", ".join(schemes.SHAPES)
     return f"tags: expected O and the prefixes of one of {known}, got {got}"
 
 

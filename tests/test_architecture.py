@@ -27,9 +27,9 @@ MAY_IMPORT = {
     },
     "viterbi": {"torch", "jaxtyping"},
     "compilation": {"smoothsp.layers", "smoothsp.oracles", "numba", "torch"},
-    "_schemes": set(),
-    "constraints": {"smoothsp._schemes", "torch", "jaxtyping"},
-    "metrics": {"smoothsp._schemes", "numpy", "torch"},
+    "schemes": set(),
+    "constraints": {"smoothsp.schemes", "torch", "jaxtyping"},
+    "metrics": {"smoothsp.schemes", "numpy", "torch"},
     "projections": {
         "smoothsp._kernels",
         "smoothsp.oracles",
@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "smoothsp.layers",
         "smoothsp.metrics",
         "smoothsp.oracles",
+        "smoothsp.schemes",
         "PIL",
         "cv2",
         "nltk",
@@ -78,6 +79,7 @@ PUBLIC = {
         "optim",
         "oracles",
         "projections",
+        "schemes",
     },
     "smoothsp.oracles": {
         "Alignment",
@@ -116,6 +118,7 @@ PUBLIC = {
         "topology",
     },
     "smoothsp.constraints": {"Constraints", "bio"},
+    "smoothsp.schemes": {"PLAIN", "convert", "detect"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {
         "CRFLoss",

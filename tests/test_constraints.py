@@ -16,12 +16,14 @@ PREFIXES = {
     "BIOES": "BIES",
     "BILOU": "BILU",
     "BMES": "BMES",
+    "BMEWO": "BMEW",
 }
 SCHEMES = {
     scheme: ["O", *(f"{p}-{kind}" for kind in "XY" for p in prefixes)]
     for scheme, prefixes in PREFIXES.items()
 }
 RENAMED = {"BILOU": {"E": "L", "S": "U"}, "BMES": {"I": "M"}}
+RENAMED["BMEWO"] = {"I": "M", "S": "W"}
 MIRRORED = {"IOE2": "BIO", "IOE1": "IOB1"}
 
 

@@ -22,6 +22,7 @@ PREFIXES = {
     "BIOES": "BIES",
     "BILOU": "BILU",
     "BMES": "BMES",
+    "BMEWO": "BMEW",
 }
 THEIRS = {
     "BIO": seqeval.scheme.IOB2,
@@ -33,6 +34,7 @@ THEIRS = {
 }
 # What seqeval knows by other prefixes, if at all.
 TO_BIOES = {"BILOU": str.maketrans("LU", "ES"), "BMES": str.maketrans("M", "I")}
+TO_BIOES["BMEWO"] = str.maketrans("MW", "IS")
 SCORES = (
     seqeval.metrics.precision_score,
     seqeval.metrics.recall_score,
@@ -68,8 +70,8 @@ def translated(scheme, sentences):
 
 
 def theirs(scheme, tags):
-    """Strictly read spans by seqeval, which has no BMES."""
-    if scheme == "BMES":
+    """Strictly read spans by seqeval, which has no M."""
+    if scheme.startswith("BM"):
         scheme, (tags,) = "BIOES", translated(scheme, [tags])
     found = seqeval.scheme.Tokens(list(tags), THEIRS[scheme]).entities
     return {(entity.tag, entity.start, entity.end - 1) for entity in found}

@@ -10,10 +10,11 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "recipes"))
 
-from corpora import conll, toy_corpus, unseen_labels
+from corpora import column_files, conll, toy_corpus, unseen_labels
 from multiclass import sets as multiclass_sets
 
 __all__ = [
+    "column_files",
     "conll",
     "multiclass_sets",
     "toy_corpus",

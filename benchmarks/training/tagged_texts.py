@@ -16,7 +16,7 @@ import numpy as np
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.metrics import span_f1
-from training.recipe_data import conll, toy_corpus, unseen_labels
+from training.recipe_data import column_files, conll, toy_corpus, unseen_labels
 
 COLUMNS = ("word", "pos", "chunk")
 TEMPLATES = (
@@ -97,12 +97,8 @@ def texts(folder: Path | None, drawn: int = 400) -> Texts:
 
 
 def read(path: Path) -> Sentences:
-    sentences = conll.read(path)
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    fields = [line.split() for line in lines]
-    rows = iter([f for f in fields if f and f[0] != "-DOCSTART-"])
-    tokens = [[tuple(next(rows)[:-1]) for _ in s.words] for s in sentences]
-    return Sentences(tokens, [s.tags for s in sentences])
+    sentences = column_files.read(path).sentences
+    return Sentences([list(s.rows) for s in sentences], [s.tags for s in sentences])
 
 
 @cache

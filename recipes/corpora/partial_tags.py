@@ -2,6 +2,7 @@
 
 # By whether the word begins a span, and whether it ends it.
 PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
+IN_BIOES = str.maketrans("MLUW", "IESS")
 
 
 def possible(tags: list[str], scheme: str, unknown: str) -> list[str]:
@@ -11,6 +12,13 @@ def possible(tags: list[str], scheme: str, unknown: str) -> list[str]:
     Just what fits is left; in IOB1 a little more, for what ``I-`` means depends on the
     neighbour's label.
     """
+    if scheme == "plain":
+        return ["" if t == unknown else t if t == "O" else f"S-{t}" for t in tags]
+    if scheme.startswith("IOE"):
+        raise ValueError(f"unknown: expected no tags of {scheme} beside unknown ones")
+    if scheme not in ("IOB1", "BIO"):
+        scheme = "BIOES"
+        tags = [t if t == unknown else t[0].translate(IN_BIOES) + t[1:] for t in tags]
     ends = [
         _apart(tag, after, scheme, unknown)
         for tag, after in zip(tags, [*tags[1:], "O"], strict=True)

@@ -21,7 +21,9 @@ begins with the sentences of a shorter one.
 import random
 import re
 
-from corpora.conll import Sentence, Splits, convert
+from corpora.column_files import Sentence
+from corpora.conll import Splits
+from smoothsp.schemes import convert
 
 COINED, SHARED = 0.2, 0.15
 KNOWN = 60

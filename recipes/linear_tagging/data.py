@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from corpora import conll, toy_corpus, unseen_labels
-from corpora.tagged_files import fields_of, kind_of, lines_of
+from corpora.column_files import AS_USUAL, Layout, read
+from smoothsp import schemes
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem, HashedChainProblem
 from smoothsp.metrics import span_f1
@@ -59,7 +60,7 @@ class Task:
         return f"{self.train.checksum:08x}{self.other.checksum:08x}"
 
 
-def load(folder: Path | None) -> tuple[Split, Split]:
+def load(folder: Path | None, layout: Layout = AS_USUAL) -> tuple[Split, Split]:
     """Training and development sentences."""
     if folder is None:
         corpus = toy_corpus.make(train=300, dev=150, test=1, scheme="BIO")
@@ -70,7 +71,7 @@ def load(folder: Path | None) -> tuple[Split, Split]:
         )
         return first, second
     files = conll.find_splits(folder)
-    train, dev = columns_of(files.train), columns_of(files.dev)
+    train, dev = (columns_of(path, layout) for path in (files.train, files.dev))
     if train.width > len(COLUMNS):
         raise ValueError(
             f"{files.train}: expected at most {len(COLUMNS) + 1} columns,"
@@ -85,17 +86,13 @@ def load(folder: Path | None) -> tuple[Split, Split]:
     return train, dev
 
 
-def columns_of(path: Path) -> Split:
+def columns_of(path: Path, layout: Layout = AS_USUAL) -> Split:
     """Sentences of a file with all columns but that of the tags."""
-    sentences = conll.read(path)
-    lines = lines_of(path.read_bytes(), path)
-    if kind_of(path, lines) == "columns":
-        fields = map(fields_of, lines)
-        rows = iter([f for f in fields if f and f[0] != "-DOCSTART-"])
-        tokens = [[tuple(next(rows)[:-1]) for _ in s.words] for s in sentences]
-    else:
-        tokens = [[(word,) for word in s.words] for s in sentences]
-    return Split(tokens, [s.tags for s in sentences])
+    file = read(path, layout)
+    tags = [s.tags for s in file.sentences]
+    if file.scheme == schemes.PLAIN:
+        tags = [schemes.convert(row, "BIOES", file.scheme) for row in tags]
+    return Split([list(s.rows) for s in file.sentences], tags)
 
 
 def usable(templates: tuple[str, ...], split: Split) -> list[str]:

@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 
-from corpora.conll import Sentence, convert, detect_scheme
+from corpora.column_files import Sentence
 from corpora.partial_tags import is_known
+from smoothsp.schemes import convert, detect
 
 
 def look_up_baseline(
@@ -14,7 +15,7 @@ def look_up_baseline(
     Words that ``train`` lacks get ``O``. Of equally frequent tags the first seen is
     taken. The result is made well formed in the scheme of ``train``, found if absent.
     """
-    scheme = scheme or detect_scheme(train)
+    scheme = scheme or detect(s.tags for s in train)
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in train:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):

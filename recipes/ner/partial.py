@@ -5,7 +5,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from corpora.conll import Sentence
+from corpora.column_files import Sentence
 from corpora.partial_tags import is_known
 from smoothsp import LinearChain
 from smoothsp.metrics import spans

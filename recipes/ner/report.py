@@ -9,9 +9,10 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
 
-from corpora.conll import Splits, convert
+from corpora.conll import Splits
 from ner.look_up import look_up_baseline
 from runs import checkpoint
+from smoothsp.schemes import convert
 
 BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#777777"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from corpora.tagged_files import Layout
+from corpora.column_files import Layout
 from runs import arguments
 from smoothsp.models.network import Sizes
 
@@ -65,10 +65,12 @@ class Config:
     test: str | None = None
     """File to score the best model on; with --train."""
     column: str | None = None
-    """Where the tags are: a column's number from 1, from the end if negative, or a key
-    of the last column of CoNLL-U; the last column if not given."""
-    encoding: str = "utf-8"
-    """Of all files of words."""
+    """Where the tags are: a column's number from 1, from the end if negative, its name,
+    or a key of the last column of CoNLL-U; recognised if not given."""
+    word_column: str | None = None
+    """Where the words are, by number or name; recognised if not given."""
+    encoding: str | None = None
+    """Of all files of words; if not given UTF-8, or else latin-1."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
     steps: int | None = None
@@ -100,7 +102,9 @@ class Config:
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.column, self.encoding, self.skip_bad, self.unknown)
+        return Layout(
+            self.column, self.word_column, self.encoding, self.skip_bad, self.unknown
+        )
 
     def sizes(self, word: int | None, longest: int = 1) -> Sizes:
         size = word or self.word_size or WORD_SIZE
@@ -156,7 +160,7 @@ def check(config: Config) -> None:
             " got columns, which have no place for it"
         )
     _check_pairs(config)
-    # says what is wrong with --column and --encoding
+    # says what is wrong with --encoding
     assert config.layout
 
 

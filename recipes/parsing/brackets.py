@@ -1,14 +1,15 @@
 """Bracketed trees: files of them, their labelled spans, and F1 as EVALB counts it."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from corpora.tagged_files import lines_of
+from corpora.column_files import words_in
+from corpora.text_files import content_of, lines_of, name_of
+from runs.failures import Failures
 
 TOP, TRACE, UNKNOWN_TAG = "TOP", "-NONE-", "XX"
 ENDINGS = (".mrg", ".txt", ".ptb")
@@ -53,24 +54,18 @@ def load(folder: str | Path, held_out: int) -> tuple[list[Tree], list[Tree]]:
     return train, dev
 
 
-def read_words(source: str | Path) -> list[list[str]]:
-    """Sentences to be parsed, one a line, or those of bracketed trees."""
-    if str(source) == "-":
-        name, content = "standard input", sys.stdin.buffer.read()
-    elif not Path(source).exists() or Path(source).is_dir():
-        raise FileNotFoundError(
-            f"predict: expected a file of sentences, got no file at {source}. Give a"
-            " file, or - for standard input"
-        )
-    else:
-        name, content = str(source), Path(source).read_bytes()
-    lines = lines_of(content, name)
+def read_words(source: str | Path, failures: Failures) -> list[list[str]]:
+    """Sentences to be parsed: of bracketed trees, or as ``column_files`` reads them."""
+    content = content_of(source, "a file of sentences", "--predict")
+    name = name_of(source)
+    lines = lines_of(content, name, strict=False)
     if BEGINS_TREE.match("\n".join(lines).lstrip()):
-        return [tree.words for tree in _parsed(lines, name)]
-    rows = [line.split() for line in lines]
-    if not any(rows):
-        raise ValueError(f"{name}: expected sentences, got none. Give one a line")
-    return [[_bracketless(word) for word in row] for row in rows if row]
+        return [tree.words for tree in parse(content, name)]
+    file = words_in(lines, name)
+    for wrong in file.bad:
+        failures.add(f"{name}, {wrong}")
+    rows = [s.words for s in file.sentences] + [text.split() for text in file.texts]
+    return [[_bracketless(word) for word in row] for row in rows]
 
 
 def _bracketless(word: str) -> str:

@@ -7,17 +7,16 @@ all other lines are kept as they are.
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora.tagged_files import lines_of
+from corpora.column_files import blocks, form_of, words_in
+from corpora.conllu_rows import words_of
+from corpora.text_files import content_of, lines_of, name_of
+from runs.failures import Failures
 
-COLUMNS = 10
 WORD, HEAD, LABEL, ENHANCED = 1, 6, 7, 8
-RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
-EMPTY = re.compile(r"([0-9]{1,9})\.[1-9][0-9]*")
 NUMBER = re.compile(r"[0-9]{1,9}")
 ROOT = "root"
 
@@ -62,36 +61,27 @@ def _only(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def read(path: str | Path, trees: bool = True) -> list[Sentence]:
-    """The sentences of a file; with ``trees=False`` heads may be missing."""
-    path = Path(path)
-    return parse(path.read_bytes(), str(path), trees)
+def read(path: str | Path) -> list[Sentence]:
+    """The sentences of a file."""
+    return parse(content_of(path, "a CoNLL-U file"), str(path))
 
 
-def read_words(source: str | Path) -> list[Sentence]:
+def read_words(source: str | Path, failures: Failures) -> list[Sentence]:
     """Sentences to be parsed, from a file or from standard input (``-``).
 
-    CoNLL-U, whose heads and labels are not looked at, or else one sentence a line, its
-    words parted by spaces.
+    CoNLL-U, whose heads and labels are not looked at, or else what ``column_files``
+    reads: one sentence a line, its words parted by spaces, or columns.
     """
-    if str(source) == "-":
-        name, content = "standard input", sys.stdin.buffer.read()
-    else:
-        name = str(source)
-        if not Path(source).exists() or Path(source).is_dir():
-            found = "a folder" if Path(source).is_dir() else "nothing"
-            raise FileNotFoundError(
-                f"predict: expected a file of sentences, got {found} at {name}. Give a"
-                " file, or - for standard input"
-            )
-        content = Path(source).read_bytes()
-    lines = lines_of(content, name)
-    if any("\t" in line for line in lines):
-        return _parsed(lines, name, trees=False)
-    found = [of(words) for words in map(str.split, lines) if words]
-    if not found:
-        raise ValueError(f"{name}: expected sentences, got none. Give one a line")
-    return found
+    content = content_of(source, "a file of sentences", "--predict")
+    name = name_of(source)
+    lines = lines_of(content, name, strict=False)
+    form = form_of(name, lines)
+    if form.kind == "CoNLL-U" or (form.numbered and form.tabs and not form.names):
+        return _parsed(lines, name, False, failures)
+    file = words_in(lines, name)
+    for wrong in file.bad:
+        failures.add(f"{name}, {wrong}")
+    return [of(s.words) for s in file.sentences] + [of(x.split()) for x in file.texts]
 
 
 def of(words: Sequence[str], heads: Sequence[int] = (), labels=()) -> Sentence:
@@ -133,21 +123,19 @@ def parse(content: bytes, name: str, trees: bool = True) -> list[Sentence]:
     return _parsed(lines_of(content, name), name, trees)
 
 
-def _parsed(lines: Sequence[str], name: str, trees: bool) -> list[Sentence]:
-    sentences, block, first = [], [], 1
-    for number, line in enumerate([*lines, ""], start=1):
-        if line.strip():
-            block.append(line)
-            continue
-        if any(not row.startswith("#") for row in block):
-            sentences.append(_sentence(block, name, first, trees))
-        elif block:
-            raise ValueError(
-                f"{name}, line {first}: expected words after the comments, got a blank"
-                " line"
-            )
-        block, first = [], number + 1
-    if not sentences:
+def _parsed(
+    lines: Sequence[str], name: str, trees: bool, failures: Failures | None = None
+) -> list[Sentence]:
+    sentences = []
+    for first, block in blocks(lines):
+        try:
+            sentences.append(_sentence(block, first, trees))
+        except ValueError as error:
+            wrong = f"{name}, {error}"
+            if failures is None:
+                raise ValueError(wrong) from error
+            failures.add(wrong)
+    if not sentences and not failures:
         raise ValueError(
             f"{name}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
@@ -155,58 +143,23 @@ def _parsed(lines: Sequence[str], name: str, trees: bool) -> list[Sentence]:
     return sentences
 
 
-def _sentence(block: list[str], name: str, first: int, trees: bool) -> Sentence:
-    words, heads, labels, where = [], [], [], []
-    last = 0  # the last word of a token of several words
-    for number, line in enumerate(block, start=first):
-        if line.startswith("#"):
-            continue
-        place = f"{name}, line {number}"
-        fields = line.split("\t")
-        if len(fields) != COLUMNS:
+def _sentence(block: Sequence[str], first: int, trees: bool) -> Sentence:
+    rows = list(words_of(block, first))
+    words = [fields[WORD] for _, fields in rows]
+    if not trees:
+        return Sentence(words, [-1] * len(words), ["_"] * len(words), list(block))
+    for number, fields in rows:
+        if not NUMBER.fullmatch(fields[HEAD]):
             raise ValueError(
-                f"{place}: expected {COLUMNS} columns parted by tabs, got {len(fields)}"
-                f" ({line[:60]!r})"
+                f"line {number}: expected the number of a head in column {HEAD + 1},"
+                f" got {fields[HEAD][:60]!r}"
             )
-        if several := RANGE.fullmatch(fields[0]):
-            begin, end = map(int, several.groups())
-            if not (last < begin == len(words) + 1 <= end):
-                raise ValueError(
-                    f"{place}: expected a token that begins with word"
-                    f" {len(words) + 1}, got {fields[0]}"
-                )
-            last = end
-            continue
-        if empty := EMPTY.fullmatch(fields[0]):
-            if int(empty[1]) != len(words):
-                raise ValueError(
-                    f"{place}: expected an empty node {len(words)}.x, got {fields[0]}"
-                )
-            continue
-        if fields[0] != str(len(words) + 1):
-            raise ValueError(
-                f"{place}: expected word {len(words) + 1}, got {fields[0]!r}"
-            )
-        if not fields[WORD]:
-            raise ValueError(f"{place}: expected a word, got an empty column")
-        if trees and not NUMBER.fullmatch(fields[HEAD]):
-            raise ValueError(
-                f"{place}: expected the number of a head in column {HEAD + 1}, got"
-                f" {fields[HEAD][:60]!r}"
-            )
-        words.append(fields[WORD])
-        heads.append(int(fields[HEAD]) if trees else -1)
-        labels.append(fields[LABEL] if trees else "_")
-        where.append(place)
-    if last > len(words):
-        raise ValueError(
-            f"{name}, line {first + len(block) - 1}: expected word {len(words) + 1} of"
-            f" a token that ends with word {last}, got the end of the sentence"
-        )
-    if trees:
-        _check_tree(heads, where)
-        _check_labels(heads, labels, where)
-    return Sentence(words, heads, labels, block)
+    where = [f"line {number}" for number, _ in rows]
+    heads = [int(fields[HEAD]) for _, fields in rows]
+    labels = [fields[LABEL] for _, fields in rows]
+    _check_tree(heads, where)
+    _check_labels(heads, labels, where)
+    return Sentence(words, heads, labels, list(block))
 
 
 def _check_tree(heads: list[int], where: list[str]) -> None:

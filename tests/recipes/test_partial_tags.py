@@ -5,11 +5,12 @@ import itertools
 import pytest
 
 from conll_ner import Config, main
-from corpora import conll
+from corpora.column_files import Sentence, read
 from corpora.partial_tags import possible
 from ner.partial import longest_segment
 from ner.settings import check
 from smoothsp.models import load
+from smoothsp.schemes import convert
 from tests.recipes.runs import numbers
 
 PREFIXES = {"IOB1": "BI", "BIO": "BI", "BIOES": "BIES"}
@@ -20,10 +21,10 @@ def every_tagging(n, scheme):
     labels = ["O", *(f"{p}-{kind}" for kind in "XY" for p in "BIES")]
     seen = set()
     for tags in itertools.product(labels, repeat=n):
-        whole = conll.convert(list(tags), "BIOES", "BIOES")
+        whole = convert(list(tags), "BIOES", "BIOES")
         if tuple(whole) not in seen:
             seen.add(tuple(whole))
-            yield conll.convert(whole, scheme, "BIOES"), whole
+            yield convert(whole, scheme, "BIOES"), whole
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
@@ -61,9 +62,9 @@ def test_the_longest_segment_has_room_for_what_must_be_one():
         (["O", "B-X", "", "", "E-X", "O"], 4),
         (["", "", "O"], 1),
     ):
-        sentence = conll.Sentence([str(n) for n in range(len(tags))], tags)
+        sentence = Sentence([str(n) for n in range(len(tags))], tags)
         assert longest_segment([sentence]) >= most
-    whole = conll.Sentence(list("abcd"), ["B-X", "E-X", "S-X", "O"])
+    whole = Sentence(list("abcd"), ["B-X", "E-X", "S-X", "O"])
     assert longest_segment([whole]) == 2
 
 
@@ -73,7 +74,7 @@ def halved(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("halved")
     for name in ("train", "dev"):
         lines = []
-        for number, sentence in enumerate(conll.read(f"{data}/{name}.txt")):
+        for number, sentence in enumerate(read(f"{data}/{name}.txt").sentences):
             pairs = zip(sentence.words, sentence.tags, strict=True)
             for place, (word, tag) in enumerate(pairs):
                 hide = name == "train" and (number + place) % 3 == 0
@@ -100,7 +101,7 @@ def test_training_learns_from_words_that_are_tagged(halved, tmp_path, structure,
     history = numbers(tmp_path)["history"]
     assert history[-1]["loss"] < 0.8 * history[0]["loss"]
     assert result["dev_f1"] > result["dev_look_up_f1"] - 0.2
-    sentence = conll.read(halved / "dev.txt")[0].words
+    sentence = read(halved / "dev.txt").sentences[0].words
     for tagged in load(tmp_path / "model").tag([sentence], nbest=30, confidence=True):
         every = [tagged, *tagged.others]
         assert sum(one.probability for one in every) <= 1 + 1e-6
@@ -126,7 +127,7 @@ def test_what_does_not_fit_is_named(halved, tmp_path):
         check(Config(unknown="B-X"))
     with pytest.raises(ValueError, match=r"^structure: expected chain with --loss"):
         check(Config(structure="semi-markov", loss="softmax"))
-    with pytest.raises(ValueError, match=r"train.txt, line 1: expected the tag"):
+    with pytest.raises(ValueError, match=r"train.txt, line 1: expected a tag of"):
         main(Config(str(halved), epochs=1, out=tmp_path))
     files = {"train": str(halved / "dev.txt"), "dev": str(halved / "train.txt")}
     with pytest.raises(ValueError, match=r"only training files may leave tags"):

@@ -7,8 +7,10 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOBES, Entities
 
 from corpora import toy_corpus
-from corpora.conll import Sentence, Splits, convert, detect_scheme
+from corpora.column_files import Sentence
+from corpora.conll import Splits
 from ner.look_up import look_up_baseline
+from smoothsp.schemes import convert, detect
 
 SHA256 = "54a27b5b327b0865c20110fe2194885b1846730ed2c41b21bbf1611d31575110"
 
@@ -71,7 +73,7 @@ def test_every_sentence_is_well_formed_bioes(corpus):
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
 def test_the_scheme_is_a_choice_that_keeps_the_spans(corpus, scheme):
     chosen = toy_corpus.make(train=200, dev=1, test=1, scheme=scheme)
-    assert chosen.scheme == detect_scheme(chosen.train) == scheme
+    assert chosen.scheme == detect(s.tags for s in chosen.train) == scheme
     assert entities(chosen.train) == entities(corpus.train[:200])
 
 

@@ -18,9 +18,9 @@ from tests.recipes.runs import write_corpus
 def corpus(tmp_path):
     """Sentences of which those held out have types that training lacks."""
     write_corpus(tmp_path, (12, 4, 2))
-    for name, new in (("dev", "B-NEW\nalso I-NEW"), ("test", "B-OTHER")):
+    for name, new in (("dev", "B-NEW\nalso\tI-NEW"), ("test", "B-OTHER")):
         path = tmp_path / f"{name}.txt"
-        path.write_text(f"{path.read_text()}\nNewly {new}\n")
+        path.write_text(f"{path.read_text()}\nNewly\t{new}\n")
     return str(tmp_path)
 
 
@@ -109,5 +109,13 @@ def test_nothing_is_said_where_all_is_known(capsys):
 
 
 def test_many_are_counted(capsys):
-    unseen_labels.warn("dev", range(15), [])
+    unseen_labels.warn("dev", range(16), [15])
     assert "and 5 others; each of these 15" in capsys.readouterr().err
+
+
+def test_labels_of_another_column_are_an_error():
+    message = (
+        "dev: expected labels .* such as B-X, O, got none of them but NN .2., DT .1."
+    )
+    with pytest.raises(ValueError, match=message):
+        unseen_labels.warn("dev", ["NN", "DT", "NN", "O"], ["O", "B-X"])

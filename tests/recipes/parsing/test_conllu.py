@@ -6,6 +6,7 @@ import pytest
 
 from parsing import conllu, grammar, trees
 from parsing.conllu import Sentence
+from runs.failures import Failures
 
 FILE = """\
 # text = Let's go home
@@ -63,17 +64,19 @@ def test_drawn_sentences_come_back_from_a_file(tmp_path):
 
 def test_text_without_columns_is_a_sentence_a_line(tmp_path):
     (tmp_path / "text").write_text("The dog  slept .\n\nYes\n")
-    found = conllu.read_words(tmp_path / "text")
+    found = conllu.read_words(tmp_path / "text", Failures())
     assert [s.words for s in found] == [["The", "dog", "slept", "."], ["Yes"]]
     (tmp_path / "bare").write_text(row(1, "_", "_") + row(2, "_", "_"))
-    assert [s.words for s in conllu.read_words(tmp_path / "bare")] == [["a", "a"]]
+    assert [s.words for s in conllu.read_words(tmp_path / "bare", Failures())] == [
+        ["a", "a"]
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", r"x: expected at least one sentence, got none"),
-        ("# only\n\n", r"x, line 1: expected words after the comments"),
+        ("# only\n\n", r"x, line 1: expected the words of a sentence"),
         (row(1) + "\n" + row(1, columns=9), r"x, line 3: expected 10 columns .* got 9"),
         (row(1) + row(3), r"x, line 2: expected word 2, got '3'"),
         (row(1, word=""), r"x, line 1: expected a word, got an empty column"),
@@ -93,8 +96,8 @@ def test_text_without_columns_is_a_sentence_a_line(tmp_path):
         (row("2-3") + row(1), r"x, line 1: expected a token that begins with word 1"),
         (row("1-2") + row(1), r"x, line 2: expected word 2 of a token that ends with"),
         (row("1-2") + row(1) + row("2-3"), r"x, line 3: expected a token that begins"),
-        (row("1.1") + row(1), r"x, line 1: expected an empty node 0.x, got 1.1"),
-        (b"\xe9", r"x, line 1: expected UTF-8, got the byte 0xe9"),
+        (row("1.1") + row(1), r"x, line 1: expected an empty node 0.1, got 1.1"),
+        (b"\xc3\xa9\n\xe9", r"x, line 2: expected UTF-8, got the byte 0xe9"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(content, message):
@@ -116,8 +119,8 @@ def test_wrong_folders_are_refused(tmp_path):
         (tmp_path / name).write_text(row(1))
     with pytest.raises(FileNotFoundError, match=r"got a-dev\.conllu, b-dev\.conllu"):
         conllu.load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="predict: expected a file"):
-        conllu.read_words(tmp_path)
+    with pytest.raises(FileNotFoundError, match="--predict: expected a file"):
+        conllu.read_words(tmp_path, Failures())
 
 
 # Trees

@@ -117,16 +117,19 @@ def test_a_model_of_another_kind_is_refused(trained):
         model_folder.load(trained[0].model, Biaffine)
 
 
-def test_a_text_that_is_no_sentence_is_refused_before_it_takes_minutes(
-    trained, tmp_path, monkeypatch
+def test_a_text_that_is_no_sentence_is_left_out_before_it_takes_minutes(
+    trained, tmp_path, capsys
 ):
     path = tmp_path / "text"
     path.write_text(f"the dog saw it\n{'old ' * 401}\n")
     config = dataclasses.replace(trained[0], predict=str(path))
-    with pytest.raises(
-        ValueError, match=r"most 400 words, got 401 in sentence 2, 'old"
-    ):
+    capsys.readouterr()
+    with pytest.raises(ValueError, match="left out 1 of 2 sentences, named above. Men"):
         main(config)
+    told = capsys.readouterr()
+    assert "most 400 words, got 401 in 'old" in told.err
+    assert told.out.count("\n") == 1 and " dog)" in told.out
+    assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 1}
     path.write_text("old " * 40)
     assert main(config) == {"sentences": 1}
 

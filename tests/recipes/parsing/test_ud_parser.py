@@ -73,6 +73,25 @@ def test_plain_text_is_parsed(trained, tmp_path, capsys):
     assert parsed[2].labels == ["root"]
 
 
+def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
+    trained, tmp_path, capsys
+):
+    good = conllu.text(grammar.make().dev[:2])
+    path = tmp_path / "dev.conllu"
+    path.write_text(f"1\ta\n\n{good}")
+    config = dataclasses.replace(trained[0], predict=str(path))
+    capsys.readouterr()
+    with pytest.raises(ValueError, match="left out 1 of 3 sentences, named above. Men"):
+        main(config)
+    told = capsys.readouterr()
+    assert "dev.conllu, line 1: expected 10 columns parted by tabs, got 2" in told.err
+    assert len(conllu.parse(told.out.encode(), "printed")) == 2
+    assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 2.0}
+    path.write_text("1\ta\n")
+    with pytest.raises(ValueError, match="left out 1 of 1 sentences"):
+        main(dataclasses.replace(config, skip_bad=True))
+
+
 # every loss, and both structures
 @pytest.mark.parametrize(
     ("structure", "loss"),

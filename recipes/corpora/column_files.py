@@ -1,0 +1,512 @@
+"""The reader of files of words with columns: one word a line, sentences between blanks.
+
+Recognised are CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U Plus, GermEval, and any other
+columns parted by tabs or blanks; also JSON lines (``.jsonl``) with ``words`` (or
+``tokens``) and ``tags`` (or ``ner_tags``, ``labels``). Any of them may be compressed by
+gzip. One line on standard error says what a file was read as.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corpora import conllu_rows
+from corpora.text_files import bad_byte, content_of, lines_of, name_of
+from smoothsp import schemes
+
+WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "labels")
+DOCUMENT, MISSING = "-DOCSTART-", "_"
+# A word may be #, or begin with it, too.
+COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s*[\w.:-]+\s*=")
+PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
+NUMBER, FIRST = re.compile(r"[0-9]+([-.][0-9]+)?"), re.compile(r"[01]([-.][0-9]+)?")
+TYPED = re.compile(r"[BIESLUMW]-[^\W\d].*")
+BARE = frozenset("OBIESLUMW")
+ENDINGS = (".conll", ".iob", ".iob2", ".bio")
+# Lines that are looked at to recognise columns.
+SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a user says of a file beside what it tells by itself."""
+
+    column: str | None = None
+    """Where the tags are: the number of a column from 1, from the end if negative, or a
+    name; in CoNLL-U also a key of the last column, as NER."""
+    word_column: str | None = None
+    """Where the words are: the number or name of a column."""
+    encoding: str | None = None
+    """Of files of words; UTF-8, or else latin-1, if not given."""
+    skip_bad: bool = False
+    """Leave out what cannot be read, with a warning that counts it."""
+    unknown: str | None = None
+    """What stands for the tag of a word that nobody tagged."""
+
+    def __post_init__(self) -> None:
+        if self.unknown is not None and (
+            self.unknown in ("", "O") or TYPED.fullmatch(self.unknown)
+        ):
+            raise ValueError(
+                f"unknown: expected what is no tag, ? say, got {self.unknown!r}"
+            )
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError as error:
+            raise ValueError(
+                f"encoding: expected a name that Python knows, latin-1 say, got"
+                f" {self.encoding!r}"
+            ) from error
+
+
+AS_USUAL = Layout()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    words: list[str]
+    tags: list[str]
+    """As they stand in the file."""
+    rows: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
+    """All columns of each word but numbers and tags, the word first."""
+
+
+@dataclass(frozen=True)
+class File:
+    """What was read, and what could not be."""
+
+    sentences: list[Sentence]
+    scheme: str | None = None
+    """Of the tags, as ``smoothsp.schemes`` names it; None if there are none."""
+    texts: list[str] = field(default_factory=list)
+    """Sentences as running text, in place of ``sentences``."""
+    bad: list[str] = field(default_factory=list)
+    """What is wrong with each sentence that is left out, from the line's number on."""
+
+
+# A sentence with the line of each word, or what is wrong with it.
+Found = tuple[Sentence, Sequence[int]] | str
+
+
+def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
+    """Sentences of one file with their tags.
+
+    Raises
+    ------
+    ValueError
+        For the first sentence that cannot be read, with file and line; with
+        ``layout.skip_bad`` only if none can be.
+    """
+    content = content_of(path, "a file of tagged words")
+    lines = lines_of(content, path, layout.encoding, strict=False)
+    if not _hold_words(lines):
+        raise ValueError(
+            f"{path}: expected at least one sentence, got none. Is this the right file,"
+            " and was it copied whole?"
+        )
+    if _is_json(path, lines):
+        said, found = "JSON lines", list(_of_json(lines, tagged=True))
+    else:
+        form = form_of(path, lines, layout)
+        if form.tag is None and form.key is None:
+            raise ValueError(
+                f"{path}, line {form.line}: expected 2 columns or more, a word and its"
+                f" tag at least, got {form.width}"
+            )
+        said, found = f"{form}, tags from column {form.tags}", form.sentences(lines)
+    file = _with_scheme(found, layout.unknown)
+    if file.bad and not layout.skip_bad:
+        raise ValueError(f"{path}, {file.bad[0]}")
+    if file.bad:
+        print(
+            f"warning: {path}: left out {len(file.bad)} of"
+            f" {len(file.bad) + len(file.sentences)} sentences that could not be read,"
+            f" the first for this: {file.bad[0]}",
+            file=sys.stderr,
+        )
+    if not file.sentences:
+        raise ValueError(f"{path}: expected at least one sentence, got none")
+    scheme = "no scheme" if file.scheme == schemes.PLAIN else f"scheme {file.scheme}"
+    print(f"{path}: read as {said}, {scheme}", file=sys.stderr)
+    return file
+
+
+def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
+    """Sentences to be tagged, of a file or of standard input (``-``).
+
+    Beside what ``read`` takes, whose tags only say in which scheme to write: one word a
+    line, and running text, one sentence a line.
+    """
+    content = content_of(source, "a file of text", "--predict")
+    name = name_of(source)
+    lines = lines_of(content, name, layout.encoding, strict=False)
+    return words_in(lines, name, layout)
+
+
+def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File:
+    """Sentences of the lines of a file."""
+    if not _hold_words(lines):
+        raise ValueError(
+            f"{name}: expected words, got none. Give one sentence a line, or one"
+            " word a line with a blank line after each sentence"
+        )
+    if _is_json(name, lines):
+        said, found, tagged = "JSON lines", list(_of_json(lines, tagged=False)), False
+    else:
+        form = form_of(name, lines, layout)
+        if form.is_text:
+            print(f"{name}: read as text, one sentence a line", file=sys.stderr)
+            return _texts(lines)
+        said, found, tagged = str(form), form.sentences(lines), form.in_scheme
+    print(f"{name}: read as {said}", file=sys.stderr)
+    good = [x[0] for x in found if not isinstance(x, str)]
+    scheme = schemes.detect(s.tags for s in good) if tagged else None
+    return File(good, scheme, bad=[x for x in found if isinstance(x, str)])
+
+
+def _hold_words(lines: Sequence[str]) -> bool:
+    return any(line.split()[:1] not in ([], [DOCUMENT]) for line in lines)
+
+
+def _texts(lines: Sequence[str]) -> File:
+    wrong = {n: bad_byte(line) for n, line in enumerate(lines, 1)}
+    texts = [line for n, line in enumerate(lines, 1) if line.strip() and not wrong[n]]
+    bad = [f"line {number}: {what}" for number, what in wrong.items() if what]
+    return File([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
+
+
+def _with_scheme(found: Sequence[Found], unknown: str | None) -> File:
+    """The sentences whose tags are all in the scheme that most tags are in."""
+    good = [x[0].tags for x in found if not isinstance(x, str)]
+    scheme = schemes.detect([t if t != unknown else None for t in x] for x in good)
+    known = {tag for tags in good for tag in tags if tag != unknown}
+    wrong = {tag for tag in known if not _is_of(tag, scheme)}
+    if scheme != schemes.PLAIN and any("-" in tag for tag in known):
+        wrong |= known & (BARE - {"O"})
+    sentences, bad = [], []
+    for one in found:
+        if isinstance(one, str):
+            bad.append(one)
+            continue
+        sentence, lines = one
+        pairs = zip(sentence.tags, lines, strict=True)
+        first = next((pair for pair in pairs if pair[0] in wrong), None)
+        if first is None:
+            sentences.append(sentence)
+        else:
+            most = f"of the scheme {scheme} as others have"
+            expected = "" if scheme == schemes.PLAIN else f" {most}"
+            bad.append(f"line {first[1]}: expected a tag{expected}, got {first[0]!r}")
+    return File(sentences, scheme, bad=bad)
+
+
+def _is_of(tag: str, scheme: str) -> bool:
+    if scheme == schemes.PLAIN:
+        return tag not in ("", MISSING)
+    try:
+        schemes.convert([tag], scheme, scheme)
+    except ValueError:
+        return False
+    return True
+
+
+# --- columns ---
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the lines of a file hold, column by column."""
+
+    kind: str
+    names: Sequence[str]
+    """Of the columns, if they have names."""
+    width: int
+    line: int
+    """The first line with so many columns."""
+    tabs: bool
+    numbered: bool
+    """Does the first column count the words of a sentence?"""
+    strict: bool
+    """Does the rule of CoNLL-U hold?"""
+    word: int
+    tag: int | None
+    key: str | None
+    """Of the last column, in place of a column for the tags."""
+    in_scheme: bool
+    """Are the tags those of spans?"""
+    is_text: bool
+    """Is it running text, no columns at all?"""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: words from column {self.word + 1}"
+
+    @property
+    def tags(self) -> str:
+        """Where they are."""
+        return self.key or str((self.tag or 0) + 1)
+
+    def sentences(self, lines: Sequence[str]) -> list[Found]:
+        found: list[Found] = []
+        for first, block in blocks(lines):
+            try:
+                words = list(self._words(block, first))
+                if words:
+                    numbers, rows = zip(*words, strict=True)
+                    tags = [self._tag_of(row) for row in rows]
+                    sentence = Sentence(
+                        [row[self.word] for row in rows], tags, self._others(rows)
+                    )
+                    found.append((sentence, numbers))
+            except ValueError as error:
+                found.append(str(error))
+        return found
+
+    def is_comment(self, line: str, begun: bool) -> bool:
+        if not line.startswith("#"):
+            return False
+        if self.numbered:
+            return True
+        other = len(_fields(line, self.tabs)) != self.width
+        return not begun and bool(PAIR.match(line) or (COMMENT.match(line) and other))
+
+    def _words(
+        self, block: Sequence[str], first: int
+    ) -> Iterator[tuple[int, list[str]]]:
+        for number, line in enumerate(block, first):
+            if wrong := bad_byte(line):
+                raise ValueError(f"line {number}: {wrong}")
+        if self.strict:
+            yield from conllu_rows.words_of(block, first, self.names)
+            return
+        begun, before = False, None
+        parted = "tabs" if self.tabs else "blanks"
+        for number, line in enumerate(block, first):
+            if self.is_comment(line, begun):
+                continue
+            begun, row = True, _fields(line, self.tabs)
+            if len(row) != self.width:
+                raise ValueError(
+                    f"line {number}: expected {self.width} columns parted by {parted}"
+                    f" as on line {self.line}, got {len(row)} ({line.strip()[:60]!r})"
+                )
+            if not row[self.word]:
+                raise ValueError(
+                    f"line {number}: expected a word in column {self.word + 1}, got an"
+                    " empty one. Write the word, or leave the whole line blank to end"
+                    " the sentence"
+                )
+            if self.numbered and NUMBER.fullmatch(row[0]) and not row[0].isdigit():
+                continue
+            if self.numbered:
+                if not row[0].isdigit() or before not in (None, int(row[0]) - 1):
+                    after = "" if before is None else f" {before + 1}"
+                    raise ValueError(
+                        f"line {number}: expected the number{after} of a word in the"
+                        f" first column, got {row[0][:60]!r}"
+                    )
+                before = int(row[0])
+            yield number, row
+
+    def _tag_of(self, row: Sequence[str]) -> str:
+        if self.key is not None:
+            pairs = dict(pair.partition("=")[::2] for pair in row[-1].split("|"))
+            return pairs.get(self.key, "O")
+        return "" if self.tag is None else row[self.tag]
+
+    def _others(self, rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+        if self.numbered:
+            return [(row[self.word],) for row in rows]
+        others = [n for n in range(self.width) if n not in (self.word, self.tag)]
+        return [tuple(row[n] for n in (self.word, *others)) for row in rows]
+
+
+def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -> Form:
+    """Recognise the columns of a file by most of its lines."""
+    filled = [(n, x) for n, x in enumerate(lines[:SAMPLE], 1) if x.strip()]
+    filled = [(n, x) for n, x in filled if x.split()[0] != DOCUMENT]
+    data = [(n, x) for n, x in filled if not (COMMENT.match(x) or PAIR.match(x))]
+    data = data or filled
+    tabs = 2 * sum("\t" in x for _, x in data) > len(data)
+    rows = [_fields(x, tabs) for _, x in data]
+    counts = Counter(map(len, rows))
+    width = counts.most_common(1)[0][0] if rows else 1
+    line = next((n for (n, _), x in zip(data, rows, strict=True) if len(x) == width), 1)
+    columns = list(zip(*[row for row in rows if len(row) == width], strict=True))
+    spans = [
+        n for n, values in enumerate(columns) if _are_spans(values, layout.unknown)
+    ]
+    places = {n for n, _ in data}
+    firsts = [
+        row[0] for (n, _), row in zip(data, rows, strict=True) if n - 1 not in places
+    ]
+    numbered = width > 2 or (width == 2 and tabs and 1 not in spans)
+    numbered = numbered and _most(NUMBER, columns[0]) and _most(FIRST, firsts)
+    plus = PLUS.match(filled[0][1]) if filled else None
+    kind, names, strict, word = "columns", [], False, int(numbered)
+    if plus:
+        kind, names = "CoNLL-U Plus", plus[1].split()
+        strict = numbered = "ID" in names and "FORM" in names
+        word = names.index("FORM") if "FORM" in names else 0
+    elif str(name).removesuffix(".gz").endswith(".conllu") or (
+        numbered and tabs and width == len(conllu_rows.NAMES)
+    ):
+        kind, names, word = "CoNLL-U", conllu_rows.NAMES, 1
+        strict = numbered = True
+    elif numbered and width == 4 and spans[-2:] == [2, 3]:
+        kind, names = "GermEval", ["number", "word", "outer", "inner"]
+    elif not numbered and width in (3, 4) and width - 1 in spans:
+        kind = "CoNLL-2003" if width == 4 else "CoNLL-2000"
+        names = ["word", "pos", "chunk", "ner"][:width]
+    if names:
+        width, tabs = len(names), tabs or strict
+    keys = _keys(columns) if strict else []
+    word, tag, key = _places(name, layout, width, names, keys, word)
+    spans = [n for n in spans if n != word and not (numbered and n == 0)]
+    if tag is None and key is None:
+        tag = spans[0 if numbered else -1] if spans else width - 1
+        if not spans and "UPOS" in names:
+            tag = names.index("UPOS")
+        tag = None if tag == word else tag
+    # of text few lines have equally many words, and end in tags
+    columns_all = width > 1 and 2 * counts[width] >= len(data)
+    said = layout.column is not None or layout.word_column is not None
+    sure = said or numbered or bool(names and plus)
+    sure |= columns_all and bool(spans) and (tabs or width == 2 or len(data) > 1)
+    sure |= columns_all and tabs and len(counts) == 1
+    sure |= columns_all and str(name).removesuffix(".gz").endswith(ENDINGS)
+    sure |= not any(n > 1 for n in counts)
+    return Form(
+        kind, names, width, line, tabs, numbered, strict, word, tag, key,
+        tag in spans or key is not None, not sure,
+    )  # fmt: skip
+
+
+def _places(
+    name: str | Path,
+    layout: Layout,
+    width: int,
+    names: Sequence[str],
+    keys: Sequence[str],
+    word: int,
+) -> tuple[int, int | None, str | None]:
+    """Columns of words and tags, as far as they are asked for; a key of the last."""
+    numbers = {str(n): n - 1 for n in range(1, width + 1)}
+    numbers |= {str(-n): width - n for n in range(1, width + 1)}
+    known = numbers | {x.lower(): n for n, x in enumerate(names)}
+    listed = [f"{n} ({x})" for n, x in enumerate(names, 1)] or [f"1 to {width}"]
+
+    def place(option: str, wanted: str, keys: Sequence[str] = ()) -> int:
+        if wanted.lower() not in known:
+            expected = ", ".join([*listed, *keys])
+            raise ValueError(
+                f"{option}: expected a column of {name}, {expected}, got {wanted!r}"
+            )
+        return known[wanted.lower()]
+
+    if layout.word_column is not None:
+        word = place("--word-column", layout.word_column)
+    if layout.column is None:
+        return word, None, None
+    if layout.column in keys and layout.column.lower() not in known:
+        return word, None, layout.column
+    tag = place("--column", layout.column, keys)
+    if tag == word:
+        raise ValueError(
+            f"--column: expected another column than that of the words, got"
+            f" {layout.column!r}"
+        )
+    return word, tag, None
+
+
+def _keys(columns: Sequence[Sequence[str]]) -> list[str]:
+    """What may stand before = in the last column."""
+    pairs = {pair for value in set(columns[-1]) for pair in value.split("|")}
+    return sorted({pair.partition("=")[0] for pair in pairs if "=" in pair})
+
+
+def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
+    """Are most of these the tags of spans?"""
+    counts = Counter(values)
+    for nothing in (unknown, MISSING):
+        counts.pop(nothing, None)
+    typed = sum(n for x, n in counts.items() if TYPED.fullmatch(x))
+    outside = counts["O"]
+    alone = outside > 0 and all(
+        set(x) <= BARE and len(x) == 1 for x in counts if counts[x]
+    )
+    return alone or (typed > 0 and 2 * typed >= counts.total() - outside)
+
+
+def _most(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
+    return 2 * sum(bool(pattern.fullmatch(x)) for x in values) >= len(values)
+
+
+def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """The lines of each sentence, and the number of the first."""
+    start = 0
+    for number, line in enumerate([*lines, ""]):
+        if not line.strip() or line.split()[0] == DOCUMENT:
+            if start < number:
+                yield start + 1, lines[start:number]
+            start = number + 1
+
+
+def _fields(line: str, tabs: bool) -> list[str]:
+    # Only tabs and blanks part columns: words may be other white space, U+00A0 say.
+    if tabs:
+        return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
+    return [field for field in line.replace("\t", " ").split(" ") if field]
+
+
+# --- JSON lines ---
+
+
+def _is_json(name: str | Path, lines: Sequence[str]) -> bool:
+    stem = str(name).removesuffix(".gz")
+    first = next((line for line in lines if line.strip()), "")
+    return stem.endswith((".jsonl", ".ndjson", ".json")) or first.startswith('{"')
+
+
+def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        # brackets may nest deeper than Python calls itself
+        except (ValueError, RecursionError) as error:
+            yield f"line {number}: expected a JSON object, got {error}"
+            continue
+        words, tags = (_of_names(row, names) for names in (WORDS, TAGS))
+        if not _are_strings(words) or (tagged and not _are_strings(tags)):
+            also = f", and {', '.join(TAGS[:-1])} or {TAGS[-1]}" if tagged else ""
+            yield (
+                f"line {number}: expected an object with {' or '.join(WORDS)}{also},"
+                f" lists of strings of which none is empty, got {line.strip()[:60]!r}"
+            )
+        elif not tagged:
+            yield Sentence(words, []), [number] * len(words)
+        elif len(words) != len(tags):
+            yield (
+                f"line {number}: expected a tag for each word, got {len(words)} words"
+                f" and {len(tags)} tags"
+            )
+        elif words:
+            rows = [(word,) for word in words]
+            yield Sentence(words, tags, rows), [number] * len(words)
+
+
+def _of_names(row: object, names: tuple[str, ...]) -> object:
+    """The value of the first of the names that an object has."""
+    known = row if isinstance(row, dict) else {}
+    return next((known[name] for name in names if name in known), None)
+
+
+def _are_strings(value: object) -> bool:
+    strings = isinstance(value, list) and all(isinstance(x, str) and x for x in value)
+    # half of a surrogate pair is no text
+    return strings and not any(0xD800 <= ord(c) < 0xE000 for x in value for c in x)

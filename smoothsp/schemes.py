@@ -1,0 +1,253 @@
+"""Tagging schemes: recognise the scheme of a corpus, rewrite tags in another one.
+
+A scheme writes spans of tokens as one tag per token. ``metrics.spans`` lists the
+schemes; ``"plain"`` stands for tags that write no spans, such as parts of speech.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+__all__ = ["PLAIN", "convert", "detect"]
+
+Scheme = Literal["BIO", "IOB1", "IOE2", "IOE1", "BIOES", "BILOU", "BMES", "BMEWO"]
+Alias = Literal["IOB2", "IOBES"]
+Span = tuple[str, int, int]
+PLAIN = "plain"
+
+
+class Shape(NamedTuple):
+    """Prefixes of a span of several tokens, from first to last, and of one token."""
+
+    first: str
+    inside: str
+    last: str
+    single: str
+
+
+SHAPES: dict[Scheme, Shape] = {
+    "BIO": Shape("B", "I", "I", "B"),
+    "IOB1": Shape("I", "I", "I", "I"),
+    "IOE2": Shape("I", "I", "E", "E"),
+    "IOE1": Shape("I", "I", "I", "I"),
+    "BIOES": Shape("B", "I", "E", "S"),
+    "BILOU": Shape("B", "I", "L", "U"),
+    "BMES": Shape("B", "M", "E", "S"),
+    "BMEWO": Shape("B", "M", "E", "W"),
+}
+ALIASES: dict[str, Scheme] = {"IOB2": "BIO", "IOBES": "BIOES"}
+# The prefixes that IOB1 and IOE1 write only between spans of one type that touch.
+TOUCHING: dict[Scheme, str] = {"IOB1": "B", "IOE1": "E"}
+PREFIXES: dict[Scheme, frozenset[str]] = {
+    name: frozenset((*shape, TOUCHING.get(name, shape.first)))
+    for name, shape in SHAPES.items()
+}
+# One letter for each role, whatever the scheme calls it.
+ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
+
+
+def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain"]:
+    """Return the scheme that writes most of the spans exactly as they stand.
+
+    Of schemes that write equally many, the one with the fewest prefixes is returned, so
+    that a few malformed spans do not decide.
+
+    Parameters
+    ----------
+    sentences
+        Tags of each sentence; None for an unknown tag. Spans beside one do not count.
+
+    Returns
+    -------
+    str
+        A scheme of ``metrics.spans``, or ``"plain"`` if fewer than one in twenty tags
+        other than ``"O"`` have a prefix.
+
+    Examples
+    --------
+    >>> detect([["I-PER", "I-PER", "O", "I-LOC"]])
+    'IOB1'
+    >>> detect([["DET", "NOUN", "VERB"]])
+    'plain'
+    """
+    given = [list(tags) for tags in sentences]
+    counts = Counter(tag for tags in given for tag in tags if tag not in ("O", None))
+    parts = {tag: split(tag) for tag in counts if tag is not None}
+    typed = sum(counts[tag] for tag in parts if is_tag(tag) and len(tag) > 1)
+    bare = counts.keys() <= ROLES.keys()
+    if counts and not bare and 20 * typed < counts.total():
+        return PLAIN
+    patterns = Counter(x for tags in given for x in _patterns(tags, parts))
+    return max(
+        sorted(SHAPES, key=lambda name: len(PREFIXES[name])),
+        key=lambda name: sum(
+            count
+            for (found, before, after), count in patterns.items()
+            if list(found) == write(name, len(found), before, after)
+        ),
+    )
+
+
+def _patterns(
+    tags: Sequence[str | None], parts: dict[str, tuple[str, str]]
+) -> Iterable[tuple[tuple[str, ...], bool, bool]]:
+    """Prefixes of each span, and whether one of its type touches it on either side."""
+    known = [parts.get(tag or "O", ("O", "")) for tag in tags]
+    spans = read([(ROLES.get(prefix, "O"), kind) for prefix, kind in known])
+    for number, (_, first, last) in enumerate(spans):
+        if None in tags[max(0, first - 1) : last + 2]:
+            continue
+        prefixes = tuple(prefix for prefix, _ in known[first : last + 1])
+        yield (prefixes, *_touched(spans, number))
+
+
+def _touched(spans: Sequence[Span], number: int) -> tuple[bool, bool]:
+    """Whether a span of its type ends right before it, and begins right after it."""
+    kind, first, last = spans[number]
+    before, after = spans[max(0, number - 1) : number], spans[number + 1 : number + 2]
+    return (
+        [(x[0], x[2]) for x in before] == [(kind, first - 1)],
+        [x[:2] for x in after] == [(kind, last + 1)],
+    )
+
+
+def convert(tags: Sequence[str], to: str, scheme: str) -> list[str]:
+    """Rewrite the tags of one sentence in another scheme.
+
+    Spans are those that the CoNLL evaluation script counts, so that the result is well
+    formed even where ``tags`` are not.
+
+    Parameters
+    ----------
+    tags
+        ``"O"``, a prefix and a type as in ``"B-PER"``, or a prefix alone. In the scheme
+        ``"plain"`` any string; each is a span of one token.
+    to, scheme
+        Names of the new and of the old scheme, as in ``metrics.spans``, or ``"plain"``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown scheme, and for a tag that ``scheme`` does not have.
+
+    Examples
+    --------
+    >>> convert(["I-PER", "I-PER", "B-PER", "O"], "BIOES", "IOB1")
+    ['B-PER', 'E-PER', 'S-PER', 'O']
+    """
+    for name, value in (("to", to), ("scheme", scheme)):
+        if value != PLAIN and ALIASES.get(value, value) not in SHAPES:
+            known = ", ".join((*SHAPES, *ALIASES, PLAIN))
+            raise ValueError(f"{name}: expected one of {known}, got {value!r}")
+    if scheme == PLAIN:
+        spans = [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
+    else:
+        legal = PREFIXES[named(scheme)]
+        for position, tag in enumerate(tags):
+            if tag != "O" and not (is_tag(tag) and split(tag)[0] in legal):
+                raise ValueError(
+                    f"tags: expected {expected(named(scheme))} for {scheme}, got "
+                    f"{tag!r} at position {position}. detect() finds the scheme"
+                )
+        spans = read([(ROLES.get(p, p), kind) for p, kind in map(split, tags)])
+    found = ["O"] * len(tags)
+    for number, (kind, first, last) in enumerate(spans):
+        if to == PLAIN:
+            found[first : last + 1] = [kind] * (last + 1 - first)
+            continue
+        before, after = _touched(spans, number)
+        prefixes = write(named(to), last + 1 - first, before, after)
+        found[first : last + 1] = [join(prefix, kind) for prefix in prefixes]
+    return found
+
+
+def is_tag(label: str) -> bool:
+    """Whether it is O, or a prefix of some scheme, alone or with a type."""
+    prefix, dash, kind = label.partition("-")
+    return label == "O" or (prefix in ROLES and bool(kind or not dash))
+
+
+def join(prefix: str, kind: str) -> str:
+    """Write prefix and type as one label, which ``split`` takes apart."""
+    return prefix if kind == "_" else f"{prefix}-{kind}"
+
+
+def named(scheme: str) -> Scheme:
+    """The scheme that goes by a name.
+
+    Raises
+    ------
+    ValueError
+        For a name that none has.
+    """
+    scheme = ALIASES.get(scheme, scheme) if isinstance(scheme, str) else scheme
+    if scheme not in tuple(SHAPES):
+        known = ", ".join((*SHAPES, *ALIASES))
+        raise ValueError(f"scheme: expected one of {known}, got {scheme!r}")
+    return scheme
+
+
+def expected(scheme: Scheme) -> str:
+    """The labels of a scheme, for messages."""
+    order = sorted(PREFIXES[scheme], key=list(ROLES).index)
+    return ", ".join(("O", *(f"{prefix}-TYPE" for prefix in order)))
+
+
+def split(label: str) -> tuple[str, str]:
+    """Prefix and type; the type of ``"B"`` is ``"_"``, and outside has none."""
+    prefix, _, kind = label.partition("-")
+    return (prefix, "") if prefix == "O" else (prefix, kind or "_")
+
+
+def fitting(prefixes: Iterable[str]) -> list[Scheme]:
+    """Schemes that have all of these prefixes, those with the fewest others first."""
+    used = set(prefixes) - {"O"}
+    found = [name for name, known in PREFIXES.items() if used <= known]
+    if used == {"I"}:
+        # I alone never begins a span of BIO, nor ends one of IOE2
+        found.sort(key=lambda name: name not in TOUCHING)
+    return found
+
+
+def read(labels: Sequence[tuple[str, str]]) -> list[Span]:
+    """Spans of one sentence, by the rules of the CoNLL evaluation script.
+
+    ``labels`` have roles and types. A span begins at B or S, and at I or E where the
+    type changes or the label before was O, E or S.
+    """
+    found: list[Span] = []
+    open_ = False
+    before = ""
+    for position, (role, kind) in enumerate(labels):
+        if role != "O":
+            if open_ and role in "IE" and kind == before:
+                found[-1] = (kind, found[-1][1], position)
+            else:
+                found.append((kind, position, position))
+        open_, before = role in "BI", kind
+    return found
+
+
+def well_written(
+    prefixes: Sequence[str], spans: Sequence[Span], scheme: Scheme
+) -> list[Span]:
+    """Those of all spans of a sentence that the scheme writes with these prefixes."""
+    found = []
+    for number, (kind, first, last) in enumerate(spans):
+        written = write(scheme, last + 1 - first, *_touched(spans, number))
+        if prefixes[first : last + 1] == written:
+            found.append((kind, first, last))
+    return found
+
+
+def write(scheme: Scheme, size: int, before: bool, after: bool) -> list[str]:
+    """Prefixes of a span that touches one of its type before it, after it, or not."""
+    shape = SHAPES[scheme]
+    found = [shape.first, *[shape.inside] * (size - 2), shape.last]
+    if size == 1:
+        found = [shape.single]
+    if scheme == "IOB1" and before:
+        found[0] = TOUCHING[scheme]
+    if scheme == "IOE1" and after:
+        found[-1] = TOUCHING[scheme]
+    return found

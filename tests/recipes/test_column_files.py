@@ -1,0 +1,492 @@
+"""Files that people have: what they are read as, and what is said of bad ones."""
+
+import gzip
+import io
+import json
+import os
+import re
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from corpora.column_files import Layout, Sentence, read, read_words
+from parsing import conllu
+from runs.failures import Failures
+
+WORDS, TAGS = ["Orla", "left", "Holm", "."], ["B-PER", "O", "B-LOC", "O"]
+ONE = [Sentence(WORDS, TAGS)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="corpus.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def table(*columns, by="\t"):
+    """A sentence of which some columns are given; a string is the same in each row."""
+    rows = [
+        [c if isinstance(c, str) else str(c[n]) for c in columns]
+        for n in range(len(WORDS))
+    ]
+    return "".join(by.join(row) + "\n" for row in rows)
+
+
+NUMBERS = range(1, 5)
+TWO, CONLL_2000 = table(WORDS, TAGS), table(WORDS, "X", TAGS, by=" ")
+CONLL_2003 = "-DOCSTART- -X- -X- O\n\n" + table(WORDS, "X", "B-NP", TAGS, by=" ")
+GERMEVAL = "#\thttp://a.b [2009-10-17]\n" + table(NUMBERS, WORDS, TAGS, "O")
+UNER = "# sent_id = 1\n# text = Orla left\n" + table(NUMBERS, WORDS, TAGS, "-", "me")
+PLUS = "# global.columns = ID FORM NER\n" + table(NUMBERS, WORDS, TAGS)
+PLAIN_PLUS = "# global.columns = NER FORM\n" + table(TAGS, WORDS)
+MISC = [f"NER={tag}|SpaceAfter=No" for tag in TAGS]
+CONLLU_LINES = table(
+    NUMBERS,
+    WORDS,
+    "_",
+    ["PROPN", "VERB", "PROPN", "PUNCT"],
+    "_",
+    "_",
+    "0",
+    "_",
+    "_",
+    MISC,
+).splitlines()
+EMPTY = "\t_" * 8 + "\n"
+CONLLU = (
+    "# sent_id = 1\n# text = Orla left\n"
+    + "\n".join(CONLLU_LINES[:2])
+    + f"\n3-4\tHolm.{EMPTY}"
+    + "\n".join(CONLLU_LINES[2:])
+    + f"\n4.1\tx{EMPTY}4.2\ty{EMPTY}"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (TWO, "columns: words from column 1, tags from column 2"),
+        (CONLL_2000, "CoNLL-2000: words from column 1, tags from column 3"),
+        (CONLL_2003, "CoNLL-2003: words from column 1, tags from column 4"),
+        (CONLL_2003[22:], "CoNLL-2003: words from column 1, tags from column 4"),
+        (GERMEVAL, "GermEval: words from column 2, tags from column 3"),
+        (UNER, "columns: words from column 2, tags from column 3"),
+        (PLUS, "CoNLL-U Plus: words from column 2, tags from column 3"),
+        (PLAIN_PLUS, "CoNLL-U Plus: words from column 2, tags from column 1"),
+        (table(WORDS, TAGS, "X", "Y", by=" "), "columns: words .* tags from column 2"),
+    ],
+)
+def test_the_columns_of_a_file_are_recognised_and_said(content, said, write, capsys):
+    path = write(content)
+    assert read(path).sentences == ONE
+    written = capsys.readouterr()
+    assert not written.out
+    assert written.err.count("\n") == 1
+    expected = f"{path}: read as {said}, scheme BIO\n"
+    assert written.err == expected or ".*" in said
+    if "words .*" not in said:
+        found = read_words(path)
+        assert ([s.words for s in found.sentences], found.scheme) == ([WORDS], "BIO")
+
+
+CHANGES = {
+    "tabs": lambda x: x.replace(" ", "\t"),
+    "several blanks": lambda x: x.replace(" ", "   "),
+    "CRLF": lambda x: x.replace("\n", "\r\n"),
+    "CR": lambda x: x.replace("\n", "\r"),
+    "trailing blanks": lambda x: x.replace("\n", " \n"),
+    "blank lines of white space": lambda x: x.replace("\n\n", "\n\t\n \n"),
+    "only DOCSTART between": lambda x: x.replace("\n\n", "\n"),
+    "no last newline": lambda x: x.rstrip("\n"),
+    "leading blank lines": lambda x: "\n\n" + x,
+    "byte order mark": lambda x: "\ufeff" + x,
+    "a comment": lambda x: x.replace("Orla", "# a comment of many words\nOrla"),
+    "a pair": lambda x: x.replace("Orla", "# id = 1\nOrla"),
+    "compressed": lambda x: gzip.compress(x.encode()),
+    "UTF-16": lambda x: x.encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("content", [CONLL_2003, CONLL_2000, GERMEVAL, PLUS, UNER])
+def test_small_differences_change_nothing(content, change, write):
+    numbered = content in (GERMEVAL, PLUS, UNER)
+    if numbered and change in ("tabs", "several blanks", "trailing blanks"):
+        return
+    if numbered and change in ("a comment", "a pair", "leading blank lines"):
+        content = content.replace("1\tOrla", "# more = x\n1\tOrla")
+        change = "CRLF"
+    path = write(CHANGES[change](content))
+    assert read(path).sentences == ONE
+    assert [s.words for s in read_words(path).sentences] == [WORDS]
+
+
+def test_conllu_has_names_and_keys(write, capsys):
+    for name in ("corpus.conllu", "corpus.txt"):
+        path = write(CONLLU, name)
+        upos = read(path)
+        assert upos.scheme == "plain"
+        assert upos.sentences[0].tags == ["PROPN", "VERB", "PROPN", "PUNCT"]
+        said = "read as CoNLL-U: words from column 2, tags from column 4, no scheme\n"
+        assert capsys.readouterr().err.endswith(said)
+        for column in ("4", "UPOS", "upos", "-7"):
+            assert read(path, Layout(column)) == upos
+        assert read(path, Layout("NER")).sentences == ONE
+        assert [s.words for s in read_words(path).sentences] == [WORDS]
+        lemmas = read(path, Layout("4", word_column="LEMMA")).sentences
+        assert lemmas[0].words == ["_"] * 4
+
+
+@pytest.mark.parametrize(
+    ("content", "layout"),
+    [
+        (table(WORDS, "X", TAGS, "Y", by=" "), Layout("3")),
+        (table(WORDS, "X", TAGS, "Y"), Layout("-2")),
+        (table("B-X", WORDS, TAGS), Layout("3", "2")),
+        (GERMEVAL, Layout("outer", "word")),
+        (PLUS, Layout("NER", "FORM")),
+        (CONLL_2003, Layout("ner", "1")),
+    ],
+)
+def test_columns_are_asked_for_by_number_or_name(content, layout, write):
+    path = write(content)
+    assert read(path, layout).sentences == ONE
+    assert [s.words for s in read_words(path, layout).sentences] == [WORDS]
+
+
+@pytest.mark.parametrize(
+    ("content", "layout", "message"),
+    [
+        (TWO, Layout("3"), "--column: expected a column of .*, 1 to 2, got '3'"),
+        (TWO, Layout("0"), "--column: expected a column of .*, 1 to 2, got '0'"),
+        (TWO, Layout("NER"), "--column: expected a column of .*, 1 to 2, got 'NER'"),
+        (TWO, Layout("1"), "--column: expected another column than that of the words"),
+        (TWO, Layout("2", "2"), "--column: expected another column than that of the"),
+        (
+            TWO,
+            Layout(word_column="x"),
+            "--word-column: expected a column of .*, 1 to 2",
+        ),
+        (
+            CONLL_2003,
+            Layout("x"),
+            r"1 \(word\), 2 \(pos\), 3 \(chunk\), 4 \(ner\), got",
+        ),
+        (GERMEVAL, Layout("x"), r"1 \(number\), 2 \(word\), 3 \(outer\), 4 \(inner\)"),
+        (CONLLU, Layout("ENR"), r"10 \(MISC\), NER, SpaceAfter, got 'ENR'"),
+        (PLUS, Layout("MISC"), r"1 \(ID\), 2 \(FORM\), 3 \(NER\), got 'MISC'"),
+    ],
+)
+def test_columns_that_are_not_there_are_named(content, layout, message, write):
+    path = write(content)
+    for reader in (read, read_words):
+        with pytest.raises(ValueError, match=message):
+            reader(path, layout)
+
+
+def test_only_tabs_part_the_columns_of_a_file_that_has_them(write):
+    path = write("Lake Orla\tB-LOC\n\u00a0\tO\n\u2028\tO\nété\tO\n#tag\tO\n# \tO\n")
+    words = read(path).sentences[0].words
+    assert words == ["Lake Orla", "\u00a0", "\u2028", "été", "#tag", "#"]
+
+
+# --- what does not fit ---
+
+GOOD = "a O\nb O\n\n"
+ROWS = [line + "\n" for line in CONLLU_LINES]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            GOOD + "b X O\n",
+            "line 4: expected 2 columns parted by blanks as on line 1, got",
+        ),
+        (GOOD + "a\nb O\n", r"line 4: expected 2 .*, got 1 \('a'\)"),
+        ("a\nb O\nc O\n", r"line 1: expected 2 columns .* as on line 2, got 1 \('a'\)"),
+        ("a\tO\nb\tO\nc O\n", r"line 3: expected 2 columns parted by tabs .*, got 1"),
+        ("a\tO\nb\t\nc\tO\n", r"line 2: expected 2 columns .*, got 1 \('b'\)"),
+        ("a\tO\n\tO\n", "line 2: expected a word in column 1, got an empty one. Write"),
+        ("a\tO\n #\tb\tO\nc\tO\n", "line 2: expected 2 columns"),
+        ("a\tO\n\n#tag\n", r"line 3: expected 2 columns .*, got 1 \('#tag'\)"),
+        ("a O x\nb O x\n# no comment here\n", "line 3: expected 3 columns .*, got 4"),
+        (
+            "a B-X\nb B\n",
+            "line 2: expected a tag of the scheme BIO as .*, got 'B'",
+        ),
+        ("a B-X\nb B-\n", "line 2: expected a tag of the scheme BIO .*, got 'B-'"),
+        ("a B-X\nb b-X\n", "line 2: expected a tag of the scheme BIO .*, got 'b-X'"),
+        ("a B-X\nb U-X\nc B-X", "line 2: expected a tag of the scheme .*, got 'U-X'"),
+        ("a DET\nb _\nc DET\n", "line 2: expected a tag, got '_'"),
+        ("a _\n", "line 1: expected a tag, got '_'"),
+        (
+            "a\n",
+            "line 1: expected 2 columns or more, a word and its tag at least, got 1",
+        ),
+        (GERMEVAL.replace("3\t", "4\t"), "line 4: expected the number 3 of a word in"),
+        (GERMEVAL.replace("3\t", "x\t"), "line 4: expected the number 3 .*, got 'x'"),
+        (GERMEVAL.replace("left\tO\tO", "left\tO"), "line 3: expected 4 columns"),
+        (GERMEVAL.replace("left", " "), "line 3: expected a word in column 2"),
+        (b"a\tO\n\xc3\xa9\tO\n\xe9\tO\n", "line 3: expected UTF-8, got the byte 0xe9"),
+        (b"a O\n\0 O\n", "line 2: expected text, got the byte 0x00. Is it another kin"),
+        (b"\x1f\x8bno", "corpus.txt: expected a whole gzip file"),
+        (b"\xff\xfea", "corpus.txt: expected text in utf-16"),
+        ("", "corpus.txt: expected at least one sentence, got none. Is this"),
+        ("\n-DOCSTART- -X- O O\n\n", "corpus.txt: expected at least one sentence"),
+        ("{", "line 1: expected 2 columns or more"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_file_and_line(content, message, write, capsys):
+    path = write(content)
+    with pytest.raises(ValueError, match=message) as error:
+        read(path)
+    assert str(error.value).startswith(str(path))
+
+
+CONLLU_FAULTS = {
+    "two words of one number": (ROWS[0] + ROWS[0], "line 2: expected word 2, got '1'"),
+    "a number is left out": (ROWS[0] + ROWS[2], "line 2: expected word 2, got '3'"),
+    "begins with 2": (ROWS[1], "line 1: expected word 1, got '2'"),
+    "begins with 0": ("0" + ROWS[0][1:], "line 1: expected word 1, got '0'"),
+    "no number": ("x" + ROWS[0][1:], "line 1: expected word 1, got 'x'"),
+    "a number with zeros": ("01" + ROWS[0][1:], "line 1: expected word 1, got '01'"),
+    "no columns": (
+        ROWS[0] + "no columns\n",
+        "line 2: expected 10 columns parted by ta",
+    ),
+    "nine columns": (
+        ROWS[0].rpartition("\t")[0] + "\n",
+        "line 1: expected 10 columns .* got 9",
+    ),
+    "eleven columns": (
+        ROWS[0].replace("\n", "\tx\n"),
+        "line 1: expected 10 columns .* got 11",
+    ),
+    "blanks": (
+        ROWS[0].replace("\t", " "),
+        "line 1: expected 10 columns parted by tabs",
+    ),
+    "no word": (ROWS[0].replace("Orla", ""), "line 1: expected a word, got an empty"),
+    "comments alone": (f"# a = b\n\n{ROWS[0]}", "line 1: expected the words of a sent"),
+    "an empty node alone": (
+        f"0.1\tx{EMPTY}",
+        "line 1: expected the words of a sentence",
+    ),
+    "a comment after a word": (
+        f"{ROWS[0]}# sent_id = 2\n",
+        "line 2: expected comments before the first word only",
+    ),
+    "a token that begins later": (
+        f"2-3\tx{EMPTY}{ROWS[0]}",
+        "line 1: expected a token that begins with word 1, got 2-3",
+    ),
+    "a token backwards": (
+        f"2-1\tx{EMPTY}{ROWS[0]}",
+        "line 1: expected a token that beg",
+    ),
+    "a token beyond the end": (
+        f"1-2\tx{EMPTY}{ROWS[0]}",
+        "line 2: expected word 2 of a token that ends with word 2, got the end of",
+    ),
+    "tokens that overlap": (
+        f"1-2\tx{EMPTY}{ROWS[0]}2-3\tx{EMPTY}{ROWS[1]}{ROWS[2]}",
+        "line 3: expected a token that begins with word 2, got 2-3",
+    ),
+    "an empty node too early": (
+        f"1.1\tx{EMPTY}{ROWS[0]}",
+        "line 1: expected an empty node 0.1, got 1.1",
+    ),
+    "an empty node twice": (
+        f"{ROWS[0]}1.1\tx{EMPTY}1.1\tx{EMPTY}",
+        "line 3: expected an empty node 1.2, got 1.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", CONLLU_FAULTS)
+def test_malformed_conllu_is_an_error_in_every_reader(fault, write, capsys):
+    content, message = CONLLU_FAULTS[fault]
+    path = write(content, "a.conllu")
+    for reader in (read, conllu.read):
+        with pytest.raises(ValueError, match=f"a.conllu, {message}"):
+            reader(path)
+    assert re.match(message, read_words(path).bad[0])
+    failures = Failures()
+    conllu.read_words(path, failures)
+    assert failures
+    assert re.search(message, capsys.readouterr().err)
+    # the sentences beside it are kept
+    path.write_text(f"{''.join(ROWS)}\n{content}\n{''.join(ROWS)}")
+    count = 2 + (fault == "comments alone")
+    assert len(read(path, Layout(skip_bad=True)).sentences) == count
+    assert [s.words for s in conllu.read_words(path, Failures())][:1] == [WORDS]
+
+
+def test_bad_sentences_are_left_out_and_counted(write, capsys):
+    path = write(f"{TWO}\na\tb\tc\nx\tO\n\n{TWO}\nb\tQ-X\nb\tU-X\n\n")
+    assert read(path, Layout(skip_bad=True)).sentences == 2 * ONE
+    told = capsys.readouterr().err
+    assert "left out 2 of 4 sentences" in told
+    assert "line 6: expected 2 columns parted by tabs as on line 1, got 3" in told
+    lines = write('{"words": ["a"]}\n{"words": ["a"], "tags": ["O"]}', "x.jsonl")
+    assert len(read(lines, Layout(skip_bad=True)).sentences) == 1
+    with pytest.raises(ValueError, match="expected at least one sentence, got none"):
+        read(write("a B-X\nb\n"), Layout(skip_bad=True))
+
+
+# --- encodings ---
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1251", "gb18030"])
+def test_encodings_that_are_named_are_read(write, encoding):
+    word = {"cp1251": "Орла", "gb18030": "日本"}.get(encoding, "Épée")
+    path = write(f"{word} B-LOC\n".encode(encoding))
+    assert read(path, Layout(encoding=encoding)).sentences[0].words == [word]
+
+
+def test_latin_1_is_recognised_with_a_message(write, capsys):
+    path = write("Épée B-LOC\n„Ö“ O\n".encode("cp1252"))
+    assert read(path).sentences[0].words == ["Épée", "„Ö“"]
+    assert f"{path}: not UTF-8, read as latin-1\n" in capsys.readouterr().err
+
+
+# --- JSON lines ---
+
+
+@pytest.mark.parametrize("names", [("words", "tags"), ("tokens", "ner_tags")])
+@pytest.mark.parametrize("ending", ["jsonl", "txt", "jsonl.gz"])
+def test_json_lines_are_read(write, names, ending):
+    line = json.dumps(dict(zip(names, (WORDS, TAGS), strict=True)))
+    content = f"{line}\n\n{line}\n".encode()
+    content = gzip.compress(content) if ending.endswith("gz") else content
+    path = write(content, f"corpus.{ending}")
+    assert read(path).sentences == 2 * ONE
+    assert [s.words for s in read_words(path).sentences] == 2 * [WORDS]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "line 1: expected a JSON object, got Expecting"),
+        ("[" * 10**5, "line 1: expected a JSON object, got maxi"),
+        ("3", "line 1: expected an object with words or tokens, and tags, ner_tags or"),
+        (
+            '{"words": ["a"], "tags": []}',
+            "line 1: expected a tag for each word, got 1 w",
+        ),
+        ('{"words": ["a"], "tags": ["_"]}', "line 1: expected a tag, got '_'"),
+        ('{"words": ["", "b"], "tags": ["O", "O"]}', "strings of which none is empty"),
+        (
+            '{"words": ["\\ud83d"], "tags": ["O"]}',
+            "line 1: expected an object with word",
+        ),
+    ],
+)
+def test_json_that_is_none_is_named(content, message, write):
+    with pytest.raises(ValueError, match=f"a.jsonl, .*{message}"):
+        read(write(content, "a.jsonl"))
+
+
+# --- words to be tagged ---
+
+
+def found(path):
+    file = read_words(path)
+    return [s.words for s in file.sentences] + [text.split() for text in file.texts]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentences"),
+    [
+        ("Orla left\nTarnholm .\n", [["Orla", "left"], ["Tarnholm", "."]]),
+        ("Orla  left\r\n\r\n Tarnholm .", [["Orla", "left"], ["Tarnholm", "."]]),
+        ("Orla\nleft\n\n\nTarnholm\n.\n", [["Orla", "left"], ["Tarnholm", "."]]),
+        ("Orla\n", [["Orla"]]),
+        ("Orla\tleft the\nTarnholm\n", [["Orla", "left", "the"], ["Tarnholm"]]),
+        ("Orla\tB-PER\nleft\tO\n\nO\tO\n", [["Orla", "left"], ["O"]]),
+        ("take vitamin C\ntake vitamin D\n", [["take", "vitamin", x] for x in "CD"]),
+        ("vitamin O\nis left\n", [["vitamin", "O"], ["is", "left"]]),
+        ("He sent an E-Mail\n", [["He", "sent", "an", "E-Mail"]]),
+        ("\n-DOCSTART-\n\nOrla\n-DOCSTART-\nleft\n", [["Orla"], ["left"]]),
+        (
+            "1 apple\n2 pears and more\n",
+            [["1", "apple"], ["2", "pears", "and", "more"]],
+        ),
+        ("#1 fan\nit is\n", [["#1", "fan"], ["it", "is"]]),
+        ("1\tOrla\n2\tleft\n\n1\tNo\n", [["Orla", "left"], ["No"]]),
+        ("Orla\tNNP\nleft\tVBD\n", [["Orla", "left"]]),
+    ],
+)
+def test_text_words_and_columns_are_told_apart(write, content, sentences):
+    assert found(write(content)) == sentences
+
+
+def test_words_come_from_standard_input(monkeypatch):
+    stdin = SimpleNamespace(buffer=io.BytesIO("Orla à Tarnholm\n".encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert found("-") == [["Orla", "à", "Tarnholm"]]
+
+
+def test_words_come_from_what_a_shell_makes_of_a_command(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("Orla B-PER\n",))
+    writer.start()
+    assert found(pipe) == [["Orla"]]
+    writer.join()
+
+
+def test_a_line_that_cannot_be_read_leaves_the_others(write):
+    text = read_words(write(b"Orla \xc3\xa9 left\n\xe9\nso it goes\n"))
+    assert text.texts == ["Orla é left", "so it goes"]
+    assert text.bad == [
+        "line 2: expected UTF-8, got the byte 0xe9. Save the file as UTF-8"
+    ]
+    columns = read_words(write(f"{TWO}\na\nb O\n\n{TWO}"))
+    assert [s.words for s in columns.sentences] == [WORDS, WORDS]
+    assert columns.bad[0].startswith("line 6: expected 2 columns")
+    lines = read_words(
+        write('{"words": ["a"]}\n{"text": 3}\n{"words": ["b"]}', "a.jsonl")
+    )
+    assert [s.words for s in lines.sentences] == [["a"], ["b"]]
+    assert lines.bad[0].startswith(
+        "line 2: expected an object with words or tokens, li"
+    )
+
+
+def test_no_words_are_refused(write, monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"corpus\.txt: expected words, got none\. Give"
+    ):
+        read_words(write(" \n\t\n"))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    with pytest.raises(ValueError, match="standard input: expected words"):
+        read_words("-")
+    with pytest.raises(ValueError, match="/dev/null: expected words, got none"):
+        read_words("/dev/null")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a file of tagged words, got nothing"):
+        read(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"--predict: .* got a folder"):
+        read_words(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoding": "klingon"}, "encoding: expected a name that Python knows"),
+        ({"unknown": "B-X"}, "unknown: expected what is no tag"),
+        ({"unknown": "O"}, "unknown: expected what is no tag"),
+    ],
+)
+def test_layouts_that_are_none_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Layout(**options)
