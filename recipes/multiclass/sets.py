@@ -1,6 +1,8 @@
 """Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits, drawn classes."""
 
+import codecs
 import gzip
+import io
 import math
 import zlib
 from dataclasses import dataclass
@@ -82,32 +84,68 @@ def load(path: Path) -> Samples:
 
 def read(*paths: Path) -> list[Any]:
     """Matrices and labels of files that share their features."""
-    names = [str(path) for path in paths]
+    contents = [_content(path) for path in paths]
     try:
-        if len(names) == 1:
-            found = list(load_svmlight_file(names[0]))
-        else:
-            found = load_svmlight_files(names)
-    except (ValueError, OverflowError, *BROKEN) as error:
+        found = load_svmlight_files([io.BytesIO(content) for content in contents])
+    except (ValueError, OverflowError) as error:
+        place, said = str(paths[0]), error
+        for path, content in zip(paths, contents, strict=True):
+            if fault := _first_fault(content):
+                place, said = f"{path}, line {fault[0]}", fault[1]
+                break
         raise ValueError(
-            "data: expected lines of a label and index:value pairs, as LIBSVM writes"
-            f" them, got {' or '.join(names)}: {error}"
+            f"{place}: expected a label and index:value pairs, as LIBSVM writes them,"
+            f" got {said}"
         ) from error
-    for name, X, y in zip(names, found[::2], found[1::2], strict=True):
+    for path, content, X, y in zip(
+        paths, contents, found[::2], found[1::2], strict=True
+    ):
         if X.shape[0] == 0:
-            raise ValueError(f"data: expected samples, found none in {name}")
-        for what, numbers in (("features", X.data), ("labels", y)):
-            wrong = numbers[~np.isfinite(numbers)]
-            if len(wrong):
+            raise ValueError(f"{path}: expected samples, found none")
+        finite = np.ones(len(y), dtype=bool)
+        finite[
+            np.repeat(np.arange(len(y)), np.diff(X.indptr))[~np.isfinite(X.data)]
+        ] = 0
+        for expected, right in (
+            ("finite numbers", finite & np.isfinite(y)),
+            ("whole numbers for classes", y == y.round()),
+        ):
+            if not right.all():
+                number, line = _samples(content)[int(np.argmin(right))]
                 raise ValueError(
-                    f"data: expected numbers for {what}, got {wrong[0]} in {name}"
+                    f"{path}, line {number}: expected {expected}, got {line[:60]!r}"
                 )
-        if (y != y.round()).any():
-            odd = y[y != y.round()][0]
-            raise ValueError(
-                f"data: expected whole numbers for classes, got {odd} in {name}"
-            )
     return found
+
+
+def _content(path: Path) -> bytes:
+    """A file without a byte order mark, uncompressed, its lines as Unix ends them."""
+    content = path.read_bytes()
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = gzip.decompress(content)
+        except BROKEN as error:
+            raise ValueError(
+                f"{path}: expected a whole gzip file, got {error}"
+            ) from error
+    content = content.removeprefix(codecs.BOM_UTF8)
+    return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _samples(content: bytes) -> list[tuple[int, str]]:
+    """The line of each sample: neither comments nor blank."""
+    lines = enumerate(content.decode(errors="replace").split("\n"), start=1)
+    return [(n, line) for n, line in lines if line.partition("#")[0].strip()]
+
+
+def _first_fault(content: bytes) -> tuple[int, str] | None:
+    """The first line that cannot be read, and why."""
+    for number, line in _samples(content):
+        try:
+            load_svmlight_file(io.BytesIO(line.encode()))
+        except (ValueError, OverflowError) as error:
+            return number, f"{line.strip()[:60]!r} ({error})"
+    return None
 
 
 def test_file(path: Path) -> Path | None:

@@ -323,19 +323,28 @@ def test_what_is_no_libsvm_file_is_refused(tmp_path):
         sets.load(tmp_path / "absent")
     path = tmp_path / "words"
     path.write_text("no numbers here\n")
-    with pytest.raises(ValueError, match=r"data: expected lines of a label .*words"):
+    with pytest.raises(ValueError, match=r"words, line 1: expected a label and"):
         sets.load(path)
     path.write_text("")
-    with pytest.raises(ValueError, match="data: expected samples, found none in"):
+    with pytest.raises(ValueError, match="words: expected samples, found none"):
         sets.load(path)
 
 
 ODD = {
-    "nan": ("1 1:nan\n2 1:3\n", "numbers for features, got nan in"),
-    "no label": ("nan 1:1\n2 1:3\n", "numbers for labels, got nan in"),
-    "half": ("0.5 1:1\n2 1:3\n", "whole numbers for classes, got 0.5 in"),
+    "nan": ("2 1:3\n1 1:nan", "nan, line 2: expected finite numbers, got '1 1:nan'"),
+    "no label": ("nan 1:1\n2 1:3\n", "line 1: expected finite numbers, got 'nan 1:1'"),
+    "half": (
+        "#\n\n0.5 1:1",
+        "half, line 3: expected whole numbers for classes, got '0",
+    ),
     "alike": ("1 1:2\n1 1:3\n", "at least two classes to train on, got 1 in"),
-    "far": (f"1 {10**11}:2\n1 1:3\n", "lines of a label and index:value"),
+    "far": (f"1 {10**11}:2\n1 1:3\n", "far, line 1: expected a label and index:value"),
+    "no pair": (
+        "1 1:2\n\n# x\n2 1:2 3\n",
+        "pair, line 4: expected a label .*'2 1:2 3'",
+    ),
+    "unsorted": ("1 2:2\n2 2:2 1:1\n", "line 2: expected .*'2 2:2 1:1' .*sorted"),
+    "binary": (b"1 1:2\n\xff\xfe 1:3\n", "binary, line 2: expected a label and"),
 }
 
 
@@ -343,16 +352,38 @@ ODD = {
 def test_odd_samples_are_named_with_their_file(odd, tmp_path):
     content, message = ODD[odd]
     path = tmp_path / odd
-    path.write_text(5 * content)
-    with pytest.raises(ValueError, match=f"data: expected .*{message}"):
+    content = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
         sets.load(path)
+
+
+HARMLESS = {
+    "byte order mark": lambda x: b"\xef\xbb\xbf" + x,
+    "CRLF": lambda x: x.replace(b"\n", b"\r\n"),
+    "CR": lambda x: x.replace(b"\n", b"\r"),
+    "blank lines": lambda x: b"\n" + x.replace(b"\n", b"\n \n"),
+    "comments": lambda x: b"# said first\n" + x.replace(b"\n", b" # 1:2\n"),
+    "queries": lambda x: x.replace(b" 1:", b" qid:7 1:"),
+    "no last line end": lambda x: x.rstrip(),
+    "tabs": lambda x: x.replace(b" ", b"\t"),
+    "compressed": gzip.compress,
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_libsvm_files_are_read_however_they_are_written(change, tmp_path):
+    content = b"".join(b"%d 1:%d 3:.5\n" % (1 + n % 2, n) for n in range(10))
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "b").write_bytes(HARMLESS[change](content))
+    assert sets.load(tmp_path / "a").checksum == sets.load(tmp_path / "b").checksum
 
 
 @pytest.mark.parametrize("harm", [lambda x: x[:-30], lambda x: b"no gzip"])
 def test_damaged_gzip_files_are_named(harm, tmp_path):
     path = write_set(tmp_path, "a.gz", "")
     path.write_bytes(harm(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"data: expected lines .*a\.gz: "):
+    with pytest.raises(ValueError, match=r"a\.gz(: expected a whole|, line 1: exp)"):
         sets.load(path)
     path.rename(tmp_path / "train-images-idx3-ubyte.gz")
     with pytest.raises(ValueError, match=r"data: expected an idx file, .*ubyte\.gz: "):

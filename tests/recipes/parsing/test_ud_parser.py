@@ -81,7 +81,7 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
     path.write_text(f"1\ta\n\n{good}")
     config = dataclasses.replace(trained[0], predict=str(path))
     capsys.readouterr()
-    with pytest.raises(ValueError, match="left out 1 of 3 sentences, named above. Men"):
+    with pytest.raises(ValueError, match=r"left out 1 of 3 sentences, named"):
         main(config)
     told = capsys.readouterr()
     assert "dev.conllu, line 1: expected 10 columns parted by tabs, got 2" in told.err
