@@ -6,14 +6,14 @@ schemes; ``"plain"`` stands for tags that write no spans, such as parts of speec
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 __all__ = ["PLAIN", "convert", "detect"]
 
 Scheme = Literal["BIO", "IOB1", "IOE2", "IOE1", "BIOES", "BILOU", "BMES", "BMEWO"]
 Alias = Literal["IOB2", "IOBES"]
 Span = tuple[str, int, int]
-PLAIN = "plain"
+PLAIN: Final = "plain"
 
 
 class Shape(NamedTuple):
