@@ -102,6 +102,8 @@ class Config:
     """Continue the run in --out from its last breakpoint or epoch."""
     predict: Path | None = None
     """Segment this image, or those in this folder, with the model in --out."""
+    skip_bad: bool = False
+    """With --predict: leave out images that cannot be read."""
 
     @property
     def checkpoint(self) -> Path:
@@ -118,7 +120,9 @@ def main(config: Config) -> dict[str, float]:
     if config.predict is not None:
         model = model_folder.load(config.model_folder)
         decode = checkpoint.use(config.model_folder, lambda: prediction.decoder(model))
-        return prediction.write(config.predict, model, decode, config.out / "predicted")
+        return prediction.write(
+            config.predict, model, decode, config.out / "predicted", config.skip_bad
+        )
     with run_folder.held(config.out, config.model_folder):
         return train(config)
 

@@ -61,7 +61,9 @@ def main(config: Config) -> dict[str, float]:
     """Train; the numbers that come back are those of the weights that were kept."""
     check(config)
     if config.predict is not None:
-        return prediction.predict(config.model, config.predict, config.nbest)
+        return prediction.predict(
+            config.model, config.predict, config.nbest, config.skip_bad
+        )
     with run_folder.held(config.out, config.model):
         return run(config)
 

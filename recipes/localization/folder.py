@@ -6,8 +6,10 @@ In the layout of Pascal VOC ``ImageSets/Main/train.txt`` and ``val.txt`` (and
 holds images, ``figure_ground`` a mask of the same name for each.
 """
 
+import codecs
 import math
 import os
+import re
 import urllib.error
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -17,7 +19,7 @@ from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import parse
+from defusedxml.ElementTree import fromstring
 from PIL import Image, UnidentifiedImageError
 from torchvision.datasets import VOCDetection
 from tqdm import tqdm
@@ -25,6 +27,9 @@ from tqdm import tqdm
 from runs import checkpoint
 
 Box = tuple[float, float, float, float]
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
+ENCODING = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*\bencoding=[\"']([\w.:-]+)")
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # of Pillow: numbers whose range no file tells
@@ -219,8 +224,8 @@ def _boxes(
     """Boxes by class. Those of ``kind`` have to be right."""
     try:
         # nothing outside the file is fetched, and no entity is expanded
-        root = parse(path, forbid_dtd=True).getroot()
-    except (ParseError, DefusedXmlException, UnicodeError, LookupError) as error:
+        root = fromstring(_xml(path.read_bytes()), forbid_dtd=True)
+    except (OSError, ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise BadFile(
             f"{path}: expected plain XML without a document type, got {error!r}"
         ) from error
@@ -236,6 +241,23 @@ def _boxes(
                 raise found from None
             bad(found)
     return boxes
+
+
+def _xml(content: bytes) -> str:
+    """The text of an XML file without its declaration.
+
+    expat decodes no encoding of several bytes a letter but UTF-8 and UTF-16.
+    """
+    if content.startswith((*UTF_16, b"<\0", b"\0<")):
+        boms = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
+        text = content.decode(boms.get(content[:2], "utf-16"))
+    else:
+        said = ENCODING.match(content)
+        encoding = said[1].decode() if said else "utf-8-sig"
+        # whoever says UTF-16 in ASCII does not write it
+        in_ascii = encoding.lower().startswith(("utf-16", "utf16", "ucs-2", "utf-8"))
+        text = content.decode("utf-8-sig" if in_ascii else encoding)
+    return DECLARATION.sub("", text.lstrip("\ufeff"), count=1)
 
 
 def _box(thing: Element) -> Box:

@@ -6,19 +6,24 @@ from pathlib import Path
 from tqdm import tqdm
 
 from localization import figures
-from localization.folder import SUFFIXES, images_in, read_image
+from localization.folder import SUFFIXES, BadFile, images_in, read_image
 from runs import checkpoint
+from runs.failures import Failures
 from smoothsp.models import load
 from smoothsp.models.localiser import Localiser
 
 
-def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
+def predict(
+    model: Path, folder: Path, nbest: int, skip_bad: bool = False
+) -> dict[str, float]:
     """Write ``predictions.json`` and ``predictions/*.png`` beside the model.
+
+    An image that cannot be read is named; the others are written first.
 
     Returns
     -------
     dict
-        How many images there were.
+        How many images were read.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -41,9 +46,13 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
             f"out: expected the folder of a localiser, got a {type(localiser).__name__}"
             f" in {model}. Give the --out of a run of this recipe"
         )
-    found, out = {}, model.parent
+    found, out, failures = {}, model.parent, Failures(skip_bad)
     for path in tqdm(paths, "locating", leave=False, disable=None):
-        image = read_image(path)
+        try:
+            image = read_image(path)
+        except BadFile as error:
+            failures.add(error)
+            continue
         (answer,) = localiser.locate([image], nbest)
         found[path.name] = json.loads(answer.json())
         drawn = out / "predictions" / f"{path.name}.png"
@@ -53,5 +62,6 @@ def predict(model: Path, folder: Path, nbest: int) -> dict[str, float]:
     # half of a surrogate pair, in a name that is no text, becomes its escape
     encoded = text.encode(errors="backslashreplace")
     checkpoint.write(out / "predictions.json", lambda sink: sink.write(encoded))
-    print(f"{len(paths)} images; see {out}: predictions.json, predictions/")
-    return {"images": float(len(paths))}
+    print(f"{len(found)} images; see {out}: predictions.json, predictions/")
+    failures.end(len(found), "images")
+    return {"images": float(len(found))}

@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
-from localization.folder import images_in, read_image
+from localization.folder import BadFile, images_in, read_image
 from runs import checkpoint
+from runs.failures import Failures
 from segmentation import linear, training
 from segmentation.folder import SUFFIXES, scaled
 from segmentation.model_folder import Model
@@ -26,12 +27,21 @@ CONTOUR = (232, 89, 12)
 Decoder = Callable[[np.ndarray, Graph], np.ndarray]
 
 
-def write(source: Path, model: Model, decode: Decoder, out: Path) -> dict[str, float]:
-    """Segment an image or a folder of them; how many, and the mean share of figure."""
+def write(
+    source: Path, model: Model, decode: Decoder, out: Path, skip_bad: bool = False
+) -> dict[str, float]:
+    """Segment an image or a folder of them; how many, and the mean share of figure.
+
+    An image that cannot be read is named; the others are written first.
+    """
     paths = _images(source)
-    rows, shares = [], []
+    rows, shares, failures = [], [], Failures(skip_bad)
     for path in tqdm(paths, "segmenting", leave=False, disable=None):
-        whole = read_image(path)
+        try:
+            whole = read_image(path)
+        except BadFile as error:
+            failures.add(error)
+            continue
         image = scaled(whole, model.side)
         graph = graph_of(image, model.words, model.superpixels)
         labels = decode(image, graph)
@@ -46,6 +56,7 @@ def write(source: Path, model: Model, decode: Decoder, out: Path) -> dict[str, f
         rows.append({"image": str(path), "figure": shares[-1]} | _box(mask) | names)
     metrics(out / "predicted.json", {"images": rows})
     print(f"{len(rows)} images; see {out}: predicted.json, masks and pictures")
+    failures.end(len(rows), "images")
     return {"images": float(len(rows)), "figure": float(np.mean(shares))}
 
 

@@ -110,9 +110,29 @@ def annotation(text):
     return damage
 
 
+def encoded(content):
+    def damage(folder):
+        path = folder / "Annotations" / "train.xml"
+        path.write_bytes(content)
+        return f"{path}: expected plain XML"
+
+    return damage
+
+
 ENTITY = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'
 LAUGHS = '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><a>&y;</a>'
 FAULTS = {
+    "unknown encoding": (
+        encoded(b'<?xml version="1.0" encoding="x"?><a/>'),
+        "LookupErr",
+    ),
+    "no gb2312": (
+        encoded(b'<?xml version="1.0" encoding="gb2312"?><a>\xff</a>'),
+        "gb231",
+    ),
+    "half a letter": (encoded(b"\xff\xfe<\0a"), "UnicodeDecodeError"),
+    "two roots": (encoded(b"<a/><a/>"), "junk after document element"),
+    "a null": (encoded(b"<a>\0</a>"), "invalid token"),
     "empty": (damage_box(5, 6, 5, 21), r"an empty one from \(5, 6\) to \(5, 21\)"),
     "inverted": (damage_box(9, 6, 5, 21), r"an inverted one from \(9, 6\)"),
     "no number": (damage_box("a", 6, 5, 21), "expected a number as xmin, got 'a'"),
@@ -149,6 +169,38 @@ def test_a_bad_file_is_named_or_skipped_and_counted(fault, folder):
     assert len(found.skipped) == 1
     assert expected in found.skipped[0] in found.summary("cup")
     assert "skipped 1 bad" in found.summary("cup")
+
+
+DECLARED = '<?xml version="1.0" encoding="{}"?>\n{}'
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"),
+    [
+        ("gb2312", "gb2312"),
+        ("GB18030", "gb18030"),
+        ("Shift_JIS", "shift_jis"),
+        ("euc-kr", "euc-kr"),
+        ("big5", "big5"),
+        ("utf-16", "utf-16"),
+        ("utf-16", "utf-16-le"),
+        ("utf-16", "utf-16-be"),
+        # what some programs say, and write
+        ("utf-16", "utf-8"),
+        ("utf-8", "utf-8-sig"),
+        ("gb2312", "ascii"),
+        ("iso-8859-1", "latin-1"),
+    ],
+)
+def test_annotations_are_read_in_any_encoding(declared, written, folder):
+    word = {"ascii": "cup", "latin-1": "été", "euc-kr": "컵"}.get(written, "杯")
+    path = annotate(folder, "train", (word, (5, 6, 20, 21)))
+    text = DECLARED.format(declared, path.read_text())
+    path.write_bytes(text.encode(written))
+    for part in ("val", "test"):
+        annotate(folder, part, (word, (5, 6, 20, 21)))
+    found = read(folder, word)
+    assert found.lists["train"][0].box == found.lists["val"][0].box == (4, 5, 20, 21)
 
 
 def test_a_bad_box_of_another_class_costs_only_that_box(folder):

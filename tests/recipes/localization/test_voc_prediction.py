@@ -43,6 +43,19 @@ def test_boxes_of_new_images_are_drawn_and_written(trained, images):
     assert set(content["images"]) == {p.name for p in images.glob("*.jpg")}
 
 
+def test_a_broken_image_is_named_and_the_others_are_written(trained, images, capsys):
+    (images / "a.jpg").write_bytes(b"no image")
+    config = dataclasses.replace(trained[0], predict=images)
+    with pytest.raises(
+        ValueError, match=r"^left out 1 of 3 images, named above\. Mend"
+    ):
+        main(config)
+    assert f"{images / 'a.jpg'}: expected an image, got" in capsys.readouterr().err
+    path = config.out / "predictions.json"
+    assert len(json.loads(path.read_text())["images"]) == 2
+    assert main(dataclasses.replace(config, skip_bad=True)) == {"images": 2}
+
+
 @pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1)])
 def test_boxes_of_strips_are_drawn_like_others(size, tmp_path):
     image, box = np.asarray(Image.new("RGB", size)), (0, 0, *size)

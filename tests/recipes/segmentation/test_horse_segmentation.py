@@ -213,9 +213,22 @@ def test_images_to_segment_have_to_be_there(horses, tmp_path):
     ):
         with pytest.raises((ValueError, OSError), match=message):
             main(dataclasses.replace(config, predict=source))
+
+
+def test_a_broken_image_is_named_and_the_others_are_segmented(horses, tmp_path, capsys):
     (tmp_path / "bad.png").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"bad\.png: expected an image, got a file"):
-        main(dataclasses.replace(config, predict=tmp_path))
+    config = dataclasses.replace(horses[0], predict=tmp_path)
+    for skip_bad in (False, True):
+        with pytest.raises(ValueError, match="^left out 1 of 1 images, named above"):
+            main(dataclasses.replace(config, skip_bad=skip_bad))
+    example = horse_segmentation.drawn.make(12)["test"][0]
+    Image.fromarray(example.image).save(tmp_path / "good.png")
+    with pytest.raises(ValueError, match="^left out 1 of 2 images, named above"):
+        main(config)
+    assert "bad.png: expected an image, got a file" in capsys.readouterr().err
+    written = json.loads((config.out / "predicted" / "predicted.json").read_text())
+    assert [row["mask"] for row in written["images"]] == ["good-mask.png"]
+    assert main(dataclasses.replace(config, skip_bad=True))["images"] == 1
 
 
 def test_results_of_two_images_are_never_one_file(horses, tmp_path):
