@@ -219,11 +219,11 @@ def test_a_broken_image_is_named_and_the_others_are_segmented(horses, tmp_path, 
     (tmp_path / "bad.png").write_bytes(b"nothing")
     config = dataclasses.replace(horses[0], predict=tmp_path)
     for skip_bad in (False, True):
-        with pytest.raises(ValueError, match="^left out 1 of 1 images, named above"):
+        with pytest.raises(ValueError, match=r"^left out 1 of 1 images, named above"):
             main(dataclasses.replace(config, skip_bad=skip_bad))
     example = horse_segmentation.drawn.make(12)["test"][0]
     Image.fromarray(example.image).save(tmp_path / "good.png")
-    with pytest.raises(ValueError, match="^left out 1 of 2 images, named above"):
+    with pytest.raises(ValueError, match=r"^left out 1 of 2 images, named above"):
         main(config)
     assert "bad.png: expected an image, got a file" in capsys.readouterr().err
     written = json.loads((config.out / "predicted" / "predicted.json").read_text())
