@@ -8,9 +8,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from smoothsp import schemes
+from smoothsp.oracles import RegularLanguage
 from smoothsp.schemes import Alias, Scheme
 
-__all__ = ["Constraints", "bio"]
+__all__ = ["Constraints", "bio", "regular"]
 
 
 class Constraints(NamedTuple):
@@ -75,6 +76,49 @@ def bio(
         _bools(moves).reshape(len(roles), len(roles)),
         _bools([_may_follow(a, outside, chosen) for a in roles]),
     )
+
+
+def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularLanguage:
+    """The label sequences that a regular expression over label names matches.
+
+    Parameters
+    ----------
+    labels
+        One name per state, or a dictionary ``id2label``, as in ``bio``.
+    pattern
+        Names of labels with blanks between them, one after the other; ``|`` between
+        alternatives, ``( )`` around a part, ``.`` for any label, and after a part ``*``
+        (any number of times), ``+`` (at least once), ``?`` (at most once), ``{m}``,
+        ``{m,}``, ``{,n}`` or ``{m,n}``. A name with one of these characters, or with a
+        blank, stands between ``'`` and ``'``. The whole sequence has to match.
+
+    Returns
+    -------
+    RegularLanguage
+        Call it on ``emissions (batch, time, state)`` and what else a ``Chain`` takes:
+        it returns a ``RegularChain``, a structure for decoding and for every loss.
+
+    Raises
+    ------
+    ValueError
+        For a pattern that cannot be read, has a name that is no label, matches nothing
+        or takes more than 10,000 states.
+
+    Examples
+    --------
+    At least one verb, and no two determiners in a row:
+
+    >>> import torch
+    >>> from smoothsp import constraints
+    >>> labels = ["DET", "NOUN", "VERB"]
+    >>> verbs = constraints.regular(labels, "(DET? NOUN)* VERB (DET? (NOUN | VERB))*")
+    >>> sentences = verbs(torch.zeros(1, 3, 3))
+    >>> sentences.decode_topk(2)[1].shape, sentences.log_count().exp().round()
+    (torch.Size([1, 2, 3]), tensor([10.]))
+    """
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern: expected a string, got {type(pattern).__name__}")
+    return RegularLanguage(_in_order(labels), pattern)
 
 
 def _bools(values: list[bool]) -> Tensor:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "viterbi": {"torch", "jaxtyping"},
     "compilation": {"smoothsp.layers", "smoothsp.oracles", "numba", "torch"},
     "schemes": set(),
-    "constraints": {"smoothsp.schemes", "torch", "jaxtyping"},
+    "constraints": {"smoothsp.schemes", "smoothsp.oracles", "torch", "jaxtyping"},
     "metrics": {"smoothsp.schemes", "numpy", "torch"},
     "projections": {
         "smoothsp._kernels",
@@ -100,6 +100,8 @@ PUBLIC = {
         "PartialStructure",
         "PictorialStructure",
         "ProjectiveDependencies",
+        "RegularChain",
+        "RegularLanguage",
         "SecondOrderChain",
         "SemiMarkov",
         "SiblingDependencies",
@@ -117,7 +119,7 @@ PUBLIC = {
         "approximate_by_dual_decomposition",
         "topology",
     },
-    "smoothsp.constraints": {"Constraints", "bio"},
+    "smoothsp.constraints": {"Constraints", "bio", "regular"},
     "smoothsp.schemes": {"PLAIN", "convert", "detect"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {

@@ -27,6 +27,7 @@ from smoothsp.oracles.protocols import (
     SumStructure,
     TopKStructure,
 )
+from smoothsp.oracles.regular_chain import RegularChain, RegularLanguage
 from smoothsp.oracles.second_order_chain import SecondOrderChain
 from smoothsp.oracles.semi_markov import SemiMarkov
 from smoothsp.oracles.sibling_dependencies import SiblingDependencies
@@ -55,6 +56,8 @@ __all__ = [
     "PartialStructure",
     "PictorialStructure",
     "ProjectiveDependencies",
+    "RegularChain",
+    "RegularLanguage",
     "SecondOrderChain",
     "SemiMarkov",
     "SiblingDependencies",

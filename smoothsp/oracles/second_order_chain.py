@@ -58,10 +58,10 @@ class SecondOrderChain(MaskedSequences):
     >>> transitions = torch.full((2, 2, 2), -torch.inf)
     >>> transitions[0, 0, 1] = transitions[0, 1, 1] = 0.0
     >>> transitions[1, 1, 0] = transitions[1, 0, 0] = 0.0
-    >>> emissions = torch.tensor([[[0.0, 0], [0, 0], [0, 9], [0, 0], [0, 1]]])
+    >>> emissions = torch.tensor([[[0.0, 0], [1, 0], [0, 9], [0, 0], [0, 1]]])
     >>> value, y = SecondOrderChain(emissions, transitions).decode()
     >>> value.tolist(), y.tolist()
-    ([9.0], [[0, 0, 1, 1, 0]])
+    ([10.0], [[0, 0, 1, 1, 0]])
     """
 
     emissions: Tensor

@@ -83,6 +83,11 @@ FAULTS = {
         "np.array([[start, start, extend]])",
         "np.array([[start, start, start]])",
     ),
+    "languages that forget where they are": (
+        "oracles/regular_chain",
+        "order = np.lexsort((q, s, moves[q, s]))",
+        "order = np.lexsort((q, moves[q, s], s))",
+    ),
     # the builder
     "runs that begin one too late": (
         ENGINE + "circuit",
@@ -202,6 +207,7 @@ KINDS = (
     "semi_markov_by_step",
     "sibling_dependencies",
     "alignment_affine",
+    "regular_chain",
 )
 
 

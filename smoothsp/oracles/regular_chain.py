@@ -1,0 +1,211 @@
+"""Chains whose label sequences are those of a regular language."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import Circuit, Items, topology
+from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
+from smoothsp.oracles._logic.regular import Automaton, automaton
+from smoothsp.oracles._questions import checks
+
+
+class RegularLanguage:
+    """A regular language over labels, called on the scores of any batch of chains.
+
+    Made by ``smoothsp.constraints.regular(labels, pattern)``.
+
+    Parameters
+    ----------
+    labels
+        One name per state of the chains.
+    pattern
+        As ``smoothsp.constraints.regular`` describes it.
+    """
+
+    def __init__(self, labels: Sequence[str], pattern: str) -> None:
+        self.labels, self.pattern = tuple(labels), pattern
+        self._automaton = automaton(pattern, self.labels)
+
+    def __call__(
+        self,
+        emissions: Tensor,
+        transitions: Tensor | None = None,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> "RegularChain":
+        """The structure whose outputs are the sequences of the language."""
+        options = {"lengths": lengths, "mask": mask}
+        return RegularChain(emissions, transitions, start, end, self, **options)
+
+    def __repr__(self) -> str:
+        states = len(self._automaton.moves)
+        return f"RegularLanguage({self.pattern!r}, states={states})"
+
+
+class RegularChain(MaskedSequences):
+    """A batch of label sequences that a regular expression matches.
+
+    The scores are those of a ``Chain``: of each label, of each two labels in a row, of
+    the first and of the last one. Sequences that the language lacks are no outputs.
+    Everything is exact, and differentiable in every potential.
+
+    Parameters
+    ----------
+    emissions
+        ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
+        in float32.
+    transitions
+        ``(state, state)``: ``transitions[i, j]`` scores i followed by j. Zero if
+        absent.
+    start, end
+        ``(state,)`` scores of the first and of the last label; zero if absent.
+    language
+        Of ``smoothsp.constraints.regular``, whose labels are the states.
+    lengths
+        ``(batch,)`` integers from 0 to time: the first so many positions are real. What
+        lies beyond is never read, and gets exactly zero gradient.
+    mask
+        ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
+        Masked positions are skipped as if deleted.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
+        forbidden: also one of a length that no sequence of the language has. Values are
+        not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    An output is ``(batch, time)``: a label for each position, -1 at masked ones. The
+    chain times the automaton of Q states: O(batch time Q state^2).
+
+    Source: Roche and Schabes, "Finite-State Language Processing" (1997), chapter 1
+    (intersection with an automaton); Papay et al., "Constraining Linear-chain CRFs to
+    Regular Languages" (2022), section 3.
+
+    Examples
+    --------
+    Exactly one span:
+
+    >>> import torch
+    >>> from smoothsp import constraints
+    >>> one_span = constraints.regular(["O", "B", "I"], "O* B I* O*")
+    >>> emissions = torch.tensor([[[0.0, 1, 2], [0, 0, 3], [0, 4, 0], [1, 0, 0]]])
+    >>> value, y = one_span(emissions).decode()
+    >>> value.tolist(), y.tolist()
+    ([5.0], [[0, 0, 1, 0]])
+    """
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    _output_words = "labels that the pattern of the language matches"
+
+    def __init__(
+        self,
+        emissions: Tensor,
+        transitions: Tensor | None,
+        start: Tensor | None,
+        end: Tensor | None,
+        language: RegularLanguage,
+        *,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        emissions = checks.potentials("emissions", emissions)
+        S = len(language.labels)
+        if emissions.dim() != 3 or emissions.shape[2] != S:
+            raise ValueError(
+                f"emissions: expected (batch, time, state) with the {S} labels of the "
+                f"language as states, got {tuple(emissions.shape)}"
+            )
+        T = emissions.shape[1]
+        shared = {}
+        given = {"transitions": transitions, "start": start, "end": end}
+        for name, value in given.items():
+            words = "(state, state)" if name == "transitions" else "(state,)"
+            shape = (S, S) if name == "transitions" else (S,)
+            if value is None:
+                value = emissions.new_zeros(shape)
+            else:
+                value = checks.potentials(name, value)
+                checks.like(name, value, "emissions", emissions)
+                checks.shape(name, value, shape, words)
+            shared[name] = value
+        size = self._real_positions(emissions, lengths, mask)
+        self.language = language
+        built = topology(_accepted, T, language._automaton)
+        self._start(
+            built,
+            {"emissions": emissions},
+            shared,
+            roots=built.root(size),
+            lengths=size,
+            shape=(T,),
+        )
+
+    def _parts(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self._in_order(self.emissions), tuple(self._common.values())
+
+    def _used(self, labels: Tensor) -> Tensor:
+        emissions = super()._used(labels)
+        T, S = self.emissions.shape[1:]
+        if not T:
+            return emissions
+        known, P = emissions >= 0, T * S
+        both = known[..., :-1] & known[..., 1:]
+        moves = P + labels[..., :-1] * S + labels[..., 1:]
+        last = (self.lengths - 1).clamp(min=0)[:, None, None]
+        last = last.expand(*labels.shape[:2], 1)
+        ends = [
+            torch.where(
+                known.gather(2, at), P + S * S + i * S + labels.gather(2, at), -1
+            )
+            for i, at in enumerate((torch.zeros_like(last), last))
+        ]
+        return torch.cat([emissions, torch.where(both, moves, -1), *ends], 2)
+
+
+def _accepted(T: int, language: Automaton) -> tuple[Circuit, Items]:
+    """``upto[t, q, s]``: labels up to t, the last being s, which lead to state q.
+
+    ``then[t, q, s]``: labels before t which lead to q, and a move to s.
+    """
+    c = Circuit()
+    moves = np.array(language.moves, np.int64).reshape(len(language.moves), -1)
+    Q, S = moves.shape
+    label = c.leaves(T, S)
+    move, start, end = c.shared(S, S), c.shared(S), c.shared(S)
+    c.label(label, np.arange(T)[:, None], np.arange(S))
+    # from state q by label s, in order of where that leads
+    q, s = (moves >= 0).nonzero()
+    order = np.lexsort((q, s, moves[q, s]))
+    q, s = q[order], s[order]
+    reached, counts = np.unique(moves[q, s] * S + s, return_counts=True)
+    answer = np.full(T + 1, c.NONE, np.int32)
+    answer[0] = c.ONE if language.accepts[0] else c.NONE
+    last = np.flatnonzero(np.array(language.accepts)[reached // S])
+    if T and len(last):
+        answer[1:] = c.chart(T)
+    then, upto = np.full((Q, S), c.NONE, np.int32), label[:0]
+    then[0] = start
+    for t in range(T):
+        if t > 0:
+            then = c.chart(Q, S)
+            c.define(then, (upto.reshape(Q, 1, S), move.T[None]))
+        upto = np.full(Q * S, c.NONE, np.int32)
+        upto[reached] = c.chart(len(reached))
+        c.define_each(upto[reached], counts, then[q, s], label[t, s])
+        if len(last):
+            c.define(answer[t + 1], (upto[reached[last]], end[reached[last] % S]))
+    return c, answer
