@@ -173,6 +173,26 @@ FAULTS = {
         "flat[b * width + leaf] += weight",
         "flat[b * width + leaf] = weight",
     ),
+    "max-marginals without the other factor": (
+        KERNELS + "max_marginals",
+        "store(rest, a, larger(g + w, load(rest, a)))",
+        "store(rest, a, larger(g, load(rest, a)))",
+    ),
+    "draws that forget what they left out": (
+        KERNELS + "distinct_samples",
+        "links[linked, 0], links[linked, 1] = number, left_out",
+        "links[linked, 0], links[linked, 1] = number, -1",
+    ),
+    "the rest of a set as likely as all of it": (
+        KERNELS + "distinct_samples",
+        "more = _log_exponential(state) - rest",
+        "more = _log_exponential(state) - log_p",
+    ),
+    "relative entropy without its normalisers": (
+        "oracles/_questions/divergences",
+        "total = q.log_partition() - p.log_partition() - _expected(p, change)",
+        "total = -_expected(p, change)",
+    ),
     # derivatives
     "no factor of the row": (
         ENGINE + "gradients",
@@ -226,6 +246,7 @@ def check_laws() -> None:
     )
     check_one(four)
     check_draws(draw("span_tree", 0))
+    check_further(draw("span_tree", 0))
 
 
 def check_one(case) -> None:
@@ -270,6 +291,33 @@ def check_draws(case) -> None:
             counts[case.index(b, y)] += 1
         spread = (chances * (1 - chances) / n).sqrt()
         assert ((counts / n - chances).abs() <= 5 * spread + 1e-9).all()
+
+
+def check_further(case) -> None:
+    structure, times = case.structure(), 400
+    other = structure.scale(0.5)
+    kl = structure.kl(other)
+    for b in range(len(case)):
+        scores = case.scores(b)
+        p, q = scores.log_softmax(0), (scores / 2).log_softmax(0)
+        assert_close(kl[b], (p.exp() * (p - q)).sum(), atol=1e-7, rtol=1e-7)
+        if len(scores) == 1:
+            continue
+        assert_close(structure.max_marginals()[b].max(), scores.max())
+        row = case.row(b).structure().select(torch.zeros(times).long())
+        drawn = row.scale(0.3).sample(
+            3, torch.Generator().manual_seed(0), replace=False
+        )
+        chances = (0.3 * scores).softmax(0)
+        second = chances[:, None] * chances / (1 - chances[:, None])
+        expected = second.nan_to_num(0).fill_diagonal_(0).sum(0)
+        counts = torch.zeros_like(chances)
+        for ys in drawn:
+            places = [case.index(b, y) for y in ys if (y >= 0).any()]
+            assert len(set(places)) == len(places) == min(3, len(scores))
+            counts[places[1]] += 1
+        spread = (expected * (1 - expected) / times).sqrt()
+        assert ((counts / times - expected).abs() <= 5 * spread + 1e-2).all()
 
 
 if __name__ == "__main__":

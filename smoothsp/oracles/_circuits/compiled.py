@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import best as best_cpu
+from smoothsp._kernels.circuits.cpu import distinct_samples as distinct_cpu
 from smoothsp._kernels.circuits.cpu import faults, given_outputs
 from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
+from smoothsp._kernels.circuits.cpu import max_marginals as max_marginals_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
@@ -267,6 +269,47 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
     run_rows(piece, B, work, together=8)
     return labels
+
+
+def distinct_samples(
+    leaves: Leaves, asked: Asked, n: int, seeds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels ``[B, n, N]`` of draws without replacement, from seeds ``[B]``.
+
+    And which of them there are: -1 and False where a row has fewer outputs.
+    """
+    B = len(seeds)
+    given = _Table(leaves.map(lambda x: x.double()))
+    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
+    exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
+    drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
+    value, far = np.empty(B), np.empty(B)
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 3, FLOAT64)
+        for rows in groups(first, last, 8):
+            what = *rows, asked.edges_at, asked.rows_at
+            sums_cpu.inwards(*what, given.at, scratch, value, far)
+            distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
+
+    work = asked.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * asked.topology.most
+    run_rows(piece, B, work, together=8)
+    return labels, exist
+
+
+def max_marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+    """Highest scores of outputs that use the leaves, ``[B, ...]`` in float64."""
+    wide, B = leaves.map(lambda x: x.detach().double()), asked.size
+    found = _outputs(wide, B, [True] * len((*leaves.own, *leaves.shared)))
+    given = _Table(wide, found)
+
+    def piece(first: int, last: int) -> None:
+        scratch = room(asked.edges, 2, FLOAT64)
+        rows = first, last, asked.edges_at, asked.rows_at
+        max_marginals_cpu.max_marginals(*rows, given.at, scratch)
+
+    run_rows(piece, B, asked.work(8, 3 * MAX_STEPS), together=8)
+    return found
 
 
 def tangent(

@@ -113,6 +113,29 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     return found.to(seeds.device)
 
 
+def distinct_samples(
+    leaves: Leaves, asked: Asked, n: int, seeds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels ``[B, n, N]`` of distinct draws, and which of them exist; on the CPU."""
+    _require_plain("sample(replace=False)")
+    leaves = leaves.map(lambda x: x.detach().cpu())
+    found = compiled.distinct_samples(leaves, asked, n, seeds.cpu())
+    return found[0].to(seeds.device), found[1].to(seeds.device)
+
+
+def max_marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+    """Highest scores of outputs with each leaf ``[B, ...]``, in float64; on the CPU."""
+    _require_plain("max_marginals")
+    device = leaves.own[0].device
+    found = compiled.max_marginals(leaves.map(lambda x: x.detach().cpu()), asked)
+    return [x.to(device) for x in found]
+
+
+def _require_plain(name: str) -> None:
+    if not nothing_traces():
+        raise TypeError(f"{name}: expected a call outside of torch.func and compile")
+
+
 def entropy(leaves: Leaves, asked: Asked) -> Tensor:
     """Entropy ``[B]`` of the outputs in float64; differentiable once."""
     tensors = (*leaves.own, *leaves.shared)

@@ -22,6 +22,7 @@ from smoothsp.oracles._circuits.doors import (
 )
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero, scaled
 
@@ -29,7 +30,7 @@ Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
-class CircuitStructure:
+class CircuitStructure(Divergences):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
     A structure calls ``_start`` at the end of its constructor and says, where the
@@ -402,14 +403,54 @@ class CircuitStructure:
             refuse(torch.where(lost, -torch.inf, 0.0), self, "the highest scores")
 
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n ..."]:
-        """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is."""
+        """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is.
+
+        With ``replace=False`` the outputs of a row are distinct: each is drawn from
+        those that were not drawn before it, by their probabilities. Where a row has
+        fewer than n outputs, the rest is -1 all over.
+        """
         n = checks.positive_int("n", n)
         generator = checks.generator(generator)
+        if not checks.flag("replace", replace):
+            return self._distinct(checks.count("n", n), generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return self._outputs(questions.samples(self._leaves(), self._asked, seeds))
+
+    def _distinct(
+        self, n: int, generator: torch.Generator | None
+    ) -> Int[Tensor, "batch n ..."]:
+        device = self._main.device
+        size = (len(self._main),)
+        seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
+        leaves = self._leaves()
+        labels, exist = questions.distinct_samples(leaves, self._asked, n, seeds)
+        some = exist.reshape(*exist.shape, *[1] * len(self.shape))
+        return torch.where(some, self._outputs(labels), -1)
+
+    def max_marginals(self, name: str | None = None) -> Tensor:
+        """For each part, the highest score of an output that uses it.
+
+        Parameters
+        ----------
+        name
+            Of potentials; the first by default.
+
+        Returns
+        -------
+        Tensor
+            Of their shape, or ``(batch, ...)`` where all rows share them; -inf where no
+            output uses a part. Without gradients.
+        """
+        name = self._named(name)
+        found = questions.max_marginals(self._leaves(), self._asked)
+        return self._of_leaves(found, name, most=True).to(self._main.dtype)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -433,15 +474,43 @@ class CircuitStructure:
         Tensor
             Of their shape, or ``(batch, ...)`` where all rows share them.
         """
-        name = next(iter(self._own)) if name is None else name
-        if name not in self._own and name not in self._common:
-            names = [*self._own, *self._common]
-            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        name = self._named(name)
         found = questions.marginals(self._leaves(), self._asked)
         return self._of_leaves(found, name).to(self._main.dtype)
 
-    def _of_leaves(self, numbers: list[Tensor], name: str) -> Tensor:
-        """Of numbers of leaves, arrays ``(batch, ...)``, those of potentials: sums."""
+    def _named(self, name: str | None) -> str:
+        """The name of potentials, of the first if there is none."""
+        names = [*self._own, *self._common]
+        if name is not None and name not in names:
+            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        return names[0] if name is None else name
+
+    def _potentials(self) -> dict[str, Tensor]:
+        return {**self._own, **self._common}
+
+    def _wide(self: Self) -> Self:
+        return self._like(
+            {name: x.double() for name, x in self._own.items()},
+            {name: x.double() for name, x in self._common.items()},
+        )
+
+    def _outputs_like(self: Self, other: Self) -> bool:
+        ours, theirs = self._asked, other._asked
+        if ours.topology is not theirs.topology or not ours.roots.equal(theirs.roots):
+            return False
+        pairs = ((getattr(x, name) for x in (self, other)) for name in self._by_row)
+        return all(
+            one is two or (one is not None and two is not None and one.equal(two))
+            for one, two in pairs
+        )
+
+    def _of_leaves(
+        self, numbers: list[Tensor], name: str, most: bool = False
+    ) -> Tensor:
+        """Of numbers of leaves, arrays ``(batch, ...)``, those of potentials.
+
+        Sums over the leaves that a potential is, or the largest with ``most``.
+        """
         if type(self)._parts is CircuitStructure._parts:
             return numbers[[*self._own, *self._common].index(name)]
         chances = torch.cat([x.flatten(1) for x in numbers], 1)
@@ -456,8 +525,8 @@ class CircuitStructure:
         else:
             common[name] = ids
         entry = self._like(own, common)._leaves().joined().clamp(min=0).long()
-        sums = chances.new_zeros(len(chances), many + 1)
-        sums = sums.scatter_add(1, entry, chances)
+        sums = chances.new_full((len(chances), many + 1), -torch.inf if most else 0)
+        sums = sums.scatter_reduce(1, entry, chances, "amax" if most else "sum")
         return sums[:, 1:].reshape(len(chances), *size)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:

@@ -1,0 +1,239 @@
+"""Draws of outputs without replacement, by a race of all outputs.
+
+Each output y arrives at a time of its own, exponential with rate p(y): their order is
+that of draws without replacement. A set of outputs of probability P first has an
+arrival at a time exponential with rate P, which is of each part of the set with the
+part's share; what is left of the set has its next arrival, since it is memoryless, at
+this time and one more that is exponential with the rate of what is left. So the race is
+run from the top: a set is all outputs with the same first choices of products and
+without some next ones, and waits with its time. Times and probabilities are logarithms,
+so that rare outputs are drawn once the likely ones have come.
+
+Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019),
+section 3 (top-down sampling, there of minus the logarithm of such times).
+"""
+
+import math
+
+import numpy as np
+
+from smoothsp._kernels.circuits.cpu.best import clear
+from smoothsp._kernels.circuits.cpu.samples import uniform
+from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+
+LN2 = math.log(2.0)
+# A set: the item to be chosen of, links to the items after it, to leaves so far and to
+# the numbers of products that are left out.
+ITEM, AFTER, TAKEN, LEFT_OUT = range(4)
+# Its logarithms: of the time of its first arrival, of its probability.
+TIME, LOG_P = range(2)
+
+
+@kernel
+def distinct_samples(first, last, circuit, rows, seeds, room, labels, exist):
+    """Fill labels[B, n, N] and exist[B, n] of the rows ``rows.order[first:last]``.
+
+    From seeds[B]. -1 where nothing is labelled, or there are fewer outputs. ``room`` is
+    as ``inwards`` has just filled it for these rows, no more than there are lanes, in
+    float64.
+    """
+    circuit, rows = circuit_at(circuit), rows_at(rows)
+    L = 64 // room.itemsize
+    m, e = room[0], room[1]
+    leaves = circuit.own + circuit.shared
+    widest = 1
+    for h in range(len(circuit.heads)):
+        count = 0
+        for r in range(circuit.starts[h], circuit.starts[h + 1]):
+            count += circuit.runs[r, 0]
+        widest = max(widest, count)
+    # which set left out a product last
+    marks = arrays.empty(widest, np.int64)
+    links = arrays.empty((256, 2), np.int64)
+    sets, logs = arrays.empty((64, 4), np.int64), arrays.empty((64, 2), np.float64)
+    heap = arrays.empty((64, 1), np.int64)
+    for lane in range(last - first):
+        row = rows.order[first + lane]
+        root = rows.roots[row]
+        state = np.uint64(seeds[row])
+        for i in range(widest):
+            marks[i] = -1
+        waiting = linked = known = 0
+        if m[root * L + lane] > 0:
+            state += np.uint64(0x9E3779B97F4A7C15)
+            sets[0, ITEM], sets[0, AFTER] = root, -1
+            sets[0, TAKEN], sets[0, LEFT_OUT] = -1, -1
+            logs[0, TIME], logs[0, LOG_P] = _log_exponential(state), 0.0
+            heap[0, 0] = 0
+            waiting = known = 1
+        for i in range(labels.shape[1]):
+            said = labels[row, i]
+            clear(said)
+            exist[row, i] = waiting > 0
+            if waiting == 0:
+                continue
+            now = heap[0, 0]
+            waiting -= 1
+            _sink(heap, waiting, heap[waiting, 0], logs)
+            item, after, taken = sets[now, ITEM], sets[now, AFTER], sets[now, TAKEN]
+            left_out, log_p = sets[now, LEFT_OUT], logs[now, LOG_P]
+            time = logs[now, TIME]
+            while True:
+                if linked + 4 > len(links):
+                    links = _longer(links)
+                if item > leaves:
+                    link = left_out
+                    while link >= 0:
+                        marks[links[link, 0]] = now
+                        link = links[link, 1]
+                    state += np.uint64(0x9E3779B97F4A7C15)
+                    chance = uniform(state)
+                    stamp = now if left_out >= 0 else -2
+                    a, b, number, all_m, all_e, rest_m, rest_e, p_m, p_e = _choose(
+                        m, e, lane, L, item, circuit, chance, marks, stamp
+                    )
+                    if rest_m > 0:
+                        # what is left waits for its own first arrival
+                        if known == len(sets):
+                            sets, logs = _longer(sets), _longer(logs)
+                            heap = _longer(heap)
+                        links[linked, 0], links[linked, 1] = number, left_out
+                        rest = log_p + _log_ratio(rest_m, rest_e, all_m, all_e)
+                        state += np.uint64(0x9E3779B97F4A7C15)
+                        more = _log_exponential(state) - rest
+                        sets[known, ITEM], sets[known, AFTER] = item, after
+                        sets[known, TAKEN], sets[known, LEFT_OUT] = taken, linked
+                        logs[known, TIME] = _log_sum(time, more)
+                        logs[known, LOG_P] = rest
+                        linked += 1
+                        _rise(heap, waiting, known, logs)
+                        waiting += 1
+                        known += 1
+                    log_p += _log_ratio(p_m, p_e, all_m, all_e)
+                    links[linked, 0], links[linked, 1] = b, after
+                    links[linked + 1, 0], links[linked + 1, 1] = a, linked
+                    after = linked + 1
+                    linked += 2
+                    left_out = -1
+                elif item > 0:
+                    links[linked, 0], links[linked, 1] = item, taken
+                    taken = linked
+                    linked += 1
+                if after < 0:
+                    break
+                item, after = links[after, 0], links[after, 1]
+            while taken >= 0:
+                leaf = links[taken, 0]
+                if circuit.positions[leaf] >= 0:
+                    said[circuit.positions[leaf]] = circuit.values[leaf]
+                taken = links[taken, 1]
+
+
+@subroutine
+def _choose(m, e, lane, L, item, circuit, chance, marks, stamp):
+    """Draw a product of an item, by its share of the sum of those not left out.
+
+    Returns its factors and number, and as ``m 2^e`` the sum, the sum without it, and it
+    alone.
+    """
+    runs, starts = circuit.runs, circuit.starts
+    h = circuit.place[item]
+    all_m, all_e = m[item * L + lane], e[item * L + lane]
+    if stamp >= 0:
+        all_m, all_e = _sum_without(m, e, lane, L, h, circuit, marks, stamp, -1)
+    left = chance * all_m
+    a = b = np.intp(0)
+    chosen, number, searching = -1, 0, True
+    p_m = p_e = 0.0
+    for r in range(starts[h], starts[h + 1]):
+        p, q = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+        for _ in range(runs[r, 0]):
+            share = m[p * L + lane] * m[q * L + lane]
+            if searching and share > 0 and marks[number] != stamp:
+                # if rounding leaves a remainder: the last possible product
+                a, b, chosen = p, q, number
+                p_m, p_e = share, e[p * L + lane] + e[q * L + lane]
+                left -= share * 2.0 ** (p_e - all_e)
+                searching = left >= 0
+            p += runs[r, 2]
+            q += runs[r, 4]
+            number += 1
+    rest_m, rest_e = _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen)
+    return a, b, chosen, all_m, all_e, rest_m, rest_e, p_m, p_e
+
+
+@subroutine
+def _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen):
+    """The sum of products that are neither left out nor chosen; also of tiny ones."""
+    runs, starts = circuit.runs, circuit.starts
+    total, top, number = 0.0, 0.0, 0
+    for r in range(starts[h], starts[h + 1]):
+        p, q = np.intp(runs[r, 1]), np.intp(runs[r, 3])
+        for _ in range(runs[r, 0]):
+            share = m[p * L + lane] * m[q * L + lane]
+            if share > 0 and marks[number] != stamp and number != chosen:
+                scale = e[p * L + lane] + e[q * L + lane]
+                if total == 0.0 or scale > top:
+                    total *= 2.0 ** (top - scale) if total > 0.0 else 0.0
+                    top = scale
+                total += share * 2.0 ** (scale - top)
+            p += runs[r, 2]
+            q += runs[r, 4]
+            number += 1
+    return total, top
+
+
+@subroutine(loops=False)
+def _log_ratio(a, a_e, b, b_e):
+    return math.log(a / b) + (a_e - b_e) * LN2
+
+
+@subroutine(loops=False)
+def _log_exponential(state):
+    """The logarithm of an exponential number of rate 1."""
+    return math.log(-math.log1p(-max(uniform(state), 2.0**-60)))
+
+
+@subroutine(loops=False)
+def _log_sum(a, b):
+    top = max(a, b)
+    return top + math.log1p(math.exp(min(a, b) - top))
+
+
+@subroutine
+def _rise(heap, size, new, logs):
+    """Add a set to a heap of so many, the earliest first."""
+    i = size
+    while i > 0 and logs[heap[(i - 1) // 2, 0], TIME] > logs[new, TIME]:
+        heap[i, 0] = heap[(i - 1) // 2, 0]
+        i = (i - 1) // 2
+    heap[i, 0] = new
+
+
+@subroutine
+def _sink(heap, size, last, logs):
+    """Put ``last`` in the place of the first of a heap that has so many left."""
+    i = 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        other = child + 1 if child + 1 < size else child
+        if logs[heap[other, 0], TIME] < logs[heap[child, 0], TIME]:
+            child = other
+        if logs[heap[child, 0], TIME] >= logs[last, TIME]:
+            break
+        heap[i, 0] = heap[child, 0]
+        i = child
+    heap[i, 0] = last
+
+
+@subroutine
+def _longer(x):
+    """A copy with room for twice as many."""
+    found = arrays.empty((2 * len(x), x.shape[1]), x.dtype)
+    for i in range(len(x)):
+        for j in range(x.shape[1]):
+            found[i, j] = x[i, j]
+    return found
