@@ -54,7 +54,7 @@ from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import losses, schemes
 from smoothsp.metrics import span_f1
-from smoothsp.models import Tagger, load
+from smoothsp.models import Tagged, Tagger, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary, normalise
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -118,7 +118,7 @@ def train(config: Config) -> dict[str, float]:
         f" {sum(p.numel() for p in model.parameters()):,} weights on {model.device}"
     )
     about = {"settings": settings, "size": sizes.word, "labels": labels}
-    about["sizes"] = dataclasses.asdict(sizes)
+    about |= {"sizes": dataclasses.asdict(sizes), "scheme": splits.written}
     about["vocabulary"] = dataclasses.asdict(vocabulary)
     run_epochs(config, run, splits, vocabulary, about)
     run.average.module.load_state_dict(run.best)
@@ -178,7 +178,15 @@ def save_model(
 ) -> None:
     facts = {"settings": about["settings"]}
     facts["dev_f1"] = max(row["dev_f1"] for row in run.history)
-    Tagger(run.average.module, vocabulary, about["labels"], facts).save(config.model)
+    tagger = Tagger(
+        run.average.module,
+        vocabulary,
+        about["labels"],
+        facts,
+        about["scheme"],
+        config.tokenizer,
+    )
+    tagger.save(config.model)
 
 
 def predict(config: Config) -> dict[str, float]:
@@ -190,20 +198,39 @@ def predict(config: Config) -> dict[str, float]:
     )
     for wrong in file.bad:
         failures.add(f"{name_of(config.predict)}, {wrong}")
-    sentences = [s.words for s in file.sentences] or [x.split() for x in file.texts]
-    wanted = config.confidence and config.show != "columns"
-    for tagged in tagger.tag(sentences, config.nbest, wanted):
-        if config.show == "json":
-            print(tagged.json())
-            continue
-        for rank, one in enumerate((tagged, *tagged.others), start=1):
-            if config.show == "colour":
-                print(one.coloured(tagger.types))
-                continue
-            print(f"# {rank} of {config.nbest}, score {one.score:.4f}")
-            print(one.columns(), end="")
-    failures.end(len(sentences), "sentences")
-    return {"sentences": float(len(sentences))}
+    sentences = file.texts or [s.words for s in file.sentences]
+    done = 0
+    for tagged in tagger.stream(sentences, config.nbest, config.confidence):
+        try:
+            print(shown(tagged, config, tagger, file.scheme), end="")
+            done += 1
+        except ValueError as error:
+            failures.add(error)
+    failures.end(done, "sentences")
+    return {"sentences": float(done)}
+
+
+def shown(tagged: Tagged, config: Config, tagger: Tagger, scheme: str | None) -> str:
+    """A tagging as ``--show`` says, in the scheme of the input if it has tags."""
+    ranked = [tagged, *tagged.others]
+    if scheme and schemes.PLAIN not in (scheme, tagger.scheme):
+        ranked = [
+            dataclasses.replace(
+                one, tags=schemes.convert(one.tags, scheme, tagger.scheme)
+            )
+            for one in ranked
+        ]
+    if config.show == "json":
+        return f"{dataclasses.replace(ranked[0], others=tuple(ranked[1:])).json()}\n"
+    if config.show == "colour":
+        return "".join(f"{one.coloured(tagger.types)}\n" for one in ranked)
+    if config.nbest == 1:
+        return ranked[0].columns()
+    found = ""
+    for rank, one in enumerate(ranked, start=1):
+        found += f"# rank = {rank} of {config.nbest}, score = {one.score:.4f}\n"
+        found += one.columns()
+    return found
 
 
 def evaluate(config: Config) -> dict[str, float]:
@@ -214,7 +241,7 @@ def evaluate(config: Config) -> dict[str, float]:
     unseen_labels.warn(config.evaluate, (t for row in gold for t in row), tagger.labels)
     found = tagger.tag([s.words for s in part])
     scores = report.by_type(
-        gold, [schemes.convert(t.tags, "BIOES", "BIO") for t in found]
+        gold, [schemes.convert(t.tags, "BIOES", tagger.scheme) for t in found]
     )
     print(report.table(Path(config.evaluate).name, scores))
     return {key: scores["all"][key] for key in ("precision", "recall", "f1")}
@@ -246,7 +273,9 @@ def restore(saved: dict[str, Any]) -> Tagger:
     sizes = Sizes(**saved.get("sizes", {"word": saved["size"]}))
     network = TaggerNetwork(vocabulary, labels, sizes)
     network.load_state_dict(saved["best"])
-    return Tagger(network.to(device()), vocabulary, labels)
+    return Tagger(
+        network.to(device()), vocabulary, labels, None, saved.get("scheme", "BIO")
+    )
 
 
 def load_corpus(config: Config) -> conll.Splits:

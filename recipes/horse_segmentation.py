@@ -100,6 +100,8 @@ class Config:
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last breakpoint or epoch."""
+    overwrite: bool = False
+    """Replace the run in --out."""
     predict: Path | None = None
     """Segment this image, or those in this folder, with the model in --out."""
     skip_bad: bool = False
@@ -139,7 +141,7 @@ def check(config: Config) -> None:
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
     if config.study and config.model != "linear":
         raise ValueError(f"study: expected --model linear, got {config.model}")
-    arguments.resume_or_predict(config)
+    arguments.of_run(config)
 
 
 def train(config: Config) -> dict[str, float]:

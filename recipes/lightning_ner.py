@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
-from runs import checkpoint, folder, interrupts, options, terminal
+from runs import arguments, checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
@@ -131,12 +132,14 @@ def main(
     epochs: int = 10,
     out: Path = Path("runs/lightning_ner"),
     resume: bool = False,
+    overwrite: bool = False,
 ) -> dict[str, float]:
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
     if epochs < 1:
         raise ValueError(f"epochs: expected at least 1, got {epochs}")
+    last = out / "last.ckpt"
+    arguments.of_run(SimpleNamespace(**locals(), predict=None, checkpoint=last))
     with folder.held(out):
-        last = out / "last.ckpt"
         saved = checkpoint.read_numbers(last) if resume else {}
         pl.seed_everything(1)
         corpus = Data(data)

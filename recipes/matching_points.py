@@ -81,6 +81,8 @@ class Config:
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
+    overwrite: bool = False
+    """Replace the run in --out."""
     predict: tuple[Path, ...] | None = None
     """Match the points of two images with the model in --out."""
 
@@ -105,7 +107,7 @@ def main(config: Config) -> dict[str, float]:
 def check(config: Config) -> None:
     arguments.one_of(config, features=get_args(Kind), loss=get_args(Loss))
     arguments.at_least(config, epochs=1, images=5, points=2, seed=0)
-    arguments.resume_or_predict(config)
+    arguments.of_run(config)
     if config.predict is not None and len(config.predict) != 2:
         raise ValueError(
             f"predict: expected two images, got {len(config.predict)}. Give both, as in"

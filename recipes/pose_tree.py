@@ -83,6 +83,8 @@ class Config:
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
+    overwrite: bool = False
+    """Replace the run in --out."""
     predict: Path | None = None
     """Find the joints in this image with the model in --out."""
 
@@ -111,7 +113,7 @@ def check(config: Config) -> None:
             f"weights: expected none with --encoder small, got {config.weights!r}"
         )
     arguments.at_least(config, epochs=1, people=20, seed=0)
-    arguments.resume_or_predict(config)
+    arguments.of_run(config)
 
 
 def load(config: Config) -> dict[str, Figures]:

@@ -71,6 +71,8 @@ class Config:
     """Folder of the checkpoint, the model, the metrics and the figure."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
+    overwrite: bool = False
+    """Replace the run in --out."""
     predict: str | None = None
     """Parse this file (- for standard input) with the model in --out."""
     skip_bad: bool = False
@@ -97,7 +99,7 @@ def main(config: Config) -> dict[str, float]:
 def check(config: Config) -> None:
     arguments.one_of(config, structure=get_args(Structure), loss=get_args(Loss))
     arguments.at_least(config, epochs=1, seed=0, hidden=1)
-    arguments.resume_or_predict(config)
+    arguments.of_run(config)
 
 
 def criterion_of(loss: Loss) -> nn.Module:

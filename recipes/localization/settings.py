@@ -118,6 +118,8 @@ class Config:
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole round."""
+    overwrite: bool = False
+    """Replace the run in --out."""
     compare: bool = False
     """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
     after tuning the step size of each."""
@@ -161,6 +163,7 @@ def check(config: Config) -> None:
             "optimizer: expected another than bcfw, which is linear only. Take another,"
             " or --scores linear without --finetune"
         )
+    arguments.of_run(config)
     _check_numbers(config)
 
 

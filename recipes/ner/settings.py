@@ -12,6 +12,7 @@ from smoothsp.models.network import Sizes
 Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron", "softmax"]
 Structure = Literal["chain", "semi-markov"]
 Show = Literal["columns", "json", "colour"]
+Tokenizer = Literal["treebank", "blanks"]
 MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
 TOP_K = 5
 WORD_SIZE = 100
@@ -19,51 +20,21 @@ ROUNDS, LEAST_STEPS = 8, 1200
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train a named-entity tagger, or tag text with a trained one."""
+class Data:
+    """Files."""
 
     data: str | None = None
     """Folder of CoNLL files, or wnut17 to download it; default: an invented corpus."""
-    embeddings: str | None = None
-    """Text file of word vectors, as GloVe publishes them, to start from."""
-    loss: Loss = "hinge-l2"
-    """What is minimised; l2 and entropy say how the hinge is smoothed; softmax is the
-    baseline without a chain: independent labels."""
-    structure: Structure = "chain"
-    """Labels of words, each with its neighbours; or of whole segments, no longer than
-    the longest in training."""
-    unknown: str | None = None
-    """A tag, ? say, that training files have where nobody tagged a word: it may be
-    anything there."""
-    mu: float | None = None
-    """Strength of the smoothing; 1 if not given. Only with hinge-l2, hinge-entropy."""
-    top_k: int | None = None
-    """Outputs that l2 smoothing spreads over; 5 if not given. Only with hinge-l2."""
-    epochs: int | None = None
-    """Passes over the training sentences; 8, and at least 1,200 steps, if neither these
-    nor --steps are given."""
-    seed: int = 1
-    """Of the initial weights, the order of sentences and the dropout."""
-    out: Path = Path("runs/conll_ner")
-    """Folder of the model, the checkpoint, the metrics and the figure."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    predict: str | None = None
-    """Tag the text in this file (- for standard input) with the model in --out."""
-    nbest: int = 1
-    """With --predict: how many of the best taggings of each sentence to print."""
-    show: Show = "columns"
-    """With --predict: columns of words and tags, lines of JSON, or coloured text."""
-    confidence: bool = False
-    """With --predict and json or colour: how probable taggings and spans are."""
-    evaluate: str | None = None
-    """Score the model in --out on this file of words and tags."""
     train: str | None = None
     """File to train on, in place of --data; with --dev."""
     dev: str | None = None
     """File that chooses the best model; with --train."""
     test: str | None = None
     """File to score the best model on; with --train."""
+    predict: str | None = None
+    """Tag the text in this file (- for standard input) with the model in --out."""
+    evaluate: str | None = None
+    """Score the model in --out on this file of words and tags."""
     column: str | None = None
     """Where the tags are: a column's number from 1, from the end if negative, its name,
     or a key of the last column of CoNLL-U; recognised if not given."""
@@ -73,24 +44,83 @@ class Config:
     """Of all files of words; if not given UTF-8, or else latin-1."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
-    steps: int | None = None
-    """Training steps, in eight rounds, each judged on the development sentences."""
-    patience: int | None = None
-    """Stop after so many rounds without a better development F1."""
-    rate: float = 2e-3
-    """Highest learning rate of the network."""
-    batch: int = 32
-    """Sentences of a step."""
+    unknown: str | None = None
+    """A tag, ? say, that training files have where nobody tagged a word: it may be
+    anything there."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
+    structure: Structure = "chain"
+    """Labels of words, each with its neighbours; or of whole segments, no longer than
+    the longest in training."""
+    embeddings: str | None = None
+    """Text file of word vectors, as GloVe publishes them, to start from."""
+    encoder: str | None = None
+    """A pretrained encoder of transformers, by folder or name, to be trained along."""
     word_size: int | None = None
     """Columns of word vectors; 100 if not given. Not with --embeddings."""
     hidden: int = 128
     """Units of the LSTM, each way."""
-    dropout: float = 0.5
-    """Share of units that a step leaves out."""
-    encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to be trained along."""
+    tokenizer: Tokenizer = "treebank"
+    """How the model cuts texts into words: as the Penn Treebank does, by NLTK, or at
+    white space."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
+    loss: Loss = "hinge-l2"
+    """What is minimised; l2 and entropy say how the hinge is smoothed; softmax is the
+    baseline without a chain: independent labels."""
+    mu: float | None = None
+    """Strength of the smoothing; 1 if not given. Only with hinge-l2, hinge-entropy."""
+    top_k: int | None = None
+    """Outputs that l2 smoothing spreads over; 5 if not given. Only with hinge-l2."""
+    epochs: int | None = None
+    """Passes over the training sentences; 8, and at least 1,200 steps, if neither these
+    nor --steps are given."""
+    steps: int | None = None
+    """Training steps, in eight rounds, each judged on the development sentences."""
+    patience: int | None = None
+    """Stop after so many rounds without a better development F1."""
+    seed: int = 1
+    """Of the initial weights, the order of sentences and the dropout."""
+    rate: float = 2e-3
+    """Highest learning rate of the network."""
     encoder_rate: float = 5e-5
     """Highest learning rate of the encoder."""
+    batch: int = 32
+    """Sentences of a step."""
+    dropout: float = 0.5
+    """Share of units that a step leaves out."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
+    out: Path = Path("runs/conll_ner")
+    """Folder of the model, the checkpoint, the metrics and the figure."""
+    resume: bool = False
+    """Continue the run in --out from its last whole epoch."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    show: Show = "columns"
+    """With --predict: columns of words and tags, lines of JSON, or coloured text."""
+    nbest: int = 1
+    """With --predict: how many of the best taggings of each sentence to print."""
+    confidence: bool = False
+    """With --predict and json or colour: how probable taggings and spans are."""
+
+
+# Fields of a dataclass are those of its last base first.
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train a named-entity tagger, or tag text with a trained one."""
 
     @property
     def checkpoint(self) -> Path:
@@ -123,7 +153,7 @@ class Config:
 
 def check(config: Config) -> None:
     arguments.one_of(config, loss=get_args(Loss), structure=get_args(Structure))
-    arguments.one_of(config, show=get_args(Show))
+    arguments.one_of(config, show=get_args(Show), tokenizer=get_args(Tokenizer))
     if config.structure != "chain" and config.loss == "softmax":
         raise ValueError(
             f"structure: expected chain with --loss softmax, got {config.structure}"
@@ -165,7 +195,7 @@ def check(config: Config) -> None:
 
 
 def _check_pairs(config: Config) -> None:
-    arguments.resume_or_predict(config)
+    arguments.of_run(config)
     for one, other in (("steps", "epochs"), ("evaluate", "predict"), ("train", "data")):
         if getattr(config, one) is not None and getattr(config, other) is not None:
             raise ValueError(f"{one}: expected --{one} or --{other}, got both")

@@ -43,6 +43,16 @@ def different(config: Any, *names: str) -> None:
                 )
 
 
-def resume_or_predict(config: Any) -> None:
+def of_run(config: Any) -> None:
+    """Raise unless a run in ``--out`` goes on, is used, or may be replaced."""
     if config.resume and config.predict is not None:
         raise ValueError("resume: expected --resume or --predict, got both")
+    if config.resume and config.overwrite:
+        raise ValueError("resume: expected --resume or --overwrite, got both")
+    used = config.predict is not None or getattr(config, "evaluate", None) is not None
+    if not (used or config.resume or config.overwrite) and config.checkpoint.exists():
+        raise ValueError(
+            f"--out: expected a folder without a run, got {config.out}, which has"
+            f" {config.checkpoint.name}. Continue it with --resume, replace it with"
+            " --overwrite, or give another --out"
+        )

@@ -110,8 +110,6 @@ def to_resume(
 ) -> dict[str, Any] | None:
     """The state saved at ``path``, made with the same settings; None to start over."""
     if not resume:
-        if path.exists():
-            print(f"starting over: {path} will be replaced (--resume continues it)")
         return None
     _require_file(path)
     state = load(path)

@@ -6,7 +6,9 @@ import inspect
 import io
 import re
 import sys
+from collections import ChainMap
 from collections.abc import Callable
+from dataclasses import field, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -30,12 +32,27 @@ def read(kind: Callable[..., Asked]) -> Asked:
     said = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            return tyro.cli(kind)
+            return _asked(kind)
     except SystemExit as end:
         if end.code != 2:
-            return tyro.cli(kind)
+            return _asked(kind)
     said.seek(0)
     _refuse(_first_sentences(COLOUR.sub("", said.read())))
+
+
+def _asked(kind: Callable[..., Asked]) -> Asked:
+    """What tyro makes of the command line.
+
+    Dataclasses that a dataclass derives from are groups of its help, the last first.
+    """
+    groups = [base for base in getattr(kind, "__bases__", ()) if is_dataclass(base)]
+    if not groups:
+        return tyro.cli(kind)
+    parts = [(x.__name__.lower(), x, field(default_factory=x)) for x in groups[::-1]]
+    whole = make_dataclass(kind.__name__, parts, namespace={"__doc__": kind.__doc__})
+    found = tyro.cli(whole, config=(tyro.conf.OmitArgPrefixes,))
+    values = (vars(getattr(found, name)) for name, _, _ in parts)
+    return kind(**dict(ChainMap(*values)))
 
 
 def _options(kind: Callable[..., object]) -> list[str]:

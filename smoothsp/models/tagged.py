@@ -20,6 +20,11 @@ class Span:
     last: int
     """Number of its last word."""
     text: str
+    """``Tagged.text[start:end]``."""
+    start: int
+    """Place of its first character in ``Tagged.text``."""
+    end: int
+    """Place of the first character after it."""
     confidence: float | None = None
     """The probability that exactly these words are a span of this type, whatever else
     the sentence holds: an exact marginal of the chain. None if not asked for."""
@@ -31,7 +36,7 @@ class Tagged:
 
     words: list[str]
     tags: list[str]
-    """In BIO, one for each word."""
+    """One for each word, in ``Tagger.scheme``."""
     spans: list[Span]
     score: float
     """Of this tagging, before normalisation."""
@@ -39,6 +44,8 @@ class Tagged:
     """Of this tagging among all; None if not asked for."""
     others: tuple["Tagged", ...] = ()
     """The next best, best first, if more than one were asked for."""
+    text: str = ""
+    """As it was given, or words that were given with blanks between them."""
 
     def columns(self) -> str:
         """A word, a tab and its tag on each line; in the end an empty line.
@@ -58,39 +65,42 @@ class Tagged:
         return "".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n"
 
     def json(self) -> str:
-        """One line of JSON: words, tags, spans, score, and what else was asked for."""
+        """One line of JSON: text, words, tags, spans, and what else was asked for.
+
+        Probabilities have two significant digits.
+        """
         return json.dumps(self._fields(), ensure_ascii=False)
 
     def _fields(self) -> dict[str, object]:
         spans = [
-            {key: value for key, value in vars(span).items() if value is not None}
+            {
+                key: float(f"{value:.2g}") if key == "confidence" else value
+                for key, value in vars(span).items()
+                if value is not None
+            }
             for span in self.spans
         ]
-        found = {"words": self.words, "tags": self.tags, "spans": spans}
-        found |= {"score": self.score}
+        found: dict[str, object] = {"text": self.text, "words": self.words}
+        found |= {"tags": self.tags, "spans": spans, "score": round(self.score, 4)}
         if self.probability is not None:
-            found |= {"probability": self.probability}
+            found |= {"probability": float(f"{self.probability:.2g}")}
         if self.others:
             found |= {"others": [other._fields() for other in self.others]}
         return found
 
     def coloured(self, types: Sequence[str] = ()) -> str:
-        """The words in one line, spans in colours of the terminal, named behind them.
+        """The text, its spans in colours of the terminal and named behind them.
 
         ``types`` says which type has the first colour, and so on; if empty, those of
         this sentence do, in alphabetical order.
         """
         order = list(types) or sorted({span.type for span in self.spans})
-        begins = {span.first: span for span in self.spans}
-        ends = {span.last: span for span in self.spans}
-        pieces = []
-        for number, word in enumerate(self.words):
-            text = word
-            if span := begins.get(number):
-                rank = order.index(span.type) if span.type in order else 0
-                text = f"\x1b[1;{COLOURS[rank % len(COLOURS)]}m{text}"
-            if span := ends.get(number):
-                sure = "" if span.confidence is None else f" {span.confidence:.0%}"
-                text = f"{text}\x1b[0m\x1b[2m[{span.type}{sure}]\x1b[0m"
-            pieces.append(text)
-        return " ".join(pieces)
+        found, end = "", 0
+        for span in self.spans:
+            rank = order.index(span.type) if span.type in order else 0
+            sure = "" if span.confidence is None else f" {span.confidence:.2f}"
+            colour = COLOURS[rank % len(COLOURS)]
+            found += f"{self.text[end : span.start]}\x1b[1;{colour}m{span.text}"
+            found += f"\x1b[0m\x1b[2m[{span.type}{sure}]\x1b[0m"
+            end = span.end
+        return found + self.text[end:]

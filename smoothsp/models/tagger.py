@@ -3,10 +3,10 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
-from importlib.util import find_spec
+from dataclasses import asdict, fields, replace
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
 from smoothsp.models.weights import WEIGHTS, require_shapes, set_weights, weights_of
+from smoothsp.models.words import TOKENIZERS, TREEBANK, Words, cutter, words_of
 from smoothsp.oracles import Chain, SemiMarkov
 from smoothsp.oracles._questions import checks
+from smoothsp.schemes import PLAIN, SHAPES, convert, split
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -36,6 +38,8 @@ FORMAT = "smoothsp.models.Tagger"
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 # Chances of pairs of labels that are in memory at once, if of more than one sentence.
 PAIRS = 2**22
+# Batches of sentences that are taken from an iterable at once.
+PART = 32
 # Memory for so many taggings is taken before it is known how many there are.
 MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
 # Labellings of a sentence that are looked through for taggings that differ.
@@ -68,7 +72,24 @@ def from_folder(
         require_shapes(place / WEIGHTS, sketch, content[WEIGHTS], said_by)
     network, labels = _network(*said)
     set_weights(place / WEIGHTS, network, content[WEIGHTS], said_by)
-    return Tagger(network, vocabulary, labels, files.about_of(path, config))
+    kept = [
+        _one_of(path, name, config.get(name, known[0]), known)
+        for name, known in (
+            ("scheme", ("BIO", *SHAPES, PLAIN)),
+            ("tokenizer", TOKENIZERS),
+        )
+    ]
+    return Tagger(network, vocabulary, labels, files.about_of(path, config), *kept)
+
+
+def _one_of(path: Path, name: str, value: Any, known: Sequence[str]) -> str:
+    """A choice; those of older folders are the first ones."""
+    if value not in known:
+        expected = ", ".join(dict.fromkeys(known))
+        raise ValueError(
+            f"{path}: expected {name} to be one of {expected}, got {value!r}"
+        )
+    return str(value)
 
 
 class Tagger:
@@ -84,6 +105,11 @@ class Tagger:
         In BIOES.
     about
         Anything that JSON can hold: how it was trained, say.
+    scheme
+        The tagging scheme of its answers: that of the tags it was trained on.
+    tokenizer
+        How texts are cut into words: ``"treebank"`` as the Penn Treebank does, by
+        NLTK's ``NLTKWordTokenizer``, ``"blanks"`` at white space. Folders keep it.
 
     Examples
     --------
@@ -99,16 +125,19 @@ class Tagger:
         vocabulary: Vocabulary,
         labels: list[str],
         about: Mapping[str, Any] | None = None,
+        scheme: str = "BIO",
+        tokenizer: str = TREEBANK,
     ) -> None:
         self.network = network.eval()
         self.vocabulary = vocabulary
         self.labels = list(labels)
         self.about = dict(about or {})
+        self.scheme, self.tokenizer = scheme, tokenizer
 
     @property
     def types(self) -> list[str]:
         """The types of spans."""
-        return sorted({label[2:] for label in self.labels if label != "O"})
+        return sorted({split(label)[1] for label in self.labels if label != "O"})
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
@@ -124,6 +153,8 @@ class Tagger:
             "sizes": asdict(self.network.sizes),
             "encoder": encoder.description() if encoder else None,
             "about": self.about,
+            "scheme": self.scheme,
+            "tokenizer": self.tokenizer,
         }
         content = {
             WEIGHTS: weights_of(self.network),
@@ -135,19 +166,18 @@ class Tagger:
 
     def tag(
         self,
-        sentences: str | Sequence[str] | Sequence[Sequence[str]],
+        sentences: str | Iterable[str] | Iterable[Sequence[str]],
         nbest: int = 1,
         confidence: bool = False,
         batch_size: int = 64,
     ) -> list[Tagged]:
-        """Tags and spans of each sentence.
+        """Tags and spans of each sentence. Several threads may call it at once.
 
         Parameters
         ----------
         sentences
             Lists of words, of any length, in any number. Or texts, of one sentence
-            each, or one text: they are cut into words by NLTK's tokenizer, as the Penn
-            Treebank cuts them.
+            each, or one text: ``tokenizer`` says how they are cut into words.
         nbest
             How many taggings of each, at most: the best, and others beside it, no two
             alike.
@@ -167,20 +197,68 @@ class Tagger:
             below 1 or beyond 64 bits, and for a list of single words, which might be
             one sentence or many.
         """
+        given = [sentences] if isinstance(sentences, str) else sentences
+        if isinstance(given, Mapping | bytes) or not hasattr(given, "__iter__"):
+            found = type(given).__name__
+            raise TypeError(f"sentences: expected lists of words or texts, got {found}")
+        listed = list(given)
+        if len(listed) > 1 and all(
+            isinstance(text, str) and len(text.split()) < 2 for text in listed
+        ):
+            raise ValueError(
+                "sentences: expected sentences, got a list of single words; write "
+                "[words] for one sentence, [[word], ...] for sentences of a word each"
+            )
+        return list(self.stream(listed, nbest, confidence, batch_size))
+
+    def stream(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        nbest: int = 1,
+        confidence: bool = False,
+        batch_size: int = 64,
+    ) -> Iterator[Tagged]:
+        """Yield what ``tag`` returns, in order, for more sentences than memory holds.
+
+        Sentences are taken from the iterable in parts of 32 batches.
+
+        Examples
+        --------
+        >>> with open("text.txt") as lines:  # doctest: +SKIP
+        ...     for tagged in tagger.stream(lines):
+        ...         print(tagged.json())
+        """
         limits = (("nbest", nbest, MOST_LISTED), ("batch_size", batch_size, MOST_ROWS))
         for name, value, most in limits:
             if checks.positive_int(name, value) > most:
                 got = value if value <= MOST_ROWS else "more than 64 bits hold"
                 raise ValueError(f"{name}: expected at most {most}, got {got}")
-        words = _as_words(sentences)
-        _require_unicode(words)
-        nothing = Tagged([], [], [], 0.0, 1.0 if confidence else None)
-        found = [nothing] * len(words)
-        filled = [number for number, sentence in enumerate(words) if sentence]
+        return self._stream(iter(sentences), nbest, confidence, batch_size)
+
+    def _stream(
+        self, sentences: Iterator[Any], nbest: int, confidence: bool, batch_size: int
+    ) -> Iterator[Tagged]:
+        cut, texts, number = None, None, 0
+        while part := list(islice(sentences, min(PART * batch_size, MOST_LISTED))):
+            if texts is None:
+                texts = all(isinstance(sentence, str) for sentence in part)
+                cut = cutter(self.tokenizer) if texts else None
+            given = [words_of(x, n, cut) for n, x in enumerate(part, start=number)]
+            number += len(part)
+            yield from self._tag(given, nbest, confidence, batch_size)
+
+    def _tag(
+        self, given: list[Words], nbest: int, confidence: bool, batch_size: int
+    ) -> list[Tagged]:
+        sure = 1.0 if confidence else None
+        found = [Tagged([], [], [], 0.0, sure, (), words.text) for words in given]
+        filled = [number for number, words in enumerate(given) if words.words]
         if not filled:
             return found
         encoder = self.network.encoder
-        corpus = Corpus(self.vocabulary, [words[n] for n in filled], None, encoder)
+        corpus = Corpus(
+            self.vocabulary, [given[n].words for n in filled], None, encoder
+        )
         with torch.no_grad():
             for rows in corpus.in_order_of_length(batch_size):
                 numbers = [filled[row] for row in rows.tolist()]
@@ -188,8 +266,8 @@ class Tagger:
                 emissions = self.network(batch)
                 mask = batch.mask.to(emissions.device)
                 structure = self.network.head.structure(emissions, mask)
-                given = [words[number] for number in numbers]
-                tagged = self._read(structure, given, nbest, confidence)
+                own = [given[number] for number in numbers]
+                tagged = self._read(structure, own, nbest, confidence)
                 for number, answer in zip(numbers, tagged, strict=True):
                     found[number] = answer
         return found
@@ -197,7 +275,7 @@ class Tagger:
     def _read(
         self,
         structure: Chain | SemiMarkov,
-        words: list[list[str]],
+        given: list[Words],
         nbest: int,
         confidence: bool,
     ) -> list[Tagged]:
@@ -207,35 +285,23 @@ class Tagger:
         totals = structure.log_partition().tolist() if confidence else []
         known = self._confidences(structure, spans) if confidence else {}
         answers = []
-        for row, sentence in enumerate(words):
+        for row, (text, words, places) in enumerate(given):
             ranked = [
                 Tagged(
-                    sentence,
-                    _in_bio(found, len(sentence)),
+                    words,
+                    convert(_in_bio(found, len(words)), self.scheme, "BIO"),
                     [
-                        Span(
-                            *span,
-                            " ".join(sentence[span[1] : span[2] + 1]),
-                            known.get((row, span)),
-                        )
+                        Span(*span, text[start:end], start, end, known.get((row, span)))
                         for span in found
+                        for start, end in [(places[span[1]][0], places[span[2]][1])]
                     ],
                     score,
                     min(1.0, math.exp(score - totals[row])) if confidence else None,
+                    text=text,
                 )
                 for score, found in listed[row]
             ]
-            best = ranked[0]
-            answers.append(
-                Tagged(
-                    best.words,
-                    best.tags,
-                    best.spans,
-                    best.score,
-                    best.probability,
-                    tuple(ranked[1:]),
-                )
-            )
+            answers.append(replace(ranked[0], others=tuple(ranked[1:])))
         return answers
 
     def _distinct(
@@ -298,7 +364,7 @@ class Tagger:
             found = [min(1.0, chance) for chance in chances[at].tolist()]
             return dict(zip(keys, found, strict=True))
         known = {}
-        prefixes, kinds = zip(*(_parted(label) for label in self.labels), strict=True)
+        prefixes, kinds = zip(*map(split, self.labels), strict=True)
         kind_of = np.array(kinds)
         goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
         goes_on &= np.isin(prefixes, ("B", "I"))[:, None]
@@ -317,11 +383,6 @@ class Tagger:
                     chance = _chance(labels, moves, goes_on, own, first, last)
                     known[row, (kind, first, last)] = min(1.0, chance)
         return known
-
-
-def _parted(label: str) -> tuple[str, str]:
-    prefix, _, kind = label.partition("-")
-    return prefix, kind
 
 
 def _chance(
@@ -353,66 +414,6 @@ def _in_bio(spans: list[Found], size: int) -> list[str]:
         tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
         tags[first] = f"B-{kind}"
     return tags
-
-
-def _as_words(sentences: object) -> list[list[str]]:
-    """Sentences as lists of words; texts are cut."""
-    given = [sentences] if isinstance(sentences, str) else sentences
-    if isinstance(given, Mapping | bytes) or not hasattr(given, "__iter__"):
-        found = type(given).__name__
-        raise TypeError(f"sentences: expected lists of words or texts, got {found}")
-    listed: list[Any] = list(given)
-    texts = [isinstance(sentence, str) for sentence in listed]
-    if listed and all(texts):
-        alone = len(listed) == 1
-        if not alone and not any(len(text.split()) > 1 for text in listed):
-            raise ValueError(
-                "sentences: expected sentences, got a list of single words; write "
-                "[words] for one sentence, [[word], ...] for sentences of a word each"
-            )
-        return _cut(listed)
-    for number, sentence in enumerate(listed):
-        if isinstance(sentence, str) or not isinstance(sentence, Sequence):
-            raise TypeError(
-                "sentences: expected all of them lists of words, or all texts, got "
-                f"{type(sentence).__name__} at sentence {number}"
-            )
-        for place, word in enumerate(sentence):
-            if not isinstance(word, str):
-                raise TypeError(
-                    f"sentences: expected words, got {type(word).__name__} at sentence "
-                    f"{number}, word {place}"
-                )
-            if not word:
-                raise ValueError(
-                    "sentences: expected words, got an empty one at sentence "
-                    f"{number}, word {place}; leave it out"
-                )
-    return [list(sentence) for sentence in listed]
-
-
-def _require_unicode(sentences: list[list[str]]) -> None:
-    for number, words in enumerate(sentences):
-        try:
-            "".join(words).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "sentences: expected text, got half of a surrogate pair, "
-                f"{error.object[error.start]!r}, at sentence {number}"
-            ) from error
-
-
-def _cut(texts: list[str]) -> list[list[str]]:
-    if find_spec("nltk") is None:
-        raise ModuleNotFoundError(
-            "sentences: expected lists of words, got text, which nltk cuts into words: "
-            'pip install "smoothsp[models]"',
-            name="nltk",
-        )
-    from nltk.tokenize import NLTKWordTokenizer
-
-    cutter = NLTKWordTokenizer()
-    return [[text[a:b] for a, b in cutter.span_tokenize(text)] for text in texts]
 
 
 def _vocabulary(path: Path, content: bytes) -> Vocabulary:

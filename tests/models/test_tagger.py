@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from smoothsp.metrics import spans
 from smoothsp.models import Tagger, files, load
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.schemes import convert
 
 LABELS = ["O", *(f"{p}-{kind}" for kind in ("PER", "LOC") for p in "BIES")]
 SENTENCES = [
@@ -173,13 +175,98 @@ def test_what_shows_a_tagging(tagger):
     found = json.loads(tagged.json())
     assert found["tags"] == tagged.tags
     assert found["others"][0]["words"] == tagged.words
-    assert [s["confidence"] for s in found["spans"]] == [
-        s.confidence for s in tagged.spans
-    ]
+    for written, span in zip(found["spans"], tagged.spans, strict=True):
+        assert written["confidence"] == float(f"{span.confidence:.2g}")
+        assert found["text"][written["start"] : written["end"]] == span.text
     plain = tagged.coloured()
     assert plain.count("\x1b[0m") == 2 * len(tagged.spans)
     assert all(f"[{span.type} " in plain for span in tagged.spans)
     assert tagged.spans
+
+
+TEXTS = [
+    "Ada   met\tBob .",
+    " Lake\u00a0Holm, ",
+    'it isn\'t "Holm", is it?',
+    "日本 naïve e\u0301 😀 2",
+    "Ada met Bob. He can't.",
+]
+
+
+@pytest.mark.parametrize("tokenizer", ["treebank", "blanks"])
+def test_offsets_lead_to_the_words_in_the_users_text(tokenizer, tagger, tmp_path):
+    pytest.importorskip("nltk")
+    tagger = Tagger(tagger.network, tagger.vocabulary, LABELS, tokenizer=tokenizer)
+    tagger.save(tmp_path)
+    again = load(tmp_path, "cpu")
+    found = again.tag(TEXTS, nbest=3, confidence=True)
+    assert found == tagger.tag(TEXTS, nbest=3, confidence=True)
+    assert (again.tokenizer == tokenizer) and any(tagged.spans for tagged in found)
+    for text, tagged in zip(TEXTS, found, strict=True):
+        assert tagged.text == text
+        # nothing but white space is left out
+        assert "".join(tagged.words) == "".join(text.split())
+        for one in (tagged, *tagged.others):
+            for span in one.spans:
+                assert text[span.start : span.end] == span.text
+                inside = "".join(one.words[span.first : span.last + 1])
+                assert "".join(span.text.split()) == inside
+    assert found[0].words == ["Ada", "met", "Bob", "."]
+    assert ("n't" in found[2].words) == (tokenizer == "treebank")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_offsets_of_any_text_are_in_order(text):
+    cut = pytest.importorskip("smoothsp.models.words").cutter
+    for name in ("treebank", "blanks"):
+        found = cut(name)(text)
+        ends = [0, *(end for place in found.places for end in place), len(text)]
+        assert ends == sorted(ends)
+        assert found.words == [text[a:b] for a, b in found.places]
+        assert "".join(found.words) == "".join(text.split())
+
+
+def test_answers_are_in_the_scheme_of_the_tagger(tagger, tmp_path):
+    whole = tagger.tag(SENTENCES)
+    for scheme in ("IOB1", "BILOU", "plain"):
+        Tagger(tagger.network, tagger.vocabulary, LABELS, scheme=scheme).save(tmp_path)
+        for ours, theirs in zip(
+            load(tmp_path, "cpu").tag(SENTENCES), whole, strict=True
+        ):
+            assert ours.tags == convert(theirs.tags, scheme, "BIO")
+            assert ours.spans == theirs.spans
+
+
+def test_sentences_are_streamed_in_parts(tagger, monkeypatch):
+    monkeypatch.setattr("smoothsp.models.tagger.PART", 1)
+    taken = []
+
+    def sentences():
+        for sentence in 3 * SENTENCES:
+            taken.append(sentence)
+            yield sentence
+
+    found = tagger.stream(sentences(), batch_size=2)
+    assert next(found).words == SENTENCES[0]
+    assert len(taken) == 2
+    assert [tagged.words for tagged in found] == (3 * SENTENCES)[1:]
+    assert tagger.tag(sentences()) == tagger.tag(3 * SENTENCES)
+
+
+def test_threads_share_a_tagger(tagger):
+    expected = tagger.tag(SENTENCES, confidence=True)
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(tagger.tag, SENTENCES, 1, True) for _ in range(12)]
+        assert all(run.result() == expected for run in runs)
+
+
+def test_folders_of_before_answer_in_bio(tagger, folder):
+    config, content = files.read(folder)
+    del config["scheme"], config["tokenizer"]
+    files.write(folder, config, content)
+    again = load(folder, "cpu")
+    assert (again.scheme, again.tokenizer) == ("BIO", "treebank")
+    assert again.tag(SENTENCES) == tagger.tag(SENTENCES)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +315,7 @@ def test_numbers_that_no_memory_has_room_for_are_named(tagger, name, most):
 
 
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
-    monkeypatch.setattr("smoothsp.models.tagger.find_spec", lambda name: None)
+    monkeypatch.setattr("smoothsp.models.words.find_spec", lambda name: None)
     message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
     with pytest.raises(ModuleNotFoundError, match=message):
         tagger.tag("Ada met Bob.")
@@ -318,6 +405,14 @@ DAMAGE = {
     "no sum": (
         lambda f: edit_config(f, files={}),
         "expected the checksum of model.safetensors",
+    ),
+    "scheme": (
+        lambda f: edit_config(f, scheme="X"),
+        "expected scheme to be one of BIO",
+    ),
+    "tokenizer": (
+        lambda f: edit_config(f, tokenizer=3),
+        "expected tokenizer to be one of treebank",
     ),
     "labels": (lambda f: edit_config(f, labels=["O", "Q-X"]), "ValueError: labels: "),
     "nested": (

@@ -225,7 +225,7 @@ def test_resuming_an_edited_run_says_what_is_wrong(tiny, tmp_path):
 def test_a_text_that_is_not_there_is_named(name, found, model, tmp_path):
     checkpoint.save(tmp_path / "checkpoint.pt", model)
     text = str(tmp_path / name)
-    message = f"predict: expected a file of text to tag, got {found} at {text}"
+    message = f"--predict: expected a file of text, got {found} at {text}"
     with pytest.raises(FileNotFoundError, match=message):
         conll_ner.main(conll_ner.Config(out=tmp_path, predict=text))
 

@@ -16,6 +16,7 @@ from ner import report
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.schemes import convert
 from tests.recipes.runs import EPOCHS, TRAIN, numbers
 from tests.sweeps import thinned
 
@@ -79,9 +80,10 @@ def test_the_result_depends_on_the_seed_and_on_nothing_else(tiny, tmp_path):
 def blocks(output):
     """(score, words, tags) of each tagging that was printed."""
     for block in output.strip().split("\n\n"):
-        head, *rows = block.split("\n")
+        rows = block.split("\n")
+        score = float(rows.pop(0).split()[-1]) if rows[0].startswith("# rank") else None
         pairs = [row.split("\t") for row in rows]
-        yield float(head.split()[-1]), *map(list, zip(*pairs, strict=True))
+        yield score, *map(list, zip(*pairs, strict=True))
 
 
 def test_predicting_from_a_file(trained, tmp_path, capsys):
@@ -96,7 +98,7 @@ def test_predicting_from_a_file(trained, tmp_path, capsys):
     assert len(found) == 12
     for number, best in enumerate(single):
         four = found[4 * number : 4 * number + 4]
-        assert four[0] == best
+        assert four[0][1:] == best[1:]
         scores = [score for score, _, _ in four]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(tags) for _, _, tags in four}) == 4
@@ -143,14 +145,79 @@ def test_what_was_tagged_can_be_trained_on(trained, data, tmp_path, capsys):
     words = [s.words for s in conll.load(data, "BIO").dev]
     text.write_text("\n\n".join("\n".join(sentence) for sentence in words))
     main(dataclasses.replace(trained[0], predict=str(text)))
-    lines = capsys.readouterr().out.splitlines(keepends=True)
-    guessed, both = (
-        [x for x in lines if not x.startswith("# 1 of 1")],
-        tmp_path / "both",
-    )
-    both.write_text("".join([Path(data, "train.txt").read_text(), "\n", *guessed]))
+    guessed, both = capsys.readouterr().out, tmp_path / "both"
+    both.write_text("".join([Path(data, "train.txt").read_text(), "\n", guessed]))
     splits = conll.load_files(conll.SplitFiles(both, dev, None))
     assert [s.words for s in splits.train[TRAIN:]] == words
+
+
+@pytest.mark.parametrize("options", [{}, {"nbest": 2}, {"show": "json"}])
+def test_what_was_tagged_can_be_evaluated(options, trained, data, tmp_path, capsys):
+    capsys.readouterr()
+    config = dataclasses.replace(trained[0], predict=f"{data}/dev.txt", **options)
+    main(config)
+    (tmp_path / "guessed").write_text(capsys.readouterr().out)
+    again = {"predict": None, "nbest": 1, "show": "columns"}
+    again |= {"evaluate": str(tmp_path / "guessed")}
+    found = main(dataclasses.replace(config, **again))
+    assert found["f1"] == 1 or (options == {"nbest": 2} and found["f1"] > 0.6)
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "BILOU", "BMEWO"])
+def test_tags_are_written_in_the_scheme_of_the_input(scheme, trained, tmp_path, capsys):
+    sentences = toy_corpus.make(7, 1, 20, 1).dev
+    rows = [
+        "".join(
+            f"{w} {t}\n"
+            for w, t in zip(s.words, convert(s.tags, scheme, "BIOES"), strict=True)
+        )
+        for s in sentences
+    ]
+    (tmp_path / "text").write_text("\n".join(rows))
+    capsys.readouterr()
+    main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
+    guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
+    expected = load(trained[0].model).tag([s.words for s in sentences])
+    assert guess == [convert(t.tags, scheme, "BIO") for t in expected]
+
+
+def test_text_is_cut_as_the_model_cuts_it(trained, tmp_path, capsys):
+    texts = ["Lake Holm   didn't freeze.", "Bell left, he said."]
+    (tmp_path / "text").write_text("\n".join(texts))
+    main(dataclasses.replace(trained[0], predict=str(tmp_path / "text"), show="json"))
+    found = [json.loads(x) for x in capsys.readouterr().out.splitlines()]
+    expected = load(trained[0].model).tag(texts)
+    assert [x["words"] for x in found] == [t.words for t in expected]
+    assert [x["text"] for x in found] == texts
+    for row in found:
+        for span in row["spans"]:
+            assert row["text"][span["start"] : span["end"]] == span["text"]
+
+
+def test_a_bad_sentence_does_not_take_others_with_it(trained, tmp_path, capsys):
+    path = tmp_path / "text.jsonl"
+    path.write_text('{"words": ["Bell"]}\n{"words": 3}\n{"words": ["a\\tb"]}\n')
+    config = dataclasses.replace(trained[0], predict=str(path))
+    capsys.readouterr()
+    with pytest.raises(ValueError, match=r"^left out 2 of 3 sentences, named above\."):
+        main(config)
+    told = capsys.readouterr()
+    assert [words for _, words, _ in blocks(told.out)] == [["Bell"]]
+    assert "text.jsonl, line 2: expected an object with words" in told.err
+    assert "columns: expected words without tabs" in told.err
+    assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 1.0}
+
+
+def test_a_run_is_replaced_only_if_that_is_said(tiny, tmp_path):
+    config = Config(tiny, epochs=1, out=tmp_path)
+    first = main(config)
+    with pytest.raises(
+        ValueError, match=r"^--out: expected a folder without a run, got"
+    ):
+        main(config)
+    assert main(dataclasses.replace(config, overwrite=True)) == first
+    with pytest.raises(ValueError, match="expected --resume or --overwrite, got both"):
+        main(dataclasses.replace(config, overwrite=True, resume=True))
 
 
 def test_predictions_as_json_and_in_colour(trained, tmp_path, capsys):

@@ -141,7 +141,3 @@ def test_epochs_have_other_batches_and_the_same_ones_again():
         assert len(rounds[-1]) == len(batches)
         assert sorted(n for batch in rounds[-1] for n in batch) == list(range(50))
     assert rounds[0] == rounds[2] != rounds[1]
-
-
-def test_the_script_is_short():
-    assert len(SCRIPT.read_text().splitlines()) < 160

@@ -28,7 +28,7 @@ def test_a_first_line_with_counts_is_skipped(vectors):
 
 
 def test_training_starts_from_word_vectors(vectors, tiny, tmp_path):
-    main(Config(tiny, str(vectors), epochs=1, out=tmp_path))
+    main(Config(tiny, embeddings=str(vectors), epochs=1, out=tmp_path))
     saved = checkpoint.load(tmp_path / "checkpoint.pt")
     assert saved["size"] == 3
     row = saved["vocabulary"]["words"].index(". . .") + 2
@@ -58,4 +58,4 @@ def test_wrong_word_vectors_are_reported_with_their_line(content, message, tmp_p
 
 def test_missing_word_vectors_are_reported(tiny, tmp_path):
     with pytest.raises(FileNotFoundError, match="embeddings: expected a text file"):
-        main(Config(tiny, str(tmp_path / "none.txt"), out=tmp_path))
+        main(Config(tiny, embeddings=str(tmp_path / "none.txt"), out=tmp_path))

@@ -72,13 +72,6 @@ def test_resuming_with_other_settings_names_them(change, message, whole):
         main(dataclasses.replace(whole[0], resume=True, **change))
 
 
-def test_starting_over_says_that_a_run_is_replaced(whole, tmp_path, capsys):
-    config = dataclasses.replace(whole[0], passes=1, out=tmp_path)
-    main(config)
-    main(config)
-    assert "starting over" in capsys.readouterr().out
-
-
 @pytest.mark.long
 def test_a_run_killed_twice_ends_with_the_same_numbers(whole, tmp_path):
     config, _ = whole

@@ -95,3 +95,15 @@ def test_help_is_written_to_the_output(monkeypatch, capsys):
         options.read(kind_of("conll_ner"))
     assert not end.value.code
     assert "--encoder" in capsys.readouterr().out
+
+
+def test_options_are_grouped_in_the_help(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--help"])
+    with pytest.raises(SystemExit):
+        options.read(kind_of("conll_ner"))
+    shown = options.COLOUR.sub("", capsys.readouterr().out)
+    groups = [f"{name} options " for name in ("data", "model", "training", "output")]
+    places = [shown.index(group) for group in groups]
+    assert places == sorted(places)
+    assert places[0] < shown.index("--word-column") < places[1]
+    assert places[2] < shown.index("--epochs") < places[3] < shown.index("--overwrite")

@@ -163,7 +163,9 @@ def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):
 def test_a_second_lightning_run_replaces_the_first(tiny, tmp_path):
     pytest.importorskip("pytorch_lightning")
     lightning_ner = importlib.import_module("lightning_ner")
-    for _ in range(2):
+    for overwrite in (False, True):
+        lightning_ner.main(tiny, "adam", 1, tmp_path, overwrite=overwrite)
+    with pytest.raises(ValueError, match=r"^--out: expected a folder without a run"):
         lightning_ner.main(tiny, "adam", 1, tmp_path)
     assert [path.name for path in tmp_path.glob("last*")] == ["last.ckpt"]
     (tmp_path / "last.ckpt").write_bytes(b"PK no checkpoint")
@@ -183,6 +185,22 @@ SAVING = (
     "ud_parser",
     "voc_localization",
 )
+
+
+@pytest.mark.parametrize("name", SAVING)
+def test_a_run_is_replaced_only_if_that_is_said(name, tmp_path):
+    recipe = importlib.import_module(name)
+    config = recipe.Config(out=tmp_path)
+    config.checkpoint.touch()
+    with pytest.raises(
+        ValueError, match=r"^--out: expected a folder without a run, got"
+    ):
+        recipe.main(config)
+    config = recipe.Config(out=tmp_path, resume=True, overwrite=True)
+    with pytest.raises(ValueError, match="expected --resume or --overwrite, got both"):
+        recipe.main(config)
+    config.checkpoint.unlink()
+    assert recipe.check(recipe.Config(out=tmp_path, overwrite=True)) is None
 
 
 @pytest.mark.parametrize("name", SAVING)
