@@ -18,6 +18,7 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
+from smoothsp.oracles.semi_markov import SemiMarkov
 
 
 class Chain(Summed):
@@ -381,12 +382,59 @@ class Chain(Summed):
         value: Tensor = sums.entropy.ask(self._record)
         return value
 
+    def _segments(self) -> SemiMarkov:
+        """The same as segments of one position each: what no chain kernel answers."""
+        transitions = self.transitions
+        if transitions.dim() == 4:
+            # into the first position leads no move
+            transitions = torch.nn.functional.pad(transitions, (0, 0, 0, 0, 1, 0))
+            transitions = transitions[:, : self.emissions.shape[1]]
+        scores = self.emissions[:, :, None], transitions, self.start, self.end
+        return SemiMarkov(*scores, mask=self.mask)
+
+    def max_marginals(self) -> Float[Tensor, "batch time state"]:
+        """For each state at each position, the best score of labels that have it.
+
+        -inf where there are none, and at masked positions. Without gradients.
+        """
+        return self._segments().max_marginals()[:, :, 0]
+
+    def cross_entropy(self, other: "Chain") -> Float[Tensor, " batch"]:
+        r"""Cross-entropy ``-sum p(y) log q(y)`` of ``other``, q, under this one, p.
+
+        In nats; inf where q forbids labels that p allows. ``other`` is a chain of the
+        same shapes and real positions. Differentiable once, in the potentials of both.
+        """
+        return self._segments().cross_entropy(self._comparable(other))
+
+    def kl(self, other: "Chain") -> Float[Tensor, " batch"]:
+        """Relative entropy ``sum p(y) log (p(y) / q(y))``, as ``cross_entropy``."""
+        return self._segments().kl(self._comparable(other))
+
+    def _comparable(self, other: object) -> SemiMarkov:
+        if not isinstance(other, Chain):
+            raise TypeError(f"other: expected a Chain, got a {type(other).__name__}")
+        if self.emissions.shape != other.emissions.shape:
+            sizes = (tuple(x.emissions.shape) for x in (self, other))
+            raise ValueError("other: expected emissions {}, got {}".format(*sizes))
+        return other._segments()
+
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n time"]:
-        """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions."""
+        """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions.
+
+        With ``replace=False`` they are distinct: each is drawn from those that were not
+        drawn before it. Where a row has fewer than n, the rest is -1 all over.
+        """
         n = checks.positive_int("n", n)
         generator = checks.generator(generator)
+        if not checks.flag("replace", replace):
+            return self._segments().sample(n, generator, replace=False)
         B, T, _ = self.emissions.shape
         device = self.emissions.device
         uniforms = torch.rand(

@@ -5,11 +5,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
 
 
-class Multiclass:
+class Multiclass(Divergences):
     """A batch of choices among scored candidates: classes, boxes, answers.
 
     Parameters
@@ -197,7 +198,7 @@ class Multiclass:
         """Logarithm of the sum of exp(score); its gradient is the marginals."""
         return self._filled.logsumexp(1) * self.mask.any(1)
 
-    def marginals(self) -> Float[Tensor, "batch candidate"]:
+    def marginals(self, name: str = "scores") -> Float[Tensor, "batch candidate"]:
         """Chance of each candidate."""
         chances = self._filled.softmax(1)[:, : self.mask.shape[1]]
         return chances * self.mask.any(1, keepdim=True)
@@ -240,13 +241,44 @@ class Multiclass:
         log_chance = log_chance.masked_fill(~seen, 0)
         return -(log_chance.exp() * seen * log_chance).sum(1)
 
+    def max_marginals(self) -> Float[Tensor, "batch candidate"]:
+        """The scores, -inf where there is no candidate. Without gradients."""
+        return self.scores.detach().clone()
+
+    def _potentials(self) -> dict[str, Tensor]:
+        return {"scores": self.scores}
+
+    def _wide(self) -> "Multiclass":
+        return self._like(self.scores.double(), self.mask)
+
+    def _outputs_like(self, other: "Multiclass") -> bool:
+        return self.mask.equal(other.mask)
+
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n"]:
-        """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate."""
+        """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate.
+
+        With ``replace=False`` they are distinct: each is drawn from those that were not
+        drawn before it, and -1 once all were, by the order of scores with independent
+        Gumbel noise.
+
+        Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them"
+        (2019), section 2.3.
+        """
         n = checks.positive_int("n", n)
         generator = checks.generator(generator)
-        B, _ = self.scores.shape
+        B, M = self.scores.shape
+        if not checks.flag("replace", replace):
+            noise = torch.empty_like(self.scores.detach(), dtype=torch.float64)
+            noise = -noise.exponential_(generator=generator).log()
+            races, order = (self.scores.detach() + noise).sort(1, descending=True)
+            order = order.masked_fill(races == -torch.inf, -1)[:, :n]
+            return torch.nn.functional.pad(order, (0, max(n - M, 0)), value=-1)
         if B == 0:
             return self.mask.new_empty((0, n), dtype=torch.int64)
         chances = self._filled.detach().double().softmax(1)

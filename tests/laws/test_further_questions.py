@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp.oracles import Subset
+from smoothsp.oracles import Chain, Multiclass, Subset
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
 
@@ -173,3 +173,89 @@ def test_arguments_are_checked():
         built.cross_entropy(other)
     with pytest.raises(TypeError, match="max_marginals: expected a call outside of"):
         torch.func.vmap(lambda x: Subset(x).max_marginals())(torch.zeros(2, 1, 3))
+
+
+def chains(dtype=torch.float64, by_step=False):
+    """Two chains of the same masked positions, and a move that both forbid."""
+    generator = torch.Generator().manual_seed(int(by_step))
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]]).bool()
+    found = []
+    for _ in range(2):
+        emissions = torch.randn(4, 4, 3, generator=generator).to(dtype)
+        emissions[1, 1] = math.nan
+        shape = (4, 3, 3, 3) if by_step else (3, 3)
+        moves = torch.randn(shape, generator=generator).to(dtype)
+        moves[..., 0, 1] = -math.inf
+        ends = torch.randn(2, 3, generator=generator).to(dtype)
+        found.append(Chain(emissions, moves, *ends, mask=mask))
+    return found
+
+
+@pytest.mark.parametrize("by_step", [False, True])
+def test_chains_are_asked_what_all_of_their_labels_say(by_step):
+    p, q = chains(by_step=by_step)
+    best, relative, crossed = p.max_marginals(), p.kl(q), p.cross_entropy(q)
+    draws = p.sample(90, torch.Generator().manual_seed(0), replace=False)
+    for b in range(4):
+        rows = [x.select(torch.tensor([b])) for x in (p, q)]
+        _, ys, valid = rows[0].decode_topk(90)
+        ys = ys[:, : int(valid.sum())]
+        scores, logs = rows[0].score(ys)[0], [x.log_prob(ys)[0] for x in rows]
+        ys = ys[0]
+        expected = torch.full((4, 3), -math.inf).double()
+        for y, score in zip(ys, scores, strict=True):
+            for t in (y >= 0).nonzero().flatten():
+                expected[t, y[t]] = expected[t, y[t]].maximum(score)
+        assert_close(best[b], expected, **CLOSE)
+        chances = logs[0].exp()
+        assert_close(relative[b], (chances * (logs[0] - logs[1])).sum(), **CLOSE)
+        assert_close(crossed[b], -(chances * logs[1]).sum(), **CLOSE)
+        found = {tuple(y) for y in draws[b, : len(scores)].tolist()}
+        assert found == {tuple(y) for y in ys.tolist()}
+        assert (draws[b, len(scores) :] == -1).all()
+
+
+def test_chains_of_other_kinds_are_refused():
+    p, _ = chains()
+    with pytest.raises(TypeError, match="other: expected a Chain, got a int"):
+        p.kl(3)
+    with pytest.raises(ValueError, match=r"other: expected emissions \(4, 4, 3\)"):
+        p.kl(p.select(torch.tensor([0])))
+    other = Chain(p.emissions.nan_to_num(), p.transitions, p.start, p.end)
+    with pytest.raises(ValueError, match="other: expected the same outputs"):
+        p.cross_entropy(other)
+
+
+def test_candidates_are_drawn_without_replacement():
+    scores = torch.tensor([[0.0, 1.0, -math.inf, 2.0], [5.0, 1.0, 1.0, 1.0]]).double()
+    mask = torch.tensor([[True] * 4, [False] * 4])
+    built = Multiclass(scores, mask)
+    assert_close(built.max_marginals()[0], scores[0])
+    many = Multiclass(scores[:1]).select(torch.zeros(9000).long())
+    draws = many.sample(5, torch.Generator().manual_seed(0), replace=False)
+    assert (draws[:, 3:] == -1).all() and (draws[:, :3].sort(1).values[:, 2] == 3).all()
+    chances = scores[0].softmax(0)
+    after = chances[:, None] * chances / (1 - chances[:, None])
+    for place, expected in enumerate((chances, after.fill_diagonal_(0).sum(0))):
+        counts = torch.bincount(draws[:, place], minlength=4) / 9000
+        assert ((counts - expected).abs() < 0.025).all()
+    assert (built.sample(3, replace=False)[1] == -1).all()
+
+
+def test_candidates_have_divergences():
+    given = [
+        torch.tensor([[0.0, 1.0, 9.0]]).double().requires_grad_() for _ in range(2)
+    ]
+    mask = torch.tensor([[True, True, False]])
+    p, q = Multiclass(given[0], mask), Multiclass(given[1] * 2, mask)
+    logs = [x[0, :2].log_softmax(0) for x in (given[0], given[1] * 2)]
+    expected = (logs[0].exp() * (logs[0] - logs[1])).sum()
+    assert_close(p.kl(q)[0], expected)
+    assert_close(p.cross_entropy(q), p.kl(q) + p.entropy())
+    found = torch.autograd.grad(p.kl(q).sum(), given)
+    for one, two in zip(found, torch.autograd.grad(expected, given), strict=True):
+        assert_close(one, two)
+    barred = Multiclass(torch.tensor([[0.0, -math.inf, 0.0]]).double(), mask)
+    assert p.kl(barred).isinf() and barred.kl(p).isfinite()
+    with pytest.raises(ValueError, match="other: expected the same outputs"):
+        p.kl(Multiclass(given[0]))
