@@ -1,5 +1,7 @@
 """First-order chains over label sequences."""
 
+from typing import cast
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -8,13 +10,13 @@ from smoothsp.oracles._chain import (
     best,
     edges,
     given_outputs,
-    likelihood,
     sums,
     totals,
 )
 from smoothsp.oracles._chain.checks import chain_record, looked_at
 from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
@@ -249,8 +251,16 @@ class Chain(Summed):
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             chain = self._like(*potentials)
-            augmented = chain.augment(chain.hamming(y) * cost_scale)
-            return augmented.decode()[0] - chain.score(y)
+            record = chain._record
+            if not (record.plain and nothing_traces()):
+                augmented = chain.augment(chain.hamming(y) * cost_scale)
+                return augmented.decode()[0] - chain.score(y)
+            gold, real = chain._real_labels(y)
+            found = best.best_of(record, gold, cost_scale)[1]
+            wrong = ((found != gold) & real).sum(1) * cost_scale
+            ahead = chain._exact_score(found).less(chain._exact_score(gold)) + wrong
+            # below 0 only where rounding hid that gold is the best
+            return torch.where(ahead < 0, ahead - ahead.detach(), ahead)
 
         record = self._record
         return totals.violation.ask(record, y, weight, by_rows, cost_scale)
@@ -320,6 +330,36 @@ class Chain(Summed):
         value: Tensor = sums.sums.ask(self._record, True)[0]
         return value
 
+    def _exact_score(self, y: Tensor) -> Exact:
+        value = self._score(y)
+        parts = _in_two(value)
+        if self._record.plain:
+            paths = y if y.dim() == 3 else y[:, None]
+            parts = given_outputs.parts_of(self._record, paths)
+            parts = parts if y.dim() == 3 else parts.squeeze(1)
+        return Exact(value.to(self.emissions.dtype), parts)
+
+    def _exact_decode(self) -> tuple[Exact, Tensor]:
+        value, y = self.decode()
+        with torch.no_grad():
+            return Exact(value, self._exact_score(y).parts), y
+
+    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+        values, ys, valid = self.decode_topk(k)
+        existing = torch.where(valid[..., None], ys, ys[:, :1])
+        with torch.no_grad():
+            found = self._exact_score(existing)
+        parts = cast(Tensor, found.parts)
+        nothing = _in_two(values.double())
+        return Exact(values, torch.where(valid[..., None], parts, nothing)), ys, valid
+
+    def _exact_log_partition(self) -> Exact:
+        if not self._record.plain:
+            wide = self._log_partition()
+            return Exact(wide.to(self.emissions.dtype), _in_two(wide))
+        parts = torch.empty(len(self.emissions), 2, dtype=torch.float64, device="cpu")
+        return Exact(sums.log_partition.ask(self._record, parts), parts)
+
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""
         nodes: Tensor = sums.sums.ask(self._record, False)[1]
@@ -337,13 +377,15 @@ class Chain(Summed):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken in float64, before it is rounded.
+        The difference loses no digits, however large the scores are.
         """
         y = checks.labels(y, self.emissions)
-        if y.dim() == 2:
-            chance: Tensor = likelihood.log_prob.ask(self._record, y)[0]
-            return chance
-        chances = self._score(y) - self._log_partition()[:, None]
+        if nothing_traces():
+            log_z = self._exact_log_partition()
+            log_z = log_z if y.dim() == 2 else log_z.unsqueeze(1)
+            return self._exact_score(y).less(log_z, sign=-1)
+        wide = self._log_partition()
+        chances = self._score(y) - (wide if y.dim() == 2 else wide[:, None])
         return at_most_zero(chances).to(self.emissions.dtype)
 
     def log_prob_within(
@@ -351,9 +393,12 @@ class Chain(Summed):
     ) -> Float[Tensor, " batch"]:
         """Log-probability that labels are all ``allowed``: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        The log-partition of ``restrict(allowed)`` less that of all.
         """
         some = self.restrict(allowed)
+        if nothing_traces():
+            log_z = self._exact_log_partition()
+            return some._exact_log_partition().less(log_z, sign=-1)
         chances = some._log_partition() - self._log_partition()
         return at_most_zero(chances).to(self.emissions.dtype)
 
@@ -450,3 +495,9 @@ class Chain(Summed):
             torch.where(x > -torch.inf, 0.0, x) for x in given
         )
         return self._like(emissions, transitions, start, end).log_partition()
+
+
+def _in_two(wide: Tensor) -> Tensor:
+    """Numbers of float64 as sums of two, ``[..., 2]``."""
+    wide = wide.detach()
+    return torch.stack((wide, torch.zeros_like(wide)), -1)

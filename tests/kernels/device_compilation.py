@@ -127,7 +127,6 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
         "count",
         (new(B, K), labels, *rest, parts[0], *wide[1:], wide[2]),
     )
-    yield "given_outputs", "residual", (labels[:, 0], *rest, *parts, *parts)
     yield "covariance", "covariance", (*chain, *parts, *parts)
 
 

@@ -191,18 +191,6 @@ class Twins:
             pairs = zip(found, expected, strict=True)
             self.close([x.to(e.dtype).view_as(e) for x, e in pairs], expected)
 
-    def residual(self) -> None:
-        y, places, shared = self.labels(1), self.chain[4:], self.shared
-        B, S = len(y), self.sizes[2]
-        _, *parts = self.sums()
-        ones = torch.ones(B, 1, dtype=parts[0].dtype)
-        used = OPS.chain_count(ones, y, *places, S, shared, B)
-        expected = [a.view_as(b) - b for a, b in zip(used, parts, strict=True)]
-        given = (y[:, 0].contiguous(), *places, shared, *parts)
-        fill = [torch.full_like(x, math.nan) for x in parts]
-        found = self.call(kernels("given_outputs").residual, *given, fill=fill)
-        self.close(found, expected)
-
     def covariance(self) -> None:
         weights = [self.randn(*x.shape) for x in self.sums()[1:]]
         expected = OPS.chain_covariance(*self.wide, *widened(weights))
@@ -259,6 +247,5 @@ KERNELS = (
     "entropy",
     "score",
     "count",
-    "residual",
     "covariance",
 )

@@ -34,7 +34,6 @@ from smoothsp.oracles._chain.record import Record  # isort: skip
 
 NAMES = (
     "log_partition",
-    "log_prob",
     "weigh",
     "covariance",
     "entropy",
@@ -71,9 +70,7 @@ def ask(name: str, *inputs: object) -> object:
 def further_inputs(name: str, twins: Twins) -> Iterator[tuple[object, ...]]:
     """Yield what a question takes besides the chain."""
     B, T, _ = twins.sizes
-    if name == "log_prob":
-        yield (twins.labels(1)[:, 0],)
-    elif name == "covariance":
+    if name == "covariance":
         yield tuple(twins.randn(*x.shape) for x in twins.sums()[1:])
     elif name == "score":
         yield from ((twins.labels(k),) for k in (1, 3))
@@ -170,14 +167,12 @@ def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
 def test_marginals_may_lie_in_any_order_in_memory(per_edge):
     generator = torch.Generator().manual_seed(0)
     twins = Twins.of(ugly_case(3, 5, 4, per_edge), WIDE, generator)
-    weights, labels = twins.randn(3), twins.labels(1)[:, 0]
+    weights = twins.randn(3).to(DEVICE)
     parts = [x.to(DEVICE) for x in twins.sums()[1:]]
     turned = [x.mT.contiguous().mT if x.dim() > 2 else x for x in parts]
     assert not turned[0].is_contiguous()
-    given = [x.to(DEVICE) for x in (labels, *twins.chain[4:])]
     expected, found = (
-        on_device.weigh_residual(weights.to(DEVICE), tuple(x), twins.shared, *given)
-        for x in (parts, turned)
+        on_device.weigh(weights, tuple(x), twins.shared) for x in (parts, turned)
     )
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
@@ -235,20 +230,18 @@ def test_time_in_parallel_is_for_few_long_rows_with_few_states():
     assert not pays(257, 4096, 9)
 
 
-@pytest.mark.parametrize("name", ["score", "log_prob"])
-def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(name, monkeypatch):
+def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
     twins = Twins.of(random_case(False), WIDE, torch.Generator().manual_seed(0))
     y = twins.labels(1)
     y[1, 0, 3] = 3
-    more = y if name == "score" else y[:, 0]
     with pytest.raises(ValueError, match=r"got 3 at row 1, step 3") as expected:
-        getattr(OPS, f"chain_{name}")(*twins.chain, more)
+        OPS.chain_score(*twins.chain, y)
     with pytest.raises(ValueError, match="y:") as found:
-        ask(name, *twins.chain, more)
+        ask("score", *twins.chain, y)
     assert str(found.value) == str(expected.value)
     # no flag is read while a graph is captured
     monkeypatch.setattr(on_device, "_capturing", lambda near: True)
-    ask(name, *twins.chain, more)
+    ask("score", *twins.chain, y)
 
 
 @any_transitions

@@ -16,7 +16,6 @@ CHAIN_OPS = {
     "chain_covariance",
     "chain_entropy",
     "chain_edges",
-    "chain_log_prob",
 }
 
 
@@ -27,7 +26,6 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
         "chain_score",
         "chain_decode",
         "chain_log_partition",
-        "chain_log_prob",
         "chain_entropy",
         "chain_edges",
     }
@@ -42,7 +40,6 @@ def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
     weights = [torch.randn(s, generator=generator).double() for s in shapes]
     rest = {
         "chain_score": (labels,),
-        "chain_log_prob": (labels[:, 0],),
         "chain_topk": (3,),
         "chain_sample": (torch.rand(B, 2, T, generator=generator).double(),),
         "chain_covariance": tuple(weights),

@@ -24,6 +24,7 @@ from smoothsp.oracles._chain.addresses import piece, rows_of_answers
 from smoothsp.oracles._chain.given_outputs import counted, score_along
 from smoothsp.oracles._chain.record import Record, chain_question
 from smoothsp.oracles._chain.sums import groups_of, over_states
+from smoothsp.oracles._questions.arrays import array
 
 F64 = np.dtype(np.float64)
 LANES = 64 // F64.itemsize
@@ -43,15 +44,21 @@ def _work(chain: Record, k: int = 0) -> int:
     return chain.inner_steps // 4 + 40 * k * B * T
 
 
-def best_of(chain: Record) -> tuple[Tensor, Tensor]:
-    """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real."""
+def best_of(
+    chain: Record, gold: Tensor | None = None, cost: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real.
+
+    ``cost`` is added, in float64, for each label that differs from ``gold`` ``[B, T]``.
+    """
     B, T, S = chain.sizes
     labels = chain.new(B, T, dtype=torch.int64)
     value = chain.new(B)
-    if not chain.shared:
+    if not chain.shared or gold is not None:
         found, scores = labels.numpy(), np.empty(B)
         order = _longest_first(chain.arrays[5])
-        arrays = (*chain.arrays, order, found, 0.0, found, scores)
+        right = found if gold is None else array(gold)
+        arrays = (*chain.arrays, order, right, cost, found, scores)
         run_rows(best.viterbi, B, _work(chain), *arrays, together=ROWS)
         return torch.from_numpy(scores).to(chain.dtype), labels
     where, rows = chain.addresses, rows_of_answers(B, T, S)

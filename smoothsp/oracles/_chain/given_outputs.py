@@ -17,21 +17,34 @@ from smoothsp.oracles._questions.checks import label_out_of_range
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import Question
 
+NO_REST = np.empty((0, 0))
+
 
 def score_of(chain: Record, labels: Tensor) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
+    return torch.from_numpy(_score_of(chain, labels, NO_REST))
+
+
+def parts_of(chain: Record, labels: Tensor) -> Tensor:
+    """Scores as sums of two float64 numbers ``[B, K, 2]``, of a plain chain."""
+    rest = np.empty(labels.shape[:2])
+    value = _score_of(chain, labels, rest)
+    return torch.from_numpy(np.stack((value, rest), -1))
+
+
+def _score_of(chain: Record, labels: Tensor, rest: Any) -> Any:
     paths = array(labels)
     B, K, _ = paths.shape
     value = np.empty((B, K))
     fault = np.empty(B, np.int64)
-    given_outputs.score(0, B, *chain.arrays, paths, value, fault)
+    given_outputs.score(0, B, *chain.arrays, paths, value, rest, fault)
     if B and fault.max() >= 0:
         row = int(fault.argmax())
         step = int(fault[row])
         found = paths[row, :, step].tolist()
         label = found[0] if K == 1 else found
         raise ValueError(label_out_of_range(chain.sizes[2], label, row, step))
-    return torch.from_numpy(value)
+    return value
 
 
 def _fake_score(*inputs: Tensor) -> Tensor:

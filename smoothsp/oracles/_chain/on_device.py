@@ -99,30 +99,6 @@ def log_partition(
     return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
 
 
-def log_prob(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-    labels: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability ``[B]`` of ``labels`` ``[B, T]``, at most 0, and the marginals.
-
-    Waits for the device like ``score``.
-    """
-    labels = labels.contiguous()
-    chain = (emissions, transitions, start, end, steps, lengths)
-    value, fault = _score(chain, labels[:, None])
-    log_z, nodes, edges, heads, tails = log_partition(*chain, True)
-    # rounding may give a log-probability above 0
-    value = (value.squeeze(1) - log_z).clamp(max=0).to(emissions.dtype)
-    # read last, so that all work is under way before the host waits
-    _refuse(fault, labels[:, None], emissions.shape[2])
-    return value, nodes, edges, heads, tails
-
-
 def weigh(
     weights: Tensor, parts: tuple[Tensor, ...], shared: bool
 ) -> tuple[Tensor, ...]:
@@ -141,28 +117,6 @@ def weigh(
     given = (weights.to(nodes.dtype).contiguous(), nodes, edges, heads, tails)
     cuda_weigh.weigh(*given, shared, *out)
     return out
-
-
-def weigh_residual(
-    weights: Tensor,
-    parts: tuple[Tensor, ...],
-    shared: bool,
-    labels: Tensor,
-    steps: Tensor,
-    lengths: Tensor,
-) -> tuple[Tensor, ...]:
-    """The same with the parts that ``labels`` ``[B, T]`` use, less the parts given.
-
-    The backward pass of ``log_prob``, in two launches.
-    """
-    from smoothsp._kernels.chain.cuda import given_outputs
-
-    places = (x.contiguous() for x in (labels, steps, lengths))
-    parts = tuple(x.contiguous() for x in parts)
-    used = tuple(torch.empty_like(x) for x in parts)
-    kernel: Callable[..., None] = given_outputs.residual
-    kernel(*places, shared, *parts, *used)
-    return weigh(weights, used, shared)
 
 
 def covariance(

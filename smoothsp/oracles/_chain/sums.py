@@ -53,12 +53,13 @@ def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
     return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
 
 
-def sums_of(chain: Record, wide: bool) -> Sums:
+def sums_of(chain: Record, wide: bool, parts: Tensor | None = None) -> Sums:
     """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
     ``[B, T - 1, S, S]``. Heads and tails are the first and the last node marginals. The
-    log-partition is in float64 if ``wide``, else of the dtype of the potentials.
+    log-partition is in float64 if ``wide``, else of the dtype of the potentials; its
+    value as a sum of two float64 numbers fills ``parts`` ``[B, 2]``.
     """
     B = chain.sizes[0]
     value = chain.new(B, dtype=torch.float64 if wide else None)
@@ -66,14 +67,14 @@ def sums_of(chain: Record, wide: bool) -> Sums:
     nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
-        _fill_pending(chain, np.ones(B, np.bool_), True, out)
-    elif _fill(chain, wide, [x.data_ptr() for x in out]):
-        _fill_pending(chain, np.isnan(value.numpy()), False, out)
+        _fill_pending(chain, np.ones(B, np.bool_), True, out, parts)
+    elif _fill(chain, wide, parts, [x.data_ptr() for x in out]):
+        _fill_pending(chain, np.isnan(value.numpy()), False, out, parts)
     return out
 
 
-def sums_at_once(chain: Record) -> tuple[Tensor, Kept]:
-    """Log-partitions for shared transitions, and the marginals."""
+def sums_at_once(chain: Record, parts: Tensor | None) -> tuple[Tensor, Kept]:
+    """Log-partitions for shared transitions, and the marginals; ``parts`` as above."""
     B, T, S = chain.sizes
     vector = chain.addresses[-1]
     new = EMPTY[chain.dtype].new_empty
@@ -82,47 +83,54 @@ def sums_at_once(chain: Record) -> tuple[Tensor, Kept]:
     heads_at = edges_at + B * S * S * vector.itemsize
     tails_at = heads_at + B * S * vector.itemsize
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
-    if _fill(chain, False, (value.data_ptr(), *places)):
+    if _fill(chain, False, parts, (value.data_ptr(), *places)):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
-        _fill_pending(chain, np.isnan(value.numpy()), False, out)
+        _fill_pending(chain, np.isnan(value.numpy()), False, out, parts)
     return value, (nodes, others, (B, T, S, vector), places)
 
 
-def _fill(chain: Record, wide: bool, places: Sequence[int]) -> int:
+def _fill(
+    chain: Record, wide: bool, parts: Tensor | None, places: Sequence[int]
+) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
+    value, *others = places
+    places = (value, 0 if parts is None else parts.data_ptr(), *others)
     way = way_of_one_call(B, T, S, item)
     rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
         way = way or way_of_sums(where)
         far: int = whole_calls.sums(*where, *way, wide, *places)
         return far
-    sizes = (8 if wide else item, *(item * x for x in (T * S, S * S, S, S)))
-    parts = {b: piece(where, b, rows) for b in range(0, B, rows)}
+    pair = 0 if parts is None else 16
+    sizes = (8 if wide else item, pair, *(item * x for x in (T * S, S * S, S, S)))
+    some = {b: piece(where, b, rows) for b in range(0, B, rows)}
     pieces = [
         partial(
             whole_calls.sums,
-            *part,
-            *way_of_sums(part),
+            *one,
+            *way_of_sums(one),
             wide,
             *(x + b * size for x, size in zip(places, sizes, strict=True)),
         )
-        for b, part in parts.items()
+        for b, one in some.items()
     ]
     return sum(run_all(pieces))
 
 
-def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
+def _fill_pending(
+    chain: Record, pending: Any, narrow: bool, out: Sums, pairs: Tensor | None
+) -> None:
     """Fill the pending rows, in the input's dtype first if this is yet to be tried.
 
     Scaled in the input's dtype, then in float64, then log space: a row is done by the
     first that is safe for it.
     """
     value, *parts = (x.numpy() for x in out)
-    exact, rows = np.empty(len(value)), pending.copy()
+    exact, rows = np.zeros((len(value), 2)), pending.copy()
     if narrow:
         _scaled(chain.arrays, parts[0].dtype.type, pending, [exact, *parts])
     if pending.any():
@@ -136,7 +144,9 @@ def _fill_pending(chain: Record, pending: Any, narrow: bool, out: Sums) -> None:
             run_rows(kernel, len(value), 16 * chain.inner_steps, *arrays)
         if wide is not chain:
             _copy_rows(left, found, parts)
-    value[rows] = exact[rows]
+    value[rows] = exact[rows, 0]
+    if pairs is not None:
+        pairs.numpy()[rows] = exact[rows]
 
 
 def _copy_rows(rows: Any, found: list[Any], out: list[Any]) -> None:
@@ -346,7 +356,7 @@ def _entropy_of(chain: Record) -> Tensor:
         kernel, dtype = draws_edges_entropies.entropy, np.dtype(np.float64)
         over_states(kernel, chain, dtype, work, tolerance, pending, found)
     else:
-        shapes = (B,), *_marginal_shapes(chain.sizes, chain.shared)
+        shapes = (B, 2), *_marginal_shapes(chain.sizes, chain.shared)
         marginals = [np.empty(shape) for shape in shapes]
         _scaled(chain.arrays, np.float64, pending, marginals)
         arrays = (*marginals, tolerance, pending, found)
@@ -411,19 +421,28 @@ class LogPartition:
     Its marginals are no tensors of the graph: the first gradient overwrites them.
     """
 
-    def ask(self, chain: Record) -> Tensor:
-        """Log-partitions ``[B]``."""
-        if not (chain.plain and chain.shared and nothing_traces()):
+    def ask(self, chain: Record, parts: Tensor | None = None) -> Tensor:
+        """Log-partitions ``[B]``; of plain chains also as two numbers in ``parts``."""
+        if not (
+            chain.plain and nothing_traces() and (chain.shared or parts is not None)
+        ):
             value: Tensor = sums.ask(chain, False)[0]
             return value
         if not chain.wants_gradient():
-            return sums_at_once(chain)[0]
-        known: Tensor = Known.apply(self, chain, *chain.potentials)
+            if chain.shared:
+                return sums_at_once(chain, parts)[0]
+            return sums_of(chain, False, parts)[0]
+        known: Tensor = Known.apply(self, chain, *chain.potentials, parts)
         return known
 
-    def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
+    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
         """The log-partitions; keeps the marginals for the first derivative."""
-        value, ctx.marginals = sums_at_once(chain)
+        *potentials, parts = inputs
+        if chain.shared:
+            value, ctx.marginals = sums_at_once(chain, parts)
+        else:
+            value, *marginals = sums_of(chain, False, parts)
+            ctx.known = tuple(marginals)
         ctx.save_for_backward(*potentials)
         ctx.positions = chain.positions
         return value
@@ -436,11 +455,13 @@ class LogPartition:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_plain(grad):
-            return weigh_in_place(grad, known, ctx.needs_input_grad)
+            return *weigh_in_place(grad, known, ctx.needs_input_grad[:6]), None
         potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.positions.told())
-        marginals = sums(*chain, False)[1:]
-        return gradient_of_sums(chain, marginals, grad, (None,) * 4)
+        marginals = None if torch.is_grad_enabled() else vars(ctx).get("known")
+        if marginals is None:
+            marginals = sums(*chain, False)[1:]
+        return *gradient_of_sums(chain, marginals, grad, (None,) * 4), None
 
 
 sums = chain_question(

@@ -70,18 +70,6 @@ def weigh_in_place(
     return nodes if first else None, moves, start, end
 
 
-def weigh_residual(
-    weights: Tensor, parts: tuple[Tensor, ...], shared: bool, *paths: Any
-) -> Gradients:
-    """The same with the parts that given labels use, less the parts given.
-
-    ``paths`` are arrays of labels ``[B, T]``, steps and lengths.
-    """
-    out = _empty_gradients(parts, shared)
-    weight = array(weights.to(parts[0].dtype))
-    return _run(weigh_cpu.weigh_residual, parts, shared, out, weight, *paths)
-
-
 def _empty_gradients(parts: tuple[Tensor, ...], shared: bool) -> Gradients:
     nodes, edges, heads, _ = parts
     S = heads.shape[1]

@@ -20,6 +20,7 @@ from smoothsp._kernels.chain.cpu.sums_over_states import (
     log_product,
     sum_edges,
     take_exponentials,
+    total_of,
     weigh,
 )
 from smoothsp._kernels.compilation.kernel import kernel
@@ -61,7 +62,7 @@ def sample(
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
     nodes = arrays.empty(emissions.shape, zeros.dtype)
-    peaks = arrays.empty(ROWS, np.float64)
+    peaks = arrays.empty((ROWS, 2), np.float64)
     take_exponentials(transitions, end, P, zeros, *matrices)
     reached = arrays.empty(S, zeros.dtype)
     states = arrays.empty(ROWS, np.int64)
@@ -111,7 +112,7 @@ def sample_in_lanes(
     now = arrays.empty((S + 1) * L, zeros.dtype)
     row = arrays.empty(T * S, emissions.dtype)
     ends = arrays.empty(L, zeros.dtype)
-    found = arrays.empty((6, L), zeros.dtype)
+    found = arrays.empty((7, L), zeros.dtype)
     move = arrays.empty(S * S + L, zeros.dtype)
     back = arrays.empty(S * S, zeros.dtype)
     tail = arrays.empty(S + L, zeros.dtype)
@@ -134,7 +135,7 @@ def sample_in_lanes(
         for x in range(len(rows)):
             b = rows[x]
             labels[b] = -1
-            pending[b] = lengths[b] > 0 and not 16 * found[4, x] <= ceiling * T * S
+            pending[b] = lengths[b] > 0 and not 16 * found[2, x] <= ceiling * T * S
         for k in range(labels.shape[1]):
             _draw(
                 rows, k, aligned(alphas), 1, S * L, L, span(back), span(tail), S, steps,
@@ -166,7 +167,7 @@ def edge_marginals(
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
     nodes = arrays.empty(emissions.shape, zeros.dtype)
-    peaks = arrays.empty(ROWS, np.float64)
+    peaks = arrays.empty((ROWS, 2), np.float64)
     take_exponentials(transitions, end, P, zeros, *matrices)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
@@ -216,7 +217,7 @@ def entropy(
     edges = arrays.empty((1, 1, S, S), zeros.dtype)
     total = arrays.empty(len(matrices[0]), zeros.dtype)
     lost = arrays.empty(len(matrices[0]), zeros.dtype)
-    peaks = arrays.empty(ROWS, np.float64)
+    peaks = arrays.empty((ROWS, 2), np.float64)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         _pass(
@@ -232,10 +233,10 @@ def entropy(
                 continue
             if not _is_safe(b, q, T, S, lengths, zeros, ceiling, scratch):
                 continue
-            log_z = peaks[q] + last_top - log_product(inverses[q * T : q * T + N])
+            scale = log_product(inverses[q * T : q * T + N])
+            log_z, _ = total_of(peaks[q, 0], peaks[q, 1], N, top, last_top, -scale)
             edges[:] = 0
             if N > 1:
-                log_z += (N - 1) * top
                 sum_edges(
                     0, q * T * P, N, S, P, zeros, alphas, weights, matrices[0], total,
                     lost, edges,
@@ -281,7 +282,7 @@ def entropy_of_marginals(
         if N == 0:
             continue
         found, size = _subtract(
-            b, steps, N, emissions, start, end, nodes, log_z[b], abs(log_z[b])
+            b, steps, N, emissions, start, end, nodes, log_z[b, 0], abs(log_z[b, 0])
         )
         if shared:
             found, size = _subtract_moves(transitions, 0, edges, b, found, size)
@@ -371,7 +372,7 @@ def _pass(
     weights, alphas, now, inverses, reach = scratch
     for q in range(len(rows)):
         o = q * T * P
-        peaks[q] = weigh(
+        peaks[q, 0], peaks[q, 1] = weigh(
             rows[q], o, emissions, start, steps, lengths, P, zeros, weights
         )
     forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)

@@ -6,6 +6,7 @@ Each is the adjoint of the other, so they are each other's gradient.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.vectors import exact_sums
 
 
 @kernel
@@ -21,11 +22,13 @@ def score(
     shared,
     labels,
     value,
+    rest,
     fault,
 ):
     """Fill value[B, K] with the scores of labels[B, K, T], summed in time order.
 
-    fault[b] is the first position with a label outside [0, S), or -1.
+    ``rest[B, K]`` is what rounding took from them, unless it has no entries. fault[b]
+    is the first position with a label outside [0, S), or -1.
     """
     S = emissions.shape[2]
     K = labels.shape[1]
@@ -33,8 +36,7 @@ def score(
         N = lengths[b]
         fault[b] = -1
         for k in range(K):
-            value[b, k] = 0
-            total = 0.0
+            total = lost = 0.0
             i = 0
             for n in range(N):
                 t = steps[b, n]
@@ -47,13 +49,20 @@ def score(
                 else:
                     q = 0 if shared else t - 1
                     p = 0 if shared else b
-                    total += transitions[p, q, i, j]
-                total += emissions[b, t, j]
+                    move = np.float64(transitions[p, q, i, j])
+                    total, lost = exact_sums.add(total, lost, move)
+                total, lost = exact_sums.add(
+                    total, lost, np.float64(emissions[b, t, j])
+                )
                 i = j
             if fault[b] >= 0:
                 break
             if N > 0:
-                value[b, k] = total + end[i]
+                total, lost = exact_sums.add(total, lost, np.float64(end[i]))
+            value[b, k] = total
+            if len(rest) > 0:
+                # nothing is left of an infinity
+                rest[b, k] = lost if total > -np.inf else 0.0
 
 
 @kernel

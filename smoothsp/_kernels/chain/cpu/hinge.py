@@ -1,15 +1,16 @@
 """The structural hinge of a chain with Hamming cost, and its gradient.
 
 ``max_y' [s(y') + c h(y', y)] - s(y)``, where h counts labels that differ. The cost is
-added in float64 while emissions are loaded, and both scores are summed in time order,
-so that y is among the outputs compared, bit for bit: the value is never below 0.
+added in float64 while emissions are loaded. Of the two scores only the parts that are
+not common are subtracted, each pair in two numbers, so that large ones cancel.
 """
 
 import numpy as np
 
 from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import exact_sums
 
 
 @kernel
@@ -38,36 +39,61 @@ def hinge(
     fault, nothing else is filled. A gold output that is forbidden has value inf.
     """
     S = emissions.shape[2]
-    scores = arrays.empty(len(lengths), np.float64)
     sound = True
     for b in order[first:last]:
         fault[b] = -1
-        i = 0
-        total = 0.0
         for n in range(lengths[b]):
             t = steps[b, n]
-            j = gold[b, t]
-            if j < 0 or j >= S:
+            if not 0 <= gold[b, t] < S:
                 fault[b] = t
                 sound = False
                 break
-            if n == 0:
-                total = float(start[j])
-            elif shared:
-                total += transitions[0, 0, i, j]
-            else:
-                total += transitions[b, t - 1, i, j]
-            total += emissions[b, t, j]
-            i = j
-        scores[b] = total + end[i] if lengths[b] > 0 else 0.0
     if not sound:
         return
     viterbi(
         first, last, emissions, transitions, start, end, steps, lengths, shared, order,
         gold, cost, labels, value,
     )  # fmt: skip
+    parts = emissions, transitions, start, end
     for b in order[first:last]:
-        value[b] -= scores[b]
+        N = lengths[b]
+        value[b] = _excess(b, N, *parts, steps, shared, gold, cost, labels)
+
+
+@subroutine
+def _excess(
+    b, N, emissions, transitions, start, end, steps, shared, gold, cost, labels
+):  # fmt: skip
+    """How far the score of labels[b] with its cost is above that of gold[b]."""
+    total = rest = 0.0
+    i = y = wrong = 0
+    for n in range(N):
+        t = steps[b, n]
+        j, z = labels[b, t], gold[b, t]
+        if n == 0:
+            if j != z:
+                total, rest = _subtract(total, rest, start[j], start[z])
+        elif i != y or j != z:
+            m = transitions[0, 0] if shared else transitions[b, t - 1]
+            total, rest = _subtract(total, rest, m[i, j], m[y, z])
+        if j != z:
+            wrong += 1
+            e = emissions[b, t]
+            total, rest = _subtract(total, rest, e[j], e[z])
+        i, y = j, z
+    if i != y:
+        total, rest = _subtract(total, rest, end[i], end[y])
+    # below 0 only where rounding hid from Viterbi that gold is the best
+    return max(total + (rest + cost * wrong), 0.0) if total < np.inf else np.inf
+
+
+@subroutine(forceinline=True)
+def _subtract(total, rest, a, b):
+    """``total + rest + a - b``, again as two numbers; inf where b is -inf."""
+    if b == -np.inf:
+        return np.inf, 0.0
+    total, rest = exact_sums.add(total, rest, np.float64(a))
+    return exact_sums.add(total, rest, -np.float64(b))
 
 
 @kernel

@@ -20,7 +20,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors import arrays, exact_sums
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import span
 
@@ -47,9 +47,9 @@ def forward_backward(
 ):
     """Fill the pending rows that are safe in the dtype of ``zero``; clear ``pending``.
 
-    Outputs: value[B]; nodes[B, T, S]; edges[B, T - 1, S, S] (other kernels, for shared
-    transitions: [B, 1, S, S], summed over time); heads[B, S] and tails[B, S], the first
-    and the last of the nodes.
+    Outputs: value[B, 2], a sum of two numbers; nodes[B, T, S]; edges[B, T - 1, S, S]
+    (other kernels, for shared transitions: [B, 1, S, S], summed over time); heads[B, S]
+    and tails[B, S], the first and the last of the nodes.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     alphas = arrays.empty((T, S), zero.dtype)
@@ -82,17 +82,16 @@ def forward_backward(
             continue
 
         # forward
-        log_scale = 0.0
+        log_scale = rest = 0.0
         scale = 1.0
         safe = True
         for n in range(N):
             t = steps[b, n]
             peak = -np.inf
             if n == 0:
+                log_scale = _first_step(b, t, emissions, start, pull)
                 for s in range(S):
-                    pull[s] = zero.dtype.type(emissions[b, t, s]) + start[s]
                     peak = max(peak, pull[s])
-                for s in range(S):
                     into[s] = 1
             else:
                 for s in range(S):
@@ -108,7 +107,7 @@ def forward_backward(
                     a = alphas[n - 1, i]
                     for j in range(S):
                         into[j] += a * move[i, j]
-                log_scale += top
+                log_scale, rest = exact_sums.add(log_scale, rest, top)
             if peak == -np.inf:
                 safe = False
                 break
@@ -123,14 +122,14 @@ def forward_backward(
                 break
             for s in range(S):
                 alphas[n, s] = into[s] / c
-            log_scale += peak
+            log_scale, rest = exact_sums.add(log_scale, rest, np.float64(peak))
             # one log of several factors, so few that their product stays in range
             if c > 1e-100:
                 scale *= c
             else:
-                log_scale += math.log(c)
+                log_scale, rest = exact_sums.add(log_scale, rest, math.log(c))
             if scale < 1e-200 or scale > 1e200:
-                log_scale += math.log(scale)
+                log_scale, rest = exact_sums.add(log_scale, rest, math.log(scale))
                 scale = 1.0
         if not safe:
             continue
@@ -145,7 +144,8 @@ def forward_backward(
         t = steps[b, N - 1]
         for s in range(S):
             tails[b, s] = nodes[b, t, s] = alphas[N - 1, s] * beta[s] / z
-        log_scale += math.log(scale) + math.log(z) + last_top
+        log_scale, rest = exact_sums.add(log_scale, rest, np.float64(last_top))
+        log_scale, rest = exact_sums.add(log_scale, rest, math.log(scale) + math.log(z))
         for n in range(N - 1, 0, -1):
             t = steps[b, n]
             _exponentials(b, t, transitions, zeros, move)
@@ -174,8 +174,25 @@ def forward_backward(
             continue
         for s in range(S):
             heads[b, s] = nodes[b, steps[b, 0], s]
-        value[b] = log_scale
+        value[b, 0], value[b, 1] = exact_sums.settle(log_scale, rest)
         pending[b] = False
+
+
+@subroutine
+def _first_step(b, t, emissions, start, pull):
+    """Fill emissions plus ``start``, less the largest, which is returned.
+
+    What rounding takes from a sum is added once the largest is taken out.
+    """
+    peak = -np.inf
+    for s in range(len(pull)):
+        peak = max(peak, np.float64(emissions[b, t, s]) + np.float64(start[s]))
+    for s in range(len(pull)):
+        x, lost = exact_sums.add(
+            np.float64(emissions[b, t, s]), 0.0, np.float64(start[s])
+        )
+        pull[s] = x - peak + (lost if x > -np.inf else 0.0)
+    return peak
 
 
 @subroutine

@@ -12,13 +12,14 @@ import math
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.sums_over_states import total_of, two_sum
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors import arrays, exact_sums
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.vectors.lanes import outer_sums, product
-from smoothsp._kernels.vectors.long_sums import BLOCK, add
+from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (
     aligned,
     fma,
@@ -72,8 +73,8 @@ def forward_backward(
     now = arrays.empty((S + 1) * L, zeros.dtype)
     row = arrays.empty(T * S, emissions.dtype)
     ends = arrays.empty(L, zeros.dtype)
-    # what was taken out, its loss; exponents and mantissas of inverses; reach; last z
-    found = arrays.empty((6, L), zeros.dtype)
+    # exponents and mantissas of inverses; reach; last z; what was taken out, in three
+    found = arrays.empty((7, L), zeros.dtype)
     move = arrays.empty(S * S + L, zeros.dtype)
     back = arrays.empty(S * S, zeros.dtype)
     tail = arrays.empty(S + L, zeros.dtype)
@@ -97,14 +98,18 @@ def forward_backward(
             own = lengths[b]
             if own == 0:
                 pending[b] = False
-                value[b] = 0
-            elif 16 * found[4, x] <= ceiling * T * S:
+                value[b, 0] = value[b, 1] = 0
+            elif 16 * found[2, x] <= ceiling * T * S:
                 pending[b] = False
-                scale = math.log(found[3, x]) + found[2, x] * math.log(2.0)
-                log_z = np.float64(found[0, x]) - found[1, x] + math.log(found[5, x])
-                value[b] = log_z - scale + last_top
-                if own > 1:
-                    value[b] += (own - 1) * top
+                taken, rest = exact_sums.add(
+                    np.float64(found[4, x]),
+                    np.float64(found[6, x]),
+                    np.float64(found[5, x]),
+                )
+                scale = math.log(found[1, x]) + found[0, x] * math.log(2.0)
+                value[b, 0], value[b, 1] = total_of(
+                    taken, rest, own, top, last_top, math.log(found[3, x]) - scale
+                )
         scatter(steps, lengths, rows, pending, row, zeros, chances, nodes)
         scatter_whole(S * S, rows, pending, zeros, total, edges)
         for x in range(len(rows)):
@@ -143,19 +148,30 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
     inverses = aligned(inverses)
     found = span(found)
     ends = load(ends, 0)
+    least = splat(zeros.dtype.type(-np.inf))
+    peaks = least
     for s in range(S if N > 0 else 0):
-        first = load(weights, s * L) + splat(zeros.dtype.type(start[s]))
+        head = splat(zeros.dtype.type(start[s]))
+        first, lost = two_sum(load(weights, s * L), head, least, zero)
         store(weights, s * L, first)
+        store(now, s * L, lost)
+        peaks = larger(first, peaks)
+    for s in range(S if N > 0 else 0):
+        # the largest is taken out before what rounding took is added
+        store(weights, s * L, load(weights, s * L) - peaks + load(now, s * L))
         store(now, s * L, one)
     inverse = one
-    peaks = lost = exponents = zero
+    more = most = exponents = zero
     mantissas = one
     for n in range(N):
         o = n * S * L
         peak = load(weights, o)
         for s in range(1, S):
             peak = larger(load(weights, o + s * L), peak)
-        peaks, lost = add(peaks, lost, peak)
+        # in three numbers, as one more digit of a large sum may be one of a difference
+        peaks, lost = two_sum(peaks, peak, least, zero)
+        more, lost = two_sum(more, lost, least, zero)
+        most = most + lost
         if n > 0:
             product(alphas, o - S * L, move, S, now, 0, zero, L)
         c = zero
@@ -173,10 +189,11 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
         mantissas = mantissas * where_below(after, ends, inverse, one)
         exponents = exponents + exponent(mantissas)
         mantissas = mantissa(mantissas)
-    store(found, 0, peaks)
-    store(found, L, lost)
-    store(found, 2 * L, exponents)
-    store(found, 3 * L, mantissas)
+    store(found, 0, exponents)
+    store(found, L, mantissas)
+    store(found, 4 * L, peaks)
+    store(found, 5 * L, more)
+    store(found, 6 * L, most)
 
 
 @subroutine
@@ -249,8 +266,8 @@ def backward(
             a = load(alphas, p) * share
             store(chances, p, a * load(now, s * L))
             store(alphas, p, a * inverse)
-    store(found, 4 * L, reach)
-    store(found, 5 * L, last_z)
+    store(found, 2 * L, reach)
+    store(found, 3 * L, last_z)
 
 
 @subroutine(loops=False)

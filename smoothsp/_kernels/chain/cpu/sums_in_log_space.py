@@ -87,7 +87,7 @@ def forward_backward(
             log_z += math.log(c)
             for s in range(S):
                 alphas[n, s] -= peak + math.log(c)
-        value[b] = log_z
+        value[b, 0] = log_z
         if log_z == -np.inf:
             continue
 

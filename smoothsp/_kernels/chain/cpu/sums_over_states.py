@@ -34,7 +34,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors import arrays, exact_sums
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
 from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (
@@ -46,6 +46,7 @@ from smoothsp._kernels.vectors.simd import (
     span,
     splat,
     store,
+    where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
@@ -96,12 +97,12 @@ def forward_backward(
     now = arrays.empty(ROWS * P + V, zeros.dtype)
     inverses = arrays.empty(ROWS * T, zeros.dtype)
     reach = arrays.empty(ROWS * V, zeros.dtype)
-    peaks = arrays.empty(ROWS, np.float64)
+    peaks = arrays.empty((ROWS, 2), np.float64)
     top, last_top = take_exponentials(transitions, end, P, zeros, move, back, tail)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         for q in range(len(rows)):
-            peaks[q] = weigh(
+            peaks[q, 0], peaks[q, 1] = weigh(
                 rows[q], q * R, emissions, start, steps, lengths, P, zeros, weights
             )
         forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
@@ -116,18 +117,19 @@ def forward_backward(
                 continue
             pending[b] = False
             if N == 0:
-                value[b] = 0
+                value[b, 0] = value[b, 1] = 0
                 nodes[b] = 0
                 edges[b] = 0
                 heads[b] = 0
                 tails[b] = 0
                 continue
             scale = log_product(inverses[q * T : q * T + N])
-            value[b] = peaks[q] + last_top - scale
+            value[b, 0], value[b, 1] = total_of(
+                peaks[q, 0], peaks[q, 1], N, top, last_top, -scale
+            )
             if N == 1:
                 edges[b] = 0
             else:
-                value[b] += (N - 1) * top
                 sum_edges(
                     b, q * R, N, S, P, zeros, alphas, weights, move, total, lost, edges
                 )
@@ -146,31 +148,75 @@ def take_exponentials(transitions, end, P, zeros, move, back, tail):
     return top, last_top
 
 
+@subroutine(loops=False)
+def total_of(peaks, rest, N, top, last_top, log_rest):
+    """The log-partition of N steps as two numbers: what was taken out, and the rest."""
+    total, rest = exact_sums.add(peaks, rest, last_top)
+    if N > 1:
+        # the product of N and half the digits of top is exact
+        high = np.float64(np.float32(top))
+        total, rest = exact_sums.add(total, rest, (N - 1) * high)
+        total, rest = exact_sums.add(total, rest, (N - 1) * (top - high))
+    total, rest = exact_sums.add(total, rest, log_rest)
+    return exact_sums.settle(total, rest)
+
+
+@subroutine(forceinline=True)
+def two_sum(a, b, least, zero):
+    """The sum of vectors, and what rounding took from it: 0 of -inf."""
+    x = a + b
+    part = x - a
+    lost = (a - (x - part)) + (b - part)
+    return x, where_below(least, x, lost, zero)
+
+
 @subroutine
 def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
-    """Fill w of row b, at offset o; the sum of what was taken out."""
+    """Fill w of row b, at offset o; the sum of what was taken out, as two numbers."""
     T, S = emissions.shape[1], emissions.shape[2]
     V = len(zeros)
     given = span(emissions)
     start = span(start)
     weights = aligned(weights)
-    least = splat(zeros.dtype.type(-np.inf))
-    total = 0.0
+    least, zero = splat(zeros.dtype.type(-np.inf)), splat(zeros[0])
+    total = rest = 0.0
     for n in range(lengths[b]):
         e = (b * T + steps[b, n]) * S
         r = o + n * P
         peaks = least
+        if n == 0:
+            total = _first_step(given, start, e, o, S, P, V, least, zero, weights)
         for j in range(0, P, V):
-            x = load_some(given, e + j, S - j, least)
             if n == 0:
-                x = x + load_some(start, j, S - j, splat(zeros[0]))
-            store(weights, r + j, x)
+                x = load(weights, r + j)
+            else:
+                x = load_some(given, e + j, S - j, least)
+                store(weights, r + j, x)
             peaks = larger(x, peaks)
         peak = max_of(peaks)
-        total += peak
+        total, rest = exact_sums.add(total, rest, np.float64(peak))
         for j in range(0, P, V):
             store(weights, r + j, exp(load(weights, r + j) - splat(peak)))
-    return total
+    return total, rest
+
+
+@subroutine
+def _first_step(given, start, e, o, S, P, V, least, zero, weights):
+    """Fill emissions plus ``start``, less the largest, which is returned.
+
+    What rounding takes from a sum is added once the largest is taken out.
+    """
+    peaks = least
+    for j in range(0, P, V):
+        x = load_some(given, e + j, S - j, least)
+        x, lost = two_sum(x, load_some(start, j, S - j, zero), least, zero)
+        peaks = larger(x, peaks)
+    peak = max_of(peaks)
+    for j in range(0, P, V):
+        x = load_some(given, e + j, S - j, least)
+        x, lost = two_sum(x, load_some(start, j, S - j, zero), least, zero)
+        store(weights, o + j, x - splat(peak) + lost)
+    return np.float64(peak)
 
 
 @subroutine

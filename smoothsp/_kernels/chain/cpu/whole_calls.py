@@ -22,6 +22,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at, copy
 from smoothsp._kernels.vectors.state_products import ROWS
+from smoothsp._kernels.vectors.subnormals import flush, restore
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
@@ -76,11 +77,14 @@ def _longest_first(lengths, T):
 
 
 @subroutine(loops=False)
-def _scores(chain, paths, scores):
-    """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1."""
+def _scores(chain, paths, scores, lost):
+    """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1.
+
+    ``lost[B, 1]`` is what rounding took from the scores.
+    """
     B, T = paths.shape
     fault = arrays.empty(B, np.int64)
-    score(0, B, *chain, paths.reshape(B, 1, T), scores, fault)
+    score(0, B, *chain, paths.reshape(B, 1, T), scores, lost, fault)
     for b in range(B):
         if fault[b] >= 0:
             return b * T + fault[b]
@@ -133,11 +137,12 @@ def decode(
 def _sums(
     chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
 ):
-    """Fill log_z[B] and the marginals, and clear ``pending`` of the rows that are safe.
+    """Fill log_z[B, 2] and the marginals; clear ``pending`` of the rows that are safe.
 
     The others are not safe in this dtype.
     """
     B, T, S = nodes.shape
+    control = flush()
     order = _longest_first(chain[5], T)
     ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
     if over_states is not None:
@@ -150,6 +155,7 @@ def _sums(
             0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
+    restore(control)
 
 
 @kernel
@@ -168,6 +174,7 @@ def sums(
     over_states,
     wide,
     value,
+    parts,
     nodes,
     edges,
     heads,
@@ -175,11 +182,14 @@ def sums(
 ):
     """Fill the log-partition ``value[B]`` and the marginals, as ``sums_in_lanes``.
 
-    The value is float64 if ``wide``, else of the dtype of ``zeros``. Returns how many
-    rows are not safe in this dtype; their value is NaN.
+    The value is float64 if ``wide``, else of the dtype of ``zeros``; ``parts[B, 2]``
+    is the same as a sum of two float64 numbers, unless the address is 0. Returns how
+    many rows are not safe in this dtype; their value is NaN.
     """
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    log_z = arrays.empty(B)
+    log_z = arrays.empty((B, 2))
+    if parts != 0:
+        log_z = at(parts, (B, 2), np.float64)
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
@@ -191,12 +201,12 @@ def sums(
     far = 0
     for b in range(B):
         if pending[b]:
-            log_z[b] = np.nan
+            log_z[b, 0] = np.nan
             far += 1
     if wide:
-        copy(log_z, at(value, (B,), np.float64))
+        copy(log_z[:, 0], at(value, (B,), np.float64))
     else:
-        copy(log_z, at(value, (B,), zeros))
+        copy(log_z[:, 0], at(value, (B,), zeros))
     return far
 
 
@@ -281,11 +291,11 @@ def log_likelihood(
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     real, sizes = chain[4], chain[5]
     paths = at(labels, (B, T), np.int64)
-    scores = arrays.empty((B, 1))
-    wrong = _scores(chain, paths, scores)
+    scores, lost = arrays.empty((B, 1)), arrays.empty((B, 1))
+    wrong = _scores(chain, paths, scores, lost)
     if wrong >= 0:
         return wrong
-    log_z = arrays.empty(B)
+    log_z = arrays.empty((B, 2))
     nodes = at(emissions_grad, (B, T, S), zeros)
     edges = arrays.empty((B, 1, S, S), zeros.dtype)
     heads = arrays.empty((B, S), zeros.dtype)
@@ -305,8 +315,9 @@ def log_likelihood(
         # forbidden labels may weigh 0
         if row_weights[b] == 0:
             continue
-        # rounding may give a log-probability above 0
-        sum_ += row_weights[b] * min(scores[b, 0] - log_z[b], 0.0)
+        # in two numbers each, so that large ones cancel; rounding may leave more than 0
+        chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
+        sum_ += row_weights[b] * min(chance, 0.0)
     at(total, (1,), zeros)[0] = sum_
     weigh_residual(
         0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails, True,

@@ -93,15 +93,11 @@ def count(
         emissions,
         moves,
         *ends,
-        emissions,
-        moves,
-        *ends,
         B,
         T,
         S,
         K,
         SHARED=shared,
-        RESIDUAL=False,
         num_warps=1,
         enable_fp_fusion=False,
     )
@@ -109,49 +105,6 @@ def count(
     end += ends[1].sum(0)
     if shared:
         transitions += moves.sum(0)
-
-
-def residual(
-    labels,
-    steps,
-    lengths,
-    shared,
-    nodes,
-    edges,
-    heads,
-    tails,
-    used_nodes,
-    used_edges,
-    used_heads,
-    used_tails,
-):
-    """Fill the last four with the parts that labels[B, T] use, less the marginals."""
-    B, T, S = nodes.shape
-    launch(
-        _count_kernel,
-        B,
-        labels,
-        nodes,
-        labels,
-        steps,
-        lengths,
-        used_nodes,
-        used_edges,
-        used_heads,
-        used_tails,
-        nodes,
-        edges,
-        heads,
-        tails,
-        B,
-        T,
-        S,
-        1,
-        SHARED=shared,
-        RESIDUAL=True,
-        num_warps=1,
-        enable_fp_fusion=False,
-    )
 
 
 # score = ((start(y_1) + e_1(y_1)) + s(y_1, y_2)) + e_2(y_2) + ... + end(y_N)
@@ -218,8 +171,7 @@ def _score_kernel(
         tl.store(value + b * K + o_k, b_sum, mask=o_k < K)
 
 
-# emissions(t, y_t), transitions(y_{t-1}, y_t), start(y_1) and end(y_N) += w;
-# for a residual w = 1, and they begin with the opposites of the marginals
+# emissions(t, y_t), transitions(y_{t-1}, y_t), start(y_1) and end(y_N) += w
 @triton.jit(do_not_specialize=["B", "T", "K"])
 def _count_kernel(
     weights,
@@ -230,33 +182,20 @@ def _count_kernel(
     transitions,
     start,
     end,
-    nodes,
-    edges,
-    heads,
-    tails,
     B,
     T,
     S,
     K,
     SHARED: tl.constexpr,
-    RESIDUAL: tl.constexpr,
 ):
     g = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
     K = K.to(tl.int64)
-    if RESIDUAL:
-        _negate(nodes, emissions, g * T * S, T * S)
-        _negate(heads, start, g * S, S)
-        _negate(tails, end, g * S, S)
-        if SHARED:
-            _negate(edges, transitions, g * S * S, S * S)
-        else:
-            _negate(edges, transitions, g * (T - 1) * S * S, (T - 1) * S * S)
     for b in range(g, B, tl.num_programs(0)):
         N = tl.load(lengths + b)
         for k in range(0, K):
             row = labels + (b * K + k) * T
-            weight = 1.0 if RESIDUAL else tl.load(weights + b * K + k)
+            weight = tl.load(weights + b * K + k)
             for first in range(0, N, 32):
                 n = first + tl.arange(0, 32)
                 t = tl.load(steps + b * T + n, mask=n < N, other=0)
@@ -275,15 +214,6 @@ def _count_kernel(
                 else:
                     into = row_edges(transitions, b, t, T, S, SHARED)
                     _add(into + i * S + j, weight, moved)
-
-
-@triton.jit
-def _negate(source, into, at, count):
-    """Write the opposites of ``count`` numbers."""
-    for first in range(0, count, 1024):
-        o = first + tl.arange(0, 1024)
-        b_x = tl.load(source + at + o, mask=o < count, other=0.0)
-        tl.store(into + at + o, -b_x, mask=o < count)
 
 
 @triton.jit

@@ -1,0 +1,145 @@
+"""Answers as two numbers, so that differences of large ones keep their digits.
+
+An answer is a tensor of the structure's dtype, which gradients go through. Beside it
+may stand its value as the sum of two float64 numbers. The difference of two answers is
+taken in these, and rounded once.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.vectors.exact_sums import sum_rows
+from smoothsp.oracles._questions.registration import nothing_traces
+
+
+class Exact(NamedTuple):
+    """An answer ``[...]``, and its value as two numbers ``[..., 2]`` where known."""
+
+    value: Tensor
+    parts: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Exact":
+        """With first axes changed."""
+        parts = None if self.parts is None else change(self.parts)
+        return Exact(change(self.value), parts)
+
+    def unsqueeze(self, axis: int) -> "Exact":
+        """With an axis of length 1, counted from the front."""
+        return self.map(lambda x: x.unsqueeze(axis))
+
+    def squeeze(self, axis: int) -> "Exact":
+        """Without an axis of length 1, counted from the front."""
+        return self.map(lambda x: x.squeeze(axis))
+
+    def detach(self) -> "Exact":
+        """Without a gradient."""
+        return Exact(self.value.detach(), self.parts)
+
+    def filled(self, mask: Tensor, number: float = 0.0) -> "Exact":
+        """A number where the mask is True."""
+        parts = self.parts
+        if parts is not None:
+            alone = parts.new_tensor([number, 0.0])
+            parts = torch.where(mask.unsqueeze(-1), alone, parts)
+        return Exact(self.value.masked_fill(mask, number), parts)
+
+    def less(self, other: "Exact", *, sign: int = 0) -> Tensor:
+        """The difference, rounded once to the dtype of the first.
+
+        ``sign`` is 1 if by its formula it is at least 0, -1 if at most: what rounding
+        took beyond 0 becomes 0, and the gradient stays.
+        """
+        one, two = self.value, other.value
+        if self.parts is None or other.parts is None:
+            return at_zero(one - two, sign)
+        known = (self.parts - other.parts).sum(-1).to(one.dtype)
+        if sign > 0:
+            known.clamp_(min=0)
+        elif sign < 0:
+            known.clamp_(max=0)
+        if not torch.is_grad_enabled() or not (one.requires_grad or two.requires_grad):
+            return known
+        found: Tensor = _Difference.apply(known, one, two.expand_as(one))
+        return found
+
+
+def at_zero(found: Tensor, sign: int) -> Tensor:
+    """What lies beyond 0 becomes 0; the gradient stays."""
+    if not sign:
+        return found
+    beyond = found < 0 if sign > 0 else found > 0
+    return torch.where(beyond, found - found.detach(), found)
+
+
+class _Difference(torch.autograd.Function):
+    """The difference of two tensors, whose value is known better."""
+
+    @staticmethod
+    def forward(ctx: Any, known: Tensor, one: Tensor, two: Tensor) -> Tensor:
+        ctx.dtypes = one.dtype, two.dtype
+        return known
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        one, two = ctx.dtypes
+        return None, grad.to(one), -grad.to(two)
+
+
+def sums(x: Tensor) -> Tensor:
+    """Of float64 ``[..., N]`` the sums as two numbers, ``[..., 2]``."""
+    rows = x.detach().cpu().reshape(x.shape[:-1].numel(), x.shape[-1]).contiguous()
+    found = rows.new_empty(len(rows), 2)
+    sum_rows(rows.numpy(), found.numpy())
+    return found.reshape(*x.shape[:-1], 2).to(x.device)
+
+
+def score(structure: Any, y: Tensor) -> Exact:
+    """Scores of the outputs ``y``."""
+    ask = _asked(structure, "score")
+    return Exact(structure.score(y)) if ask is None else ask(y)
+
+
+def best(structure: Any) -> tuple[Exact, Tensor]:
+    """What ``decode`` answers."""
+    ask = _asked(structure, "decode")
+    if ask is not None:
+        found: tuple[Exact, Tensor] = ask()
+        return found
+    value, y = structure.decode()
+    return Exact(value), y
+
+
+def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
+    """What ``decode_topk`` answers."""
+    ask = _asked(structure, "decode_topk")
+    if ask is not None:
+        found: tuple[Exact, Tensor, Tensor] = ask(k)
+        return found
+    values, ys, valid = structure.decode_topk(k)
+    return Exact(values), ys, valid
+
+
+def log_partition(structure: Any) -> Exact:
+    """What ``log_partition`` answers."""
+    ask = _asked(structure, "log_partition")
+    return Exact(structure.log_partition()) if ask is None else ask()
+
+
+def _asked(structure: Any, name: str) -> Any:
+    """The method ``_exact_...`` that belongs to a question; None if there is none.
+
+    A class that answers the question in its own way is asked that.
+    """
+    if not nothing_traces():
+        return None
+    exactly = f"_exact_{name}"
+    for kind in type(structure).__mro__:
+        if exactly in vars(kind):
+            return getattr(structure, exactly)
+        if name in vars(kind):
+            return None
+    return None
