@@ -34,30 +34,26 @@ if __name__ == "__main__":
     start.quietly()
 
 import dataclasses
-import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
 from corpora.column_files import read_words
 from corpora.text_files import name_of
-from ner import partial, report, word_vectors
-from ner.settings import MU, TOP_K, Config, check
-from ner.training import Run, seed_all, tag
+from ner import report, word_vectors
+from ner.settings import Config, check
 from runs import checkpoint, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
-from smoothsp import losses, schemes
-from smoothsp.metrics import span_f1
+from smoothsp import schemes
 from smoothsp.models import Tagged, Tagger, load
-from smoothsp.models.encoder import Encoder
-from smoothsp.models.features import Corpus, Vocabulary, normalise
+from smoothsp.models.features import Vocabulary, normalise
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.training import MU, TOP_K, Training
 
 
 def main(config: Config) -> dict[str, float]:
@@ -71,22 +67,6 @@ def main(config: Config) -> dict[str, float]:
         return train(config)
 
 
-def criterion_of(config: Config, some_unknown: bool = False) -> nn.Module:
-    """The loss; where tags are unknown, to the best of what fits, or to all of it."""
-    mu = config.mu or MU.get(config.loss, 0.0)
-    hinge = losses.LatentHinge if some_unknown else losses.StructuralHinge
-    if config.loss == "hinge":
-        return hinge()
-    if config.loss == "hinge-l2":
-        return hinge(losses.L2(mu, config.top_k or TOP_K))
-    if config.loss == "hinge-entropy":
-        return hinge(losses.Entropy(mu))
-    if config.loss == "perceptron":
-        return hinge(cost=None)
-    # With a chain that scores no neighbours it is the softmax, position by position.
-    return losses.MarginalLikelihood() if some_unknown else losses.CRFLoss()
-
-
 def train(config: Config) -> dict[str, float]:
     splits = load_corpus(config)
     parts = {"train": splits.train, "dev": splits.dev, "test": splits.test or []}
@@ -94,98 +74,73 @@ def train(config: Config) -> dict[str, float]:
     wanted = {normalise(w) for part in words.values() for s in part for w in s}
     vectors = word_vectors.read(config.embeddings, wanted) if config.embeddings else {}
     settings = settings_of(config, splits, vectors)
-    path = config.checkpoint
-    saved = checkpoint.to_resume(path, settings, config.resume)
+    saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
+    runs: list[Training] = []
 
-    seed_all(config.seed, 0)
-    labels = splits.labels
-    if len(labels) == 1:
-        raise ValueError(
-            "data: expected named entities in the training sentences, got only the tag"
-            " O. Is the tag the last column of the file?"
+    def on_round(run: Training) -> None:
+        if runs:
+            after_round(config, run, settings)
+            return
+        runs.append(run)
+        if saved:
+            checkpoint.use(config.checkpoint, lambda: run.load(saved))
+        print(
+            f"{len(run.corpus)} sentences to train on, {len(run.labels)} labels,"
+            f" {sum(p.numel() for p in run.model.parameters()):,} weights on"
+            f" {run.model.device}"
         )
-    vocabulary = Vocabulary.of(words["train"], sorted(vectors))
-    size = len(next(iter(vectors.values()))) if vectors else None
-    sizes = config.sizes(size, partial.longest_segment(splits.train))
-    encoder = Encoder.pretrained(config.encoder) if config.encoder else None
-    model = TaggerNetwork(vocabulary, labels, sizes, encoder).to(device())
-    model.emissions.set_vectors(vocabulary, vectors)
-    run = Run(model, config)
-    if saved:
-        checkpoint.use(path, lambda: run.load(saved))
-    print(
-        f"{len(splits.train)} sentences to train on, {len(labels)} labels,"
-        f" {sum(p.numel() for p in model.parameters()):,} weights on {model.device}"
-    )
-    about = {"settings": settings, "size": sizes.word, "labels": labels}
-    about |= {"sizes": dataclasses.asdict(sizes), "scheme": splits.written}
-    about["vocabulary"] = dataclasses.asdict(vocabulary)
-    run_epochs(config, run, splits, vocabulary, about)
-    run.average.module.load_state_dict(run.best)
-    save_model(config, run, vocabulary, about)
+
+    try:
+        tagger = Tagger.train(
+            words["train"],
+            splits.given,
+            config.encoder,
+            dev=(words["dev"], [s.tags for s in splits.dev]),
+            vectors=vectors,
+            tokenizer=config.tokenizer,
+            on_round=on_round,
+            **config.options,
+        )
+        if tagger.about.pop("interrupted", False):
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        epoch = len(runs[0].history) if runs else 0
+        keep = f"add --resume to continue after epoch {epoch}"
+        print(f"\nstopped; {keep if epoch else 'no epoch was finished'}")
+        raise
+    if len(runs[0].history) < runs[0].rounds[0]:
+        print(f"stopped early: {config.patience} rounds without a better dev F1")
+    save_model(config, tagger, settings)
     taggings = {
-        name: tag(
-            run.average.module, Corpus(vocabulary, words[name], None, encoder), labels
-        )
+        name: [
+            schemes.convert(t.tags, "BIOES", tagger.scheme)
+            for t in tagger.stream(words[name])
+        ]
         for name in ("dev", "test")
         if parts[name]
     }
-    return report.write(config.out, settings, splits, run.history, taggings)
+    return report.write(config.out, settings, splits, runs[0].history, taggings)
 
 
-def run_epochs(
-    config: Config,
-    run: Run,
-    splits: conll.Splits,
-    vocabulary: Vocabulary,
-    about: dict[str, Any],
-) -> None:
-    labels = splits.labels
-    tags, run.allowed = partial.numbered(labels, splits.train)
-    encoder = run.model.encoder
-    corpus = Corpus(vocabulary, [s.words for s in splits.train], tags, encoder)
-    dev = Corpus(vocabulary, [s.words for s in splits.dev], None, encoder)
-    gold = [s.tags for s in splits.dev]
-    criterion = criterion_of(config, run.allowed is not None)
-    rounds, steps = config.rounds(-(-len(corpus) // config.batch))
-    for epoch in range(len(run.history) + 1, rounds + 1):
-        if run.tired():
-            print(f"stopped early: {config.patience} rounds without a better dev F1")
-            break
-        try:
-            start = time.perf_counter()
-            row = run.epoch(criterion, corpus, rounds, steps)
-            row["dev_f1"] = span_f1(gold, tag(run.average.module, dev, labels))[2]
-            row["seconds"] = time.perf_counter() - start
-            best = run.keep_if_best(row)
-            checkpoint.save(config.checkpoint, about | run.state())
-            if best:
-                save_model(config, run, vocabulary, about)
-        except KeyboardInterrupt:
-            keep = f"add --resume to continue after epoch {epoch - 1}"
-            print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
-            raise
-        exact = "" if row["exact"] is None else f"  exact {100 * row['exact']:5.1f} %"
-        print(
-            f"epoch {epoch:>2}/{rounds}  loss {row['loss']:8.4f}{exact}"
-            f"  dev F1 {100 * row['dev_f1']:.2f}  {row['seconds']:.1f} s",
-            flush=True,
-        )
-
-
-def save_model(
-    config: Config, run: Run, vocabulary: Vocabulary, about: dict[str, Any]
-) -> None:
-    facts = {"settings": about["settings"]}
-    facts["dev_f1"] = max(row["dev_f1"] for row in run.history)
-    tagger = Tagger(
-        run.average.module,
-        vocabulary,
-        about["labels"],
-        facts,
-        about["scheme"],
-        config.tokenizer,
+def after_round(config: Config, run: Training, settings: dict[str, Any]) -> None:
+    """Save a run, and its model if that is the best so far; say how good it is."""
+    row, sizes = run.history[-1], run.model.sizes
+    about = {"settings": settings, "size": sizes.word, "labels": run.labels}
+    about |= {"sizes": dataclasses.asdict(sizes), "scheme": run.scheme}
+    about["vocabulary"] = dataclasses.asdict(run.vocabulary)
+    checkpoint.save(config.checkpoint, about | run.state())
+    if row["dev_f1"] > max((r["dev_f1"] for r in run.history[:-1]), default=-1.0):
+        save_model(config, Tagger.of(run, config.tokenizer), settings)
+    exact = "" if row["exact"] is None else f"  exact {100 * row['exact']:5.1f} %"
+    print(
+        f"epoch {row['epoch']:>2}/{run.rounds[0]}  loss {row['loss']:8.4f}{exact}"
+        f"  dev F1 {100 * row['dev_f1']:.2f}  {row['seconds']:.1f} s",
+        flush=True,
     )
+
+
+def save_model(config: Config, tagger: Tagger, settings: dict[str, Any]) -> None:
+    tagger.about = {"settings": settings} | tagger.about
     tagger.save(config.model)
 
 

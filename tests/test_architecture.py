@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "models": {
         "smoothsp.constraints",
         "smoothsp.layers",
+        "smoothsp.losses",
         "smoothsp.metrics",
         "smoothsp.oracles",
         "smoothsp.schemes",
@@ -64,6 +65,7 @@ MAY_IMPORT = {
         "tokenizers",
         "torch",
         "torchvision",
+        "tqdm",
         "transformers",
     },
     "optim": {"matplotlib", "torch"},

@@ -30,23 +30,19 @@ def tagger_batches(
 
     A batch is what the network takes, labels and mask.
     """
-    from conll_ner import load_corpus, seed_all
+    from conll_ner import load_corpus
     from ner.settings import Config
-    from ner.training import Run
-    from smoothsp.models.features import Corpus, Vocabulary
-    from smoothsp.models.network import TaggerNetwork
+    from smoothsp.models.training import Training
 
-    config = Config(data=data)
-    seed_all(config.seed, 0)
-    splits = load_corpus(config)
-    kept = splits.train[:SENTENCES]
-    number = {label: n for n, label in enumerate(splits.labels)}
-    words = [s.words for s in kept]
-    vocabulary = Vocabulary.of(words, [])
-    network = TaggerNetwork(vocabulary, splits.labels, config.sizes(None), None)
-    run = Run(network, config)
-    corpus = Corpus(vocabulary, words, [[number[t] for t in s.tags] for s in kept])
-    order = torch.randperm(len(kept)).split(config.batch)
+    splits = load_corpus(Config(data=data))
+    kept, dev = splits.train[:SENTENCES], splits.dev[:1]
+    run = Training(
+        [s.words for s in kept],
+        [s.tags for s in kept],
+        dev=([s.words for s in dev], [s.tags for s in dev]),
+    )
+    network, corpus = run.model, run.corpus
+    order = torch.randperm(len(kept)).split(run.options.batch)
     batches = (corpus.batch(part) for part in itertools.cycle(order))
     triples = ((b, b.tags.clamp(min=0), b.mask) for b in batches)
     return network.train(), [run.dense, run.window], triples

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora import partial_tags
-from corpora.column_files import AS_USUAL, Layout, Sentence, read
-from smoothsp import schemes
+from corpora.column_files import AS_USUAL, File, Layout, Sentence, read
+from smoothsp.models.partial import possible
+from smoothsp.schemes import PLAIN, convert
 
 ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
 FAMILIES = [
@@ -36,6 +36,15 @@ class Splits:
     scheme: str
     written: str = "BIO"
     """The scheme of the training file."""
+    raw: list[list[str | None]] | None = None
+    """Tags as they stand in the training file, None where unknown."""
+
+    @property
+    def given(self) -> list[list[str | None]]:
+        """Tags of the training sentences in ``written``."""
+        if self.raw is not None:
+            return self.raw
+        return [convert(s.tags, self.written, self.scheme) for s in self.train]
 
     @property
     def labels(self) -> list[str]:
@@ -44,7 +53,7 @@ class Splits:
         Of tags that write no spans, those that were seen.
         """
         tags = {one for s in self.train for tag in s.tags for one in tag.split("\t")}
-        if self.written == schemes.PLAIN:
+        if self.written == PLAIN:
             return sorted(tags - {""})
         types = {tag.partition("-")[2] for tag in tags - {"O", ""}}
         prefixes = "BIES" if self.scheme == "BIOES" else "BI"
@@ -91,32 +100,39 @@ def load_files(
     files: SplitFiles, scheme: str = "BIOES", layout: Layout = AS_USUAL
 ) -> Splits:
     """The corpus in these files, all tags converted to ``scheme``."""
-    train, written = read_as(files.train, scheme, layout, partial=True)
+    file = read(files.train, layout)
+    train, written = converted(files.train, file, scheme, layout, partial=True)
+    raw = [[None if t == layout.unknown else t for t in s.tags] for s in file.sentences]
     dev, _ = read_as(files.dev, scheme, layout)
     test = read_as(files.test, scheme, layout)[0] if files.test else None
-    return Splits(train, dev, test, scheme, written)
+    return Splits(train, dev, test, scheme, written, raw)
 
 
 def read_as(
-    path: Path, scheme: str, layout: Layout = AS_USUAL, partial: bool = False
+    path: Path, scheme: str, layout: Layout = AS_USUAL
 ) -> tuple[list[Sentence], str]:
-    """The sentences of a file, their tags converted to ``scheme``, and the file's one.
+    """The sentences of a file with tags in ``scheme``, and the scheme of the file."""
+    return converted(path, read(path, layout), scheme, layout)
+
+
+def converted(
+    path: Path, file: File, scheme: str, layout: Layout, partial: bool = False
+) -> tuple[list[Sentence], str]:
+    """The sentences of a file with tags in ``scheme``, and the scheme of the file.
 
     ``partial`` allows words without a tag, as ``layout.unknown`` says; in sentences
-    that have one, tags are the labels that a word may have, as ``partial_tags`` writes
-    them.
+    that have one, tags are the labels that a word may have, as in ``possible``.
     """
-    file, unknown = read(path, layout), layout.unknown
-    found = []
+    unknown, found = layout.unknown, []
     for number, s in enumerate(file.sentences, 1):
         if unknown is None or unknown not in s.tags:
-            tags = schemes.convert(s.tags, scheme, file.scheme)
+            tags = convert(s.tags, scheme, file.scheme)
         elif not partial or scheme != "BIOES":
             raise ValueError(
                 f"{path}: expected a tag for each word, got {unknown!r} in sentence"
                 f" {number}; only training files may leave tags unknown"
             )
         else:
-            tags = partial_tags.possible(s.tags, file.scheme, unknown)
+            tags = possible([t if t != unknown else None for t in s.tags], file.scheme)
         found.append(Sentence(s.words, tags, s.rows))
     return found, file.scheme

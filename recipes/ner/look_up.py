@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from corpora.column_files import Sentence
-from corpora.partial_tags import is_known
+from smoothsp.models.partial import is_known
 from smoothsp.schemes import convert, detect
 
 

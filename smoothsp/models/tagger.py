@@ -2,14 +2,15 @@
 
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +29,9 @@ from smoothsp.models.words import TOKENIZERS, TREEBANK, Words, cutter, words_of
 from smoothsp.oracles import Chain, SemiMarkov
 from smoothsp.oracles._questions import checks
 from smoothsp.schemes import PLAIN, SHAPES, convert, split
+
+if TYPE_CHECKING:
+    from smoothsp.models.training import Training
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -138,6 +142,99 @@ class Tagger:
     def types(self) -> list[str]:
         """The types of spans."""
         return sorted({split(label)[1] for label in self.labels if label != "O"})
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[Sequence[str]],
+        tags: Iterable[Sequence[str | None]],
+        encoder: Encoder | str | None = None,
+        *,
+        dev: tuple[Iterable[Sequence[str]], Iterable[Sequence[str]]] | None = None,
+        vectors: Mapping[str, NDArray[Any]] | None = None,
+        tokenizer: str = TREEBANK,
+        on_round: Callable[["Training"], Any] | None = None,
+        **options: Any,
+    ) -> "Tagger":
+        """Train a tagger on sentences whose words have tags.
+
+        The network, its training and its result are those of ``recipes/conll_ner.py``,
+        which calls this. Ctrl-C after the first round ends the training, and the best
+        round so far is returned, with ``about["interrupted"]``.
+
+        Parameters
+        ----------
+        sentences
+            Lists of words.
+        tags
+            One for each word, in any scheme that ``smoothsp.schemes`` recognises, in
+            which the tagger will answer; None for a word whose tag is unknown.
+        encoder
+            A pretrained encoder of transformers, by folder or name, to train along.
+        dev
+            Sentences and tags that choose the best round; one sentence in ten is held
+            out if absent.
+        vectors
+            Of lower-cased words with 0 for each digit, all of one length, float32.
+        tokenizer
+            As of the class.
+        on_round
+            Called with the :class:`~smoothsp.models.training.Training` before the first
+            round, where it may ``load`` a state to go on from, and after each. Writes a
+            line on standard error if absent.
+        **options
+            Fields of :class:`~smoothsp.models.training.Options`: ``loss``, ``epochs``,
+            ``steps``, ``patience``, ``seed``, ``hidden``, ...
+
+        Raises
+        ------
+        TypeError
+            For an option that there is not.
+        ValueError
+            If sentences and tags do not match, or options do not fit together.
+
+        Examples
+        --------
+        >>> words, tags = [["Ada", "met", "Bob"]], [["B-PER", "O", "B-PER"]]
+        >>> tagger = Tagger.train(words, tags, epochs=1)  # doctest: +SKIP
+        >>> tagger.save("model")  # doctest: +SKIP
+        """
+        # it needs tqdm, which a trained tagger does not
+        from smoothsp.models.training import Options, Training, tell
+
+        run = Training(
+            sentences,
+            tags,
+            encoder,
+            dev=dev,
+            vectors=vectors,
+            options=Options(**options),
+        )
+        told = on_round or tell
+        try:
+            told(run)
+            while len(run.history) < run.rounds[0] and not run.out_of_patience():
+                began = time.perf_counter()
+                row = run.epoch()
+                run.keep_if_best(row | {"seconds": time.perf_counter() - began})
+                told(run)
+        except KeyboardInterrupt:
+            if not run.history:
+                raise
+            return cls.of(run, tokenizer, {"interrupted": True})
+        return cls.of(run, tokenizer)
+
+    @classmethod
+    def of(
+        cls,
+        run: "Training",
+        tokenizer: str = TREEBANK,
+        about: Mapping[str, Any] | None = None,
+    ) -> "Tagger":
+        """Return the tagger of the best round of a run so far."""
+        best = {"dev_f1": max(row["dev_f1"] for row in run.history), **(about or {})}
+        network = run.best_network()
+        return cls(network, run.vocabulary, run.labels, best, run.scheme, tokenizer)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.

@@ -8,7 +8,7 @@ import torch
 
 import conll_ner
 from runs import checkpoint
-from smoothsp.models import Tagger, load
+from smoothsp.models import Tagger, load, training
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -165,13 +165,13 @@ def test_a_run_that_has_no_model_yet_says_how_to_get_one(folder, tmp_path, tiny)
 
 def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
     rates = []
-    step = conll_ner.Run._step
+    step = training.Training._step
 
     def watched(run, *arguments):
         rates.append([group["lr"] for group in run.dense.param_groups])
         return step(run, *arguments)
 
-    monkeypatch.setattr(conll_ner.Run, "_step", watched)
+    monkeypatch.setattr(training.Training, "_step", watched)
     options = {"steps": 40, "encoder_rate": 1e-4, "rate": 1e-3}
     conll_ner.main(conll_ner.Config(tiny, encoder=str(folder), out=tmp_path, **options))
     new, old = zip(*rates, strict=True)

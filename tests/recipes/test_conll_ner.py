@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import conll_ner
 from conll_ner import Config, main
 from corpora import conll, toy_corpus, wnut17
 from ner import report
+from smoothsp.metrics import span_f1
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -125,7 +125,7 @@ def test_the_saved_model_tags_as_it_did_in_training(trained, data, capsys):
     main(dataclasses.replace(config, predict=f"{data}/dev.txt"))
     guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
     gold = [s.tags for s in conll.load(data, "BIO").dev]
-    f1 = conll_ner.span_f1(gold, guess)[2]
+    f1 = span_f1(gold, guess)[2]
     assert f1 == pytest.approx(result["dev_f1"], abs=1e-12)
 
 

@@ -113,7 +113,7 @@ def test_sizes_are_those_asked_for(tiny, tmp_path):
     ("change", "message"),
     [
         ({"steps": 0}, "steps: expected at least 1, got 0"),
-        ({"steps": 5, "epochs": 1}, "steps: expected --steps or --epochs, got both"),
+        ({"steps": 5, "epochs": 1}, "steps: expected steps or epochs, got both"),
         ({"train": "a"}, "dev: expected a file beside --train, got none"),
         ({"dev": "a"}, "train: expected a file beside --dev, got none"),
         ({"test": "a"}, "test: expected --train and --dev .* give --evaluate FILE"),
@@ -134,8 +134,8 @@ def test_wrong_settings_are_named(change, message):
     ("change", "message"),
     [
         ({"loss": "svm"}, "loss: expected one of hinge, hinge-l2, .* got 'svm'"),
-        ({"loss": "crf", "mu": 1.0}, "mu: expected none with --loss crf"),
-        ({"loss": "hinge", "top_k": 2}, "top_k: expected none with --loss hinge"),
+        ({"loss": "crf", "mu": 1.0}, "mu: expected none with loss crf"),
+        ({"loss": "hinge", "top_k": 2}, "top_k: expected none with loss hinge"),
         ({"mu": 0.0}, "mu: expected a positive number, got 0.0"),
         ({"top_k": 0}, "top_k: expected at least 1, got 0"),
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
@@ -182,7 +182,7 @@ def test_a_foreign_checkpoint_is_reported(tmp_path):
 def test_a_corpus_without_entities_is_reported(tmp_path):
     for name in ("train.txt", "dev.txt"):
         (tmp_path / name).write_text("Bell O\nrang O\n")
-    with pytest.raises(ValueError, match="data: expected named entities"):
+    with pytest.raises(ValueError, match="tags: expected named entities"):
         main(Config(str(tmp_path), out=tmp_path / "out"))
 
 

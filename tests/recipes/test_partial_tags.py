@@ -6,10 +6,9 @@ import pytest
 
 from conll_ner import Config, main
 from corpora.column_files import Sentence, read
-from corpora.partial_tags import possible
-from ner.partial import longest_segment
 from ner.settings import check
 from smoothsp.models import load
+from smoothsp.models.partial import longest_segment, possible
 from smoothsp.schemes import convert
 from tests.recipes.runs import numbers
 
@@ -27,18 +26,18 @@ def every_tagging(n, scheme):
             yield convert(whole, scheme, "BIOES"), whole
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
+@pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES", "BILOU", "BMEWO"])
 def test_a_word_may_be_what_fits_its_neighbours(scheme):
     known = list(every_tagging(3, scheme))
     labels = {label for _, whole in known for label in whole}
     for hidden in [(1,), (0, 2), (2,), (0,)]:
         for tags, _ in known:
-            given = ["?" if n in hidden else tag for n, tag in enumerate(tags)]
-            found = possible(given, scheme, "?")
+            given = [None if n in hidden else tag for n, tag in enumerate(tags)]
+            found = possible(given, scheme)
             fitting = [
                 whole
                 for others, whole in known
-                if all(a in ("?", b) for a, b in zip(given, others, strict=True))
+                if all(a in (None, b) for a, b in zip(given, others, strict=True))
             ]
             listed = [
                 whole
@@ -63,9 +62,9 @@ def test_the_longest_segment_has_room_for_what_must_be_one():
         (["", "", "O"], 1),
     ):
         sentence = Sentence([str(n) for n in range(len(tags))], tags)
-        assert longest_segment([sentence]) >= most
+        assert longest_segment([sentence.tags]) >= most
     whole = Sentence(list("abcd"), ["B-X", "E-X", "S-X", "O"])
-    assert longest_segment([whole]) == 2
+    assert longest_segment([whole.tags]) == 2
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +124,7 @@ def _holds(tagged, span):
 def test_what_does_not_fit_is_named(halved, tmp_path):
     with pytest.raises(ValueError, match=r"^unknown: expected what is no tag"):
         check(Config(unknown="B-X"))
-    with pytest.raises(ValueError, match=r"^structure: expected chain with --loss"):
+    with pytest.raises(ValueError, match=r"^structure: expected chain with loss"):
         check(Config(structure="semi-markov", loss="softmax"))
     with pytest.raises(ValueError, match=r"train.txt, line 1: expected a tag of"):
         main(Config(str(halved), epochs=1, out=tmp_path))

@@ -10,6 +10,7 @@ import torch
 import conll_ner
 from conll_ner import Config, main
 from runs import checkpoint
+from smoothsp.models import training
 from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, killed, numbers
 
@@ -21,7 +22,7 @@ def test_a_run_killed_twice_ends_with_the_same_numbers(trained, data, tmp_path):
     resumed = dataclasses.replace(again, resume=True)
     batches = -(-TRAIN // conll_ner.Config.batch)
     # in the middle of the second epoch, and while the third one is written
-    killed(conll_ner.Run, "_step", batches * 3 // 2, lambda: main(again))
+    killed(training.Training, "_step", batches * 3 // 2, lambda: main(again))
     assert len(checkpoint.load(again.checkpoint)["history"]) == 1
     killed(os, "replace", 1, lambda: main(resumed))
     assert len(checkpoint.load(again.checkpoint)["history"]) == 2
@@ -58,10 +59,10 @@ def test_control_c_keeps_the_last_epoch_and_says_how_to_go_on(
 
     config = Config(tiny, epochs=2, out=tmp_path / "run")
     whole = main(dataclasses.replace(config, out=tmp_path / "whole"))
-    epoch = conll_ner.Run.epoch
+    epoch = training.Training.epoch
     with monkeypatch.context() as patch:
         patch.setattr(
-            conll_ner.Run,
+            training.Training,
             "epoch",
             lambda run, *rest: interrupted() if run.history else epoch(run, *rest),
         )
