@@ -1,9 +1,12 @@
 """A compiled kernel is loaded only while all that it imports is as it was."""
 
 import errno
+import os
 import re
 import signal
 import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -235,14 +238,83 @@ def test_ctrl_c_waits_until_a_kernel_is_made(compiling):
     assert sum(again.stats.cache_hits.values()) == 1
 
 
-def test_a_kept_kernel_that_was_cut_off_is_compiled_again(compiling, tmp_path):
+def cut(content):
+    return content[: len(content) // 2]
+
+
+def flipped(place):
+    def flip(content):
+        at = int(place * (len(content) - 1))
+        return content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :]
+
+    return flip
+
+
+DAMAGES = [lambda content: b"", cut, *map(flipped, (0.0, 0.05, 0.5, 1.0))]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_damaged_file_is_moved_aside_compiled_again_and_reported_once(
+    compiling, tmp_path, suffix
+):
     hold(compilation.kernel(double))
-    (kept,) = tmp_path.rglob("*.nbc")
-    for content in (b"", kept.read_bytes()[:100]):
-        kept.write_bytes(content)
+    (kept,) = tmp_path.rglob(f"*.{suffix}")
+    for damage in DAMAGES:
+        damaged = damage(kept.read_bytes())
+        kept.write_bytes(damaged)
+        compiled = compilation.kernel(double)
+        with pytest.warns(UserWarning, match=r"on disk is damaged \(moved to") as told:
+            hold(compiled)
+        assert len(told) == 1
+        assert sum(compiled.stats.cache_misses.values()) == 1
+        assert kept.with_name(f"{kept.name}.damaged").read_bytes() == damaged
         compiled = compilation.kernel(double)
         hold(compiled)
-        assert sum(compiled.stats.cache_misses.values()) == 1
-    compiled = compilation.kernel(double)
-    hold(compiled)
-    assert sum(compiled.stats.cache_hits.values()) == 1
+        assert sum(compiled.stats.cache_hits.values()) == 1
+
+
+def files_of_a_kernel(folder):
+    """The files of a kernel as one process has them, with one entry."""
+    files = compilation._SignedFiles(str(folder), "kernel", "sources")
+    files.save("key", "code")
+    return files
+
+
+def test_a_sound_file_of_another_process_is_not_moved(tmp_path):
+    files, data = files_of_a_kernel(tmp_path), tmp_path / "kernel.1.nbc"
+    data.write_bytes(b"damaged")
+    damaged = data.stat()
+    files_of_a_kernel(tmp_path)
+    compilation._move_aside(str(data), damaged)
+    assert files.load("key") == "code"
+
+
+def test_several_processes_heal_one_file_at_once(tmp_path):
+    def heal():
+        for _ in range(20):
+            files = compilation._SignedFiles(str(tmp_path), "kernel", "sources")
+            if files.load("key") != "code":
+                files_of_a_kernel(tmp_path)
+
+    for number in range(20):
+        files = files_of_a_kernel(tmp_path)
+        for path in tmp_path.glob("*.nb?"):
+            path.write_bytes(path.read_bytes()[number:-1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with ThreadPoolExecutor(8) as pool:
+                for done in [pool.submit(heal) for _ in range(8)]:
+                    done.result()
+        assert files.load("key") == "code"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_damaged_file_in_a_folder_that_cannot_be_written_to_is_passed_over(tmp_path):
+    files = files_of_a_kernel(tmp_path)
+    (tmp_path / "kernel.1.nbc").write_bytes(b"damaged")
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.warns(UserWarning, match="not moved: Permission denied"):
+            assert files.load("key") is None
+    finally:
+        tmp_path.chmod(0o700)
