@@ -143,6 +143,10 @@ class LinearChain(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
+    def __prepare_scriptable__(self) -> None:
+        """Raise an error: what ``torch.jit.script`` calls first."""
+        raise TypeError(checks.NO_TORCHSCRIPT)
+
     def extra_repr(self) -> str:
         """Arguments, for ``print``."""
         constrained = self.allowed_moves is not None

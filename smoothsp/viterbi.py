@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
+NO_TORCHSCRIPT = "torch.jit: TorchScript is not supported; use torch.export"
+
 
 class Viterbi(nn.Module):
     r"""``LinearChain.decode`` without kernels: for ``torch.export`` and ONNX.
@@ -51,12 +53,18 @@ class Viterbi(nn.Module):
         ):
             self.register_buffer(name, scores.detach().double())
 
+    def __prepare_scriptable__(self) -> None:
+        """Raise an error: what ``torch.jit.script`` calls first."""
+        raise TypeError(NO_TORCHSCRIPT)
+
     def forward(
         self,
         emissions: Float[Tensor, "batch time state"],
         mask: Bool[Tensor, "batch time"],
     ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, " batch"]]:
         """Best labels, -1 at masked positions, and their scores; without gradients."""
+        if torch._C._is_tracing():
+            raise TypeError(NO_TORCHSCRIPT)
         emissions = emissions.detach()
         if self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)

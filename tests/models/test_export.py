@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import warnings
 from importlib.util import find_spec
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from smoothsp import LinearChain
+from smoothsp.oracles import Multiclass
 from tests.programs import run
 from tests.sweeps import thinned
 
@@ -174,3 +176,24 @@ def test_an_onnx_file_of_standard_operators_runs_without_torch(tmp_path):
     np.savez(tmp_path / "inputs.npz", **arrays)
     files = onnx, tmp_path / "inputs.npz"
     assert run(sys.executable, "-c", READ, *files).stdout.split() == ["equal"]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_torchscript_is_refused_in_a_sentence(alone):
+    tagger, given = Tagger(alone).eval(), drawn(3, 4, 4)
+    words = "^torch.jit: TorchScript is not supported; use torch.export[^\\n]*$"
+    for convert in (torch.jit.script, lambda model: torch.jit.trace(model, given)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(TypeError, match=words):
+                convert(tagger)
+
+
+def test_a_structure_within_a_trace_is_refused():
+    def best(scores):
+        return Multiclass(scores).decode()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TypeError, match="TorchScript is not supported"):
+            torch.jit.trace(best, torch.zeros(2, 3))
