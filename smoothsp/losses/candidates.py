@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from smoothsp.losses.functional import gold_score, require_topk
 from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
-from smoothsp.oracles import Structure, TopKStructure
+from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of, repeated
 from smoothsp.oracles._questions.registration import is_plain
@@ -215,6 +215,8 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         _check_cost(cost)
         if isinstance(cost, str):
             cost = structure.hamming(y)
+        if isinstance(structure, BoxSearch):
+            return structure.augment(cost).costs(ys)
         B, k = ys.shape[:2]
         parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
         parts = parts.reshape(B, k, *parts.shape[1:])

@@ -15,8 +15,10 @@ from smoothsp.oracles._questions.parts import (
     first_potentials,
     parts_of,
     repeated,
+    require_parts,
     scores_of,
 )
+from smoothsp.oracles._questions.read_only import ReadOnly
 
 Noise = Literal["normal", "gumbel"]
 # The mean of a Gumbel variable.
@@ -25,7 +27,7 @@ _EULER = 0.57721566490153286
 _TERMS = 10
 
 
-class Perturbed:
+class Perturbed(ReadOnly):
     r"""The maximum over outputs, on average over noise on the potentials.
 
     .. math:: F_\sigma = E_Z \max_y [s(y) + \sigma \langle Z, a(y) \rangle]
@@ -94,13 +96,16 @@ class Perturbed:
     ) -> None:
         check_noise(samples, sigma, noise, multiplicative)
         checks.generator(generator)
+        require_parts(structure)
         self._n, self.sigma = samples, float(sigma)
         self._structure = structure
-        wide = repeated(structure, self._n)
         with torch.no_grad():
             # a cost has the shape of the noise; any output will do
             blank = structure.hamming(structure.decode()[1])
+            # noise, its slope, the potentials with it, and the parts of the best
+            checks.count("samples", samples, 4 * blank.numel(), sampled=True)
             draws = draw_noise(blank, self._n, noise, generator)
+        wide = repeated(structure, self._n)
         z = draws[0].flatten(0, 1)
         cost = self.sigma * z
         self._multiplied = first_potentials(structure) if multiplicative else None

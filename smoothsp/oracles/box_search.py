@@ -115,7 +115,15 @@ class BoxSearch(SearchStructure):
         if not checks.values_are_there() or bool(barred.any()):
             lost = ((rows @ barred.double()) * columns).sum(2) > 0
             total = total.masked_fill(lost, -torch.inf)
-        return total + self._weight[:, None] * (1 - self._overlap(boxes))
+        return total + self._added(boxes)
+
+    def _added(self, boxes: Tensor) -> Tensor:
+        """What the cost adds to the scores of boxes ``(batch, k, 4)``."""
+        return self._weight[:, None] * (1 - self._overlap(boxes))
+
+    def costs(self, y: Tensor) -> Float[Tensor, "batch k"]:
+        """``c (1 - IoU)`` of boxes ``(batch, k, 4)``, c from ``augment``; 0 without."""
+        return self._added(self._proved(y)[0]).to(self.cells.dtype)
 
     def _masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Which rows ``(batch, k, H)`` and columns ``(batch, k, W)`` boxes hold."""

@@ -17,13 +17,14 @@ from smoothsp.oracles._chain.checks import chain_record, looked_at
 from smoothsp.oracles._chain.record import Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.read_only import ReadOnly, put
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 
 
-class Chain(Summed):
+class Chain(ReadOnly, Summed):
     """A batch of chains: potentials, and exact inference on them.
 
     The score of labels y is the sum, over the real positions in order, of
@@ -73,6 +74,8 @@ class Chain(Summed):
     tensor([1.9176])
     """
 
+    _record: Record
+
     def __init__(
         self,
         emissions: Tensor,
@@ -84,13 +87,13 @@ class Chain(Summed):
         mask: Tensor | None = None,
     ) -> None:
         given = emissions, transitions, start, end, lengths, mask
-        self._record = looked_at(chain_record(*given))
+        put(self, "_record", looked_at(chain_record(*given)))
 
     @classmethod
     def _of(cls, record: Record) -> "Chain":
         """The chain of a record, trusted to be sound."""
         chain = object.__new__(cls)
-        chain._record = record
+        put(chain, "_record", record)
         return chain
 
     def _like(
@@ -304,7 +307,8 @@ class Chain(Summed):
         O(batch time state^2 k). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 2.
         """
-        k = checks.count("k", k)
+        B, T, _ = self.emissions.shape
+        k = checks.count("k", k, B * T)
         ys, valid = best.decode_topk.ask(self._record, k)
         if self._record.plain and nothing_traces() and valid.numpy().all():
             return self.score(ys), ys, valid
@@ -476,11 +480,12 @@ class Chain(Summed):
         With ``replace=False`` they are distinct: each is drawn from those that were not
         drawn before it. Where a row has fewer than n, the rest is -1 all over.
         """
-        n = checks.positive_int("n", n)
+        B, T, _ = self.emissions.shape
+        # labels, and the uniform numbers that they are drawn by
+        n = checks.count("n", n, 2 * B * T, sampled=True)
         generator = checks.generator(generator)
         if not checks.flag("replace", replace):
             return self._segments().sample(n, generator, replace=False)
-        B, T, _ = self.emissions.shape
         device = self.emissions.device
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device

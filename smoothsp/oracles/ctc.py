@@ -118,10 +118,10 @@ class CTC(CircuitStructure):
         alike = targets[:, 1:] == targets[:, :-1]
         skips = skips.masked_fill(alike, -torch.inf)
         self._known_to_fit = isinstance(frames, int) and 2 * M <= T
-        if not self._known_to_fit:
-            between = alike if real is None else alike & real[:, 1:]
-            few = labels + between.sum(1) > frames
-            self._known_to_fit = not bool(few.any())
+        if not self._known_to_fit and checks.values_are_there():
+            repeats = (alike if real is None else alike & real[:, 1:]).sum(1)
+            _require_frames(frames, labels, repeats)
+            self._known_to_fit = True
         built = topology(_paths, T, M)
         self._start(
             built,
@@ -193,6 +193,25 @@ class CTC(CircuitStructure):
         counts = self.log_probs.new_zeros(B, C + 1)
         ones = counts.new_ones(y.shape)
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]
+
+
+def _require_frames(
+    frames: Tensor | int, labels: Tensor | int, repeats: Tensor
+) -> None:
+    """A frame for each label, and one for the blank between equal neighbours."""
+    missing = labels + repeats - frames
+    if bool((missing > 0).any()):
+        row = int((missing > 0).int().argmax())
+        N, M = (int(x if isinstance(x, int) else x[row]) for x in (frames, labels))
+        R = int(repeats[row])
+        raise ValueError(
+            f"targets: row {row} needs {M + R} frames ({_several(M, 'symbol')}, "
+            f"{_several(R, 'repeat')}), has {N}; leave the row out"
+        )
+
+
+def _several(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
 def _check_targets(targets: Tensor, real: Tensor | None, C: int, blank: int) -> None:

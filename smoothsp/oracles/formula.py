@@ -14,9 +14,10 @@ from smoothsp.oracles._logic.clauses import compile_clauses
 from smoothsp.oracles._logic.compiled import read_nnf, read_sdd
 from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.read_only import ReadOnly
 
 
-class Formula:
+class Formula(ReadOnly):
     """A propositional formula, compiled once and asked about many batches of scores.
 
     Made by ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are numbered from

@@ -122,6 +122,29 @@ class Grammar(CircuitStructure):
             shape=(n, n),
         )
 
+    def augment(self, cost: Tensor) -> "Grammar":
+        """The grammar with ``cost`` added to the scores of spans.
+
+        ``cost``: of the shape of the spans, or ``(batch, n, symbol)`` of single words.
+        """
+        return super().augment(self._at_words(cost, 0.0))
+
+    def restrict(self, allowed: Tensor) -> "Grammar":
+        """The grammar in which a span has only symbols that are True in ``allowed``.
+
+        ``allowed``: of the shape of the spans, or ``(batch, n, symbol)`` for single
+        words; longer spans may then have any symbol.
+        """
+        return super().restrict(self._at_words(allowed, True))
+
+    def _at_words(self, given: Tensor, longer: float) -> Tensor:
+        """What is given for single words, with ``longer`` for the other spans."""
+        B, n, _, S = self.spans.shape
+        if not isinstance(given, Tensor) or tuple(given.shape) != (B, n, S):
+            return given
+        spans = torch.full_like(self.spans, longer, dtype=given.dtype)
+        return torch.diagonal_scatter(spans, given.mT, dim1=1, dim2=2)
+
     def _labels(self, y: Tensor) -> Tensor:
         return counted_spans(y, self.lengths).flatten(2)
 

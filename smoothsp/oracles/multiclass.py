@@ -6,11 +6,12 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
 
 
-class Multiclass(Divergences):
+class Multiclass(ReadOnly, Divergences):
     """A batch of choices among scored candidates: classes, boxes, answers.
 
     Parameters
@@ -49,8 +50,9 @@ class Multiclass(Divergences):
         scores = checks.potentials("scores", scores)
         if scores.dim() != 2 or (scores.shape[1] < 1 and mask is None):
             raise ValueError(
-                "scores: expected (batch, candidate) with at least one candidate, or "
-                f"with a mask, got {tuple(scores.shape)}"
+                "scores: expected (batch, candidate) with at least one candidate, got "
+                f"{tuple(scores.shape)}; if rows without candidates are meant, hand "
+                "over a mask, too"
             )
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
@@ -181,8 +183,8 @@ class Multiclass(Divergences):
         valid
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
-        k = checks.count("k", k)
-        M = self.scores.shape[1]
+        B, M = self.scores.shape
+        k = checks.count("k", k, B)
         # stable, so that the k best are a prefix of the k + 1 best under ties
         values, ys = self.scores.sort(dim=1, descending=True, stable=True)
         values = torch.nn.functional.pad(values, (0, max(0, k - M)), value=-torch.inf)
@@ -270,9 +272,9 @@ class Multiclass(Divergences):
         Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them"
         (2019), section 2.3.
         """
-        n = checks.positive_int("n", n)
-        generator = checks.generator(generator)
         B, M = self.scores.shape
+        n = checks.count("n", n, B, sampled=True)
+        generator = checks.generator(generator)
         if not checks.flag("replace", replace):
             noise = torch.empty_like(self.scores.detach(), dtype=torch.float64)
             noise = -noise.exponential_(generator=generator).log()

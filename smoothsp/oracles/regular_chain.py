@@ -10,9 +10,10 @@ from smoothsp.oracles._circuits import Circuit, Items, topology
 from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._logic.regular import Automaton, automaton
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.read_only import ReadOnly
 
 
-class RegularLanguage:
+class RegularLanguage(ReadOnly):
     """A regular language over labels, called on the scores of any batch of chains.
 
     Made by ``smoothsp.constraints.regular(labels, pattern)``.

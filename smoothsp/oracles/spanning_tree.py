@@ -232,9 +232,10 @@ class SpanningTree(SearchStructure):
         self, n: int, generator: torch.Generator | None = None
     ) -> Int[Tensor, "batch n words"]:
         """Independent draws, ``(batch, n, words)`` int64, -1 beyond the sentence."""
-        n = checks.positive_int("n", n)
+        B, m, _ = self.arcs.shape
+        n = checks.count("n", n, B * m, sampled=True)
         generator = checks.generator(generator)
-        size, device = (len(self.arcs), n), self.arcs.device
+        size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return Samples(self._single).ask(self.arcs.detach(), self._lengths, seeds)
 

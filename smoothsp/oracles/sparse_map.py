@@ -11,6 +11,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
@@ -21,7 +22,7 @@ _SLOTS = 8
 _ROUNDINGS = 16
 
 
-class SparseMAP:
+class SparseMAP(ReadOnly):
     r"""The maximum over mixtures of outputs, regularised in the space of parts.
 
     .. math:: \max_{p \in \Delta} \sum_y p_y s(y)

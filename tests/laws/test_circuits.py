@@ -364,6 +364,9 @@ def test_more_outputs_than_memory_holds_are_refused(kind):
     for k in (10**6 + 1, 10**5000):
         with pytest.raises(ValueError, match="k: expected at most 1000000, got "):
             draw(kind, 0).structure().decode_topk(k)
+    for n in (10**12, 10**5000):
+        with pytest.raises(ValueError, match=r"n: expected at most .* memory"):
+            draw(kind, 0).structure().sample(n)
 
 
 @every_kind

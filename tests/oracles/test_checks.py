@@ -35,6 +35,12 @@ VALUES = {
         lambda: Multiclass(SCORES).decode_topk(10**7),
         "k: .*most 1000000, got 10000000",
     ),
+    "large_n": (lambda: Chain(E, T).sample(10**12), "n: .*memory of this machine, got"),
+    "large_candidates_n": (lambda: Multiclass(SCORES).sample(10**30), "n: .*memory"),
+    "no_candidates": (
+        lambda: Multiclass(torch.zeros(1, 0)),
+        r"scores: .*got \(1, 0\); if rows without candidates are meant, .* a mask",
+    ),
     "nan_emission": (
         lambda: Chain(put(E, 1, 2, 3, NAN), T),
         r"emissions: .*got nan at row 1, step 2, state 3",

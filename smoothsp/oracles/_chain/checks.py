@@ -30,7 +30,9 @@ def chain_record(
 
     Absent ends are zero; all positions are real without lengths and mask.
     """
-    found = _fitting(emissions, transitions, start, end) if nothing_traces() else None
+    found = None
+    if nothing_traces() and not checks.is_torchscript():
+        found = _fitting(emissions, transitions, start, end)
     potentials = found or _looked_at(emissions, transitions, start, end)
     if lengths is None and mask is None:
         B, T, _ = potentials[0].shape

@@ -1,6 +1,7 @@
 """Structures that are circuits: all questions, answered once for all of them."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +24,7 @@ from smoothsp.oracles._circuits.doors import (
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero, scaled
 
@@ -30,7 +32,7 @@ Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
-class CircuitStructure(Divergences):
+class CircuitStructure(ReadOnly, Divergences):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
     A structure calls ``_start`` at the end of its constructor and says, where the
@@ -90,19 +92,19 @@ class CircuitStructure(Divergences):
         shape
             Of an output of one row, as many labels as the circuit has positions.
         """
-        self._lengths, self.shape = lengths, shape
         self._hold(dict(own), dict(shared or {}))
         if isinstance(roots, int):
-            self._asked = Asked.same(topology, roots, len(self._main))
+            asked = Asked.same(topology, roots, len(self._main))
         else:
-            self._asked = Asked(topology, roots)
+            asked = Asked(topology, roots)
+        self.__dict__.update(_asked=asked, _lengths=lengths, shape=shape)
         check_values(self, next(iter(self._own)))
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
-        self._own, self._common, self._has_large = own, shared, None
         # the potentials that a cost is added to
-        self._main = next(iter(own.values()))
-        self.__dict__.update(own, **shared)
+        main = next(iter(own.values()))
+        given = {"_own": own, "_common": shared, "_main": main, "_has_large": None}
+        self.__dict__.update(own, **shared, **given)
 
     def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:
         """Other potentials of the same rows, trusted to be sound."""
@@ -164,6 +166,13 @@ class CircuitStructure(Divergences):
         at = torch.arange(N, device=labels.device)
         leaf = table[at, labels.clamp(0, V - 1)]
         return torch.where((labels >= 0) & (labels < V), leaf, -1)
+
+    @property
+    def _numbers(self) -> int:
+        """How many numbers one output of each row takes, with its labels and leaves."""
+        topology = self._asked.topology
+        each = 1 + topology.labels + topology.most + math.prod(self.shape)
+        return len(self._main) * each
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -317,7 +326,7 @@ class CircuitStructure(Divergences):
         other._asked = self._asked.select(rows.cpu())
         for name in self._by_row:
             if (value := getattr(self, name)) is not None:
-                setattr(other, name, value[rows])
+                vars(other)[name] = value[rows]
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
@@ -378,7 +387,7 @@ class CircuitStructure(Divergences):
         -----
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
-        k = checks.count("k", k)
+        k = checks.count("k", k, self._numbers)
         values, labels, finite = questions.chosen_looked_at(
             self._leaves(), self._asked, k, self._main.dtype
         )
@@ -415,10 +424,10 @@ class CircuitStructure(Divergences):
         those that were not drawn before it, by their probabilities. Where a row has
         fewer than n outputs, the rest is -1 all over.
         """
-        n = checks.positive_int("n", n)
+        n = checks.count("n", n, self._numbers, sampled=True)
         generator = checks.generator(generator)
         if not checks.flag("replace", replace):
-            return self._distinct(checks.count("n", n), generator)
+            return self._distinct(checks.count("n", n, self._numbers), generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return self._outputs(questions.samples(self._leaves(), self._asked, seeds))

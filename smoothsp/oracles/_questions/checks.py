@@ -1,5 +1,6 @@
 """Checks of what a user hands in, and their messages."""
 
+import os
 from typing import Any
 
 import torch
@@ -17,6 +18,15 @@ FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
 # Outputs of a row that may be asked for: more would not fit into memory.
 MOST_LISTED = 10**6
+# Bytes of memory of this machine.
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+NO_TORCHSCRIPT = (
+    "torch.jit: TorchScript is not supported; use torch.export, of "
+    "LinearChain.exportable() where smoothsp cannot be imported"
+)
+# What torch.jit.is_tracing asks, without its hops.
+is_torchscript = torch._C._is_tracing
 
 
 def values_are_there() -> bool:
@@ -24,6 +34,12 @@ def values_are_there() -> bool:
     return not (
         torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     )
+
+
+def refuse_torchscript() -> None:
+    """Raise an error while ``torch.jit.trace`` runs, which would keep constants."""
+    if is_torchscript():
+        raise TypeError(NO_TORCHSCRIPT)
 
 
 def dense(name: str, value: object) -> Tensor:
@@ -48,12 +64,10 @@ def dense(name: str, value: object) -> Tensor:
 
 def potentials(name: str, value: object) -> Tensor:
     """``value`` as a dense tensor of float32 or float64; halves become float32."""
-    if (
-        not torch.compiler.is_compiling()
-        and is_ordinary(value)
-        and value.dtype in FLOATS  # type: ignore[attr-defined]
-    ):
-        return value  # type: ignore[return-value]
+    if not torch.compiler.is_compiling():
+        refuse_torchscript()
+        if is_ordinary(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
+            return value  # type: ignore[return-value]
     value = dense(name, value)
     if value.dtype in HALVES:
         value = value.float()
@@ -119,12 +133,22 @@ def positive_int(name: str, value: object) -> int:
     return value
 
 
-def count(name: str, value: object) -> int:
-    """``value`` as how many outputs to list: an int from 1 to ``MOST_LISTED``."""
+def count(name: str, value: object, numbers: int = 1, sampled: bool = False) -> int:
+    """``value`` as how many outputs to list or to sample: an int of at least 1.
+
+    ``numbers``, of 8 bytes, that one output of each row takes: memory has to have room.
+    """
     found = positive_int(name, value)
-    if found > MOST_LISTED:
+    # sizes that a compiler leaves open are not looked at
+    room = MEMORY // (8 * max(numbers, 1)) if values_are_there() else found
+    most = room if sampled else min(room, MOST_LISTED)
+    if found > most:
+        gigabytes = f"{MEMORY / 2**30:.3g} GiB"
+        why = f", which fill the {gigabytes} of memory of this machine"
         got = found if found < 2**63 else "more than 64 bits hold"
-        raise ValueError(f"{name}: expected at most {MOST_LISTED}, got {got}")
+        raise ValueError(
+            f"{name}: expected at most {most}{why if most == room else ''}, got {got}"
+        )
     return found
 
 

@@ -1,6 +1,7 @@
 """Structures that are no dynamic programme: all that does not need their search."""
 
 import copy
+import math
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_plain, is_transformed
 from smoothsp.oracles._questions.transforms import Transformed
 from smoothsp.oracles._searches.transformed import Found
@@ -20,7 +22,7 @@ Self = TypeVar("Self", bound="SearchStructure")
 ROOM = 2.0**900
 
 
-class SearchStructure:
+class SearchStructure(ReadOnly):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
     A structure calls ``_start`` at the end of its constructor, says which entries of
@@ -60,8 +62,7 @@ class SearchStructure:
         self._require_outputs(next(iter(own)))
 
     def _hold(self, own: dict[str, Tensor]) -> None:
-        self._own = own
-        self.__dict__.update(own)
+        self.__dict__.update(own, _own=own)
 
     def _like(self: Self, own: dict[str, Tensor]) -> Self:
         """Other potentials of the same rows, trusted to be sound."""
@@ -145,7 +146,7 @@ class SearchStructure:
         own = dict(zip(self._own, tensors, strict=False))
         other = self._like(own)
         for name, x in zip(self._by_row, tensors[len(own) :], strict=True):
-            setattr(other, name, x)
+            vars(other)[name] = x
         return other
 
     @property
@@ -384,7 +385,7 @@ class SearchStructure:
         rows = checks.rows(rows, len(self._main), self._main.device)
         other = self._like({name: x[rows] for name, x in self._own.items()})
         for name in self._by_row:
-            setattr(other, name, getattr(self, name)[rows])
+            vars(other)[name] = getattr(self, name)[rows]
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
@@ -444,7 +445,7 @@ class SearchStructure:
         valid
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
-        k = checks.count("k", k)
+        k = checks.count("k", k, len(self._main) * (1 + math.prod(self.shape)))
         ys, valid = self._ask(k)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])

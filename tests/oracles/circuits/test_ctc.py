@@ -97,14 +97,23 @@ def test_small_sizes(B, T, M):
             ValueError,
             "target_lengths: expected values from 0 to 2.* got 3 at row 0",
         ),
-        ({"lengths": torch.tensor([3, 1])}, ValueError, "row 1 has no feasible output"),
+        (
+            {"lengths": torch.tensor([3, 1])},
+            ValueError,
+            r"targets: row 1 needs 2 frames \(2 symbols, 0 repeats\), has 1",
+        ),
         (
             {
                 "lengths": torch.tensor([2, 3]),
                 "targets": torch.tensor([[1, 1], [1, 2]]),
             },
             ValueError,
-            "row 0 has no feasible output",
+            r"targets: row 0 needs 3 frames \(2 symbols, 1 repeat\), has 2",
+        ),
+        (
+            {"log_probs": torch.full((2, 3, 4), -torch.inf)},
+            ValueError,
+            "log_probs: row 0 has no feasible output",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 from torch.testing import assert_close
 
 from smoothsp._kernels.circuits.layout.addresses import addresses
+from smoothsp.losses.functional import marginal_nll, structural_hinge
 from smoothsp.oracles import Grammar, SpanTree
 
 
@@ -47,6 +48,25 @@ def test_a_grammar_without_scores_for_rules_is_a_span_tree():
     square = words.mT.diag_embed().permute(0, 2, 3, 1)
     rules = drawn(2, 2, 2)
     assert_close(Grammar(words, rules).decode(), Grammar(square, rules).decode())
+
+
+def test_costs_and_restrictions_of_a_grammar_may_be_those_of_words():
+    words, rules, lengths = drawn(2, 4, 3), drawn(3, 3, 3), torch.tensor([4, 2])
+    cost, allowed = drawn(2, 4, 3), drawn(2, 4, 3) > -0.5
+    built = Grammar(words, rules, lengths=lengths)
+    barred = words.masked_fill(~allowed, -torch.inf)
+    augmented = Grammar(words + cost, rules, lengths=lengths)
+    restricted = Grammar(barred, rules, lengths=lengths)
+    assert_close(built.augment(cost).log_partition(), augmented.log_partition())
+    assert_close(built.restrict(allowed).log_partition(), restricted.log_partition())
+    y = built.decode()[1]
+    assert_close(
+        structural_hinge(built, y, cost=cost),
+        augmented.decode()[0] - built.score(y),
+    )
+    assert_close(marginal_nll(built, allowed), -built.log_prob_within(allowed))
+    with pytest.raises(ValueError, match=r"cost: expected the shape of spans"):
+        built.augment(cost[:, :3])
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from smoothsp.losses import MinimumRisk, RankingHinge
 from smoothsp.losses import functional as F
 from smoothsp.oracles import BoxSearch
+from tests.truth.circuits.cases import draw
 
 
 def every_box(cells):
@@ -57,6 +59,26 @@ def test_the_hinge_adds_what_boxes_do_not_overlap():
             assert_close(found[b], best - scores[tuple(gold[b])])
     found.sum().backward()
     assert cells.grad.isfinite().all()
+
+
+def test_risk_and_ranking_take_what_listed_boxes_do_not_overlap():
+    case = draw("box_search", 0)
+    ours, truth = case.leaves(), case.leaves()
+    y = torch.stack([row[17] for row in case.outputs])
+    built = ours.structure()
+    risk = MinimumRisk(k=100, temperature=50.0, reduction="none")(built, y)
+    ranking = RankingHinge(k=100, reduction="none")(built, y)
+    (risk + ranking).sum().backward()
+    total = 0
+    for b, row in enumerate(truth.outputs):
+        scores = truth.scores(b)
+        costs = torch.stack([truth.wrong(box, y[b]) for box in row])
+        expected = ((scores / 50).softmax(0) * costs).sum()
+        ahead = (costs + scores - truth.score(b, y[b])).clamp(min=0).mean()
+        assert_close((risk[b], ranking[b]), (expected, ahead))
+        total = total + expected + ahead
+    total.backward()
+    assert_close(ours.potentials["cells"].grad, truth.potentials["cells"].grad)
 
 
 def test_scores_are_differentiable_in_the_cost():
