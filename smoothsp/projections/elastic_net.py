@@ -7,6 +7,9 @@ from torch import Tensor
 from smoothsp.projections._arguments import bound, require, vectors
 from smoothsp.projections.simplex import project_simplex
 
+# Steps from an estimate that is right up to a rounding of 1.
+_NEWTON = 6
+
 
 def prox_elastic_net(
     v: Float[Tensor, "*batch n"],
@@ -54,7 +57,9 @@ def prox_elastic_net(
     l1, l2 = _strength("l1", l1, v), _strength("l2", l2, v)
     step = bound("step", step, v, v.shape)
     require(torch.isfinite(step) & (step > 0), "step", step, "positive numbers")
-    return v.sign() * (v.abs() - step * l1).clamp(min=0) / (1 + step * l2)
+    wide, l1, l2, step = (x.double() for x in (v, l1, l2, step))
+    size = (wide.abs() - step * l1).clamp(min=0) / (1 + step * l2)
+    return (wide.sign() * size).to(v.dtype)
 
 
 def project_elastic_net_ball(
@@ -113,20 +118,60 @@ def project_elastic_net_ball(
     radius = bound("radius", radius, v, shape)
     require(torch.isfinite(radius) & (radius > 0), "radius", radius, "positive numbers")
     l1, l2, radius = (x.double().unsqueeze(-1) for x in (l1, l2, radius))
-    # float32 has no room for squares, and 0 times what is beyond float64 is NaN
     size = v.abs().double()
+    # in units of the largest entry and of its penalty, so that no square is lost
+    unit = size.detach().amax(-1, keepdim=True)
+    unit = unit.masked_fill(unit == 0, 1)
+    price = (l1 + l2 * unit).detach()
+    require(torch.isfinite(price), "l2", l2 * unit, "products with v below 1e308")
+    u, radius = size / unit, radius / unit / price
+    l1, l2 = l1 / price, l2 * unit / price
     with torch.no_grad():
-        penalty = (l1 * size + l2 / 2 * size * size).sum(-1, keepdim=True)
+        penalty = (l1 * u + l2 / 2 * u * u).sum(-1, keepdim=True)
         inside = penalty <= radius
-        support = _support(size, l1, l2, radius) & ~inside
-    held = size.masked_fill(~support, 0)
+        below = (unit - size) / unit
+        support = _support(below, l1, l2, radius) & ~inside
+    held = u.masked_fill(~support, 0)
     excess = (2 * l1 * held + l2 * held * held).sum(-1, keepdim=True) - 2 * radius
     count = support.sum(-1, keepdim=True)
     ratio = excess / (2 * radius * l2 + l1.square() * count).masked_fill(inside, 1)
     ratio = ratio.masked_fill(inside, 0)
-    t = ratio / (1 + (1 + l2 * ratio).sqrt())
-    w = (held - t * l1).clamp(min=0).masked_fill(~support, 0) / (1 + t * l2)
+    t = ratio / (1 + (1 + l2 * ratio).clamp(min=0).sqrt())
+    w = (held - t * l1).masked_fill(~support, 0) / (1 + t * l2)
+    with torch.no_grad():
+        exact = _point(below, l1, l2, radius, support, t, w)
+    w = unit * (w + (exact - w).detach())
     return torch.where(inside, v, v.sign() * w.to(v.dtype))
+
+
+def _point(
+    below: Tensor,
+    l1: Tensor,
+    l2: Tensor,
+    radius: Tensor,
+    support: Tensor,
+    t: Tensor,
+    w: Tensor,
+) -> Tensor:
+    """The sizes w of the point, with their digits where the threshold is near 1.
+
+    Entries are ``1 - d``, d being ``below``. With ``s = 1 - t l1`` their sizes are
+    ``l1 (s - d) / e`` where ``e = l1 + l2 (1 - s)``. Where s is small beside 1, it is
+    found by Newton's method: t has lost its digits.
+    """
+    s = 1 - t * l1
+    near = (s < 0.5) & (l1 > 0)
+    for _ in range(_NEWTON):
+        e = l1 + l2 * (1 - s).clamp(min=0)
+        q = (s - below).masked_fill(~support, 0)
+        slope = l1 * support.sum(-1, keepdim=True) / e
+        first, second = (l1 / e * x.sum(-1, keepdim=True) for x in (q, l1 / e * q * q))
+        # the penalty, l1 |w| + l2 / 2 |w|^2, and its derivative
+        value = l1 * first + l2 / 2 * second
+        rise = l1 * (slope + first * l2 / e) + l2 * (first * l1 / e + second * l2 / e)
+        s = torch.where(near, s - (value - radius) / rise.masked_fill(~near, 1), s)
+    exact = l1 * (s - below).clamp(min=0) / (l1 + l2 * (1 - s).clamp(min=0))
+    return torch.where(near, exact, w.clamp(min=0)).masked_fill(~support, 0)
 
 
 def project_l1_ball(
@@ -191,16 +236,19 @@ def _strength(
     return found
 
 
-def _support(size: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
-    """The entries that are not 0 on the sphere, largest first until one is."""
-    ranked, order = size.sort(dim=-1, descending=True)
-    penalties = (2 * l1 * ranked + l2 * ranked * ranked).cumsum(-1)
-    count = torch.arange(1, size.shape[-1] + 1, dtype=size.dtype, device=size.device)
-    # the multiplier at which an entry becomes 0, and the penalty over it
-    t = ranked / l1
-    scaled = (2 * radius * l2 + l1.square() * count) * t * (2 + t * l2)
-    held = (l1 == 0) | (penalties - 2 * radius < scaled)
-    held = held.cumprod(-1).bool() & (ranked > 0)
-    first = torch.zeros_like(held)
-    first[..., :1] = ranked[..., :1] > 0
-    return torch.zeros_like(held).scatter(-1, order, held | first)
+def _support(below: Tensor, l1: Tensor, l2: Tensor, radius: Tensor) -> Tensor:
+    """The entries that are not 0 on the sphere, largest first until one is.
+
+    Entries are ``1 - below``, the largest is 1. At the multiplier at which an entry
+    becomes 0, the ones above it have sizes in proportion to how much larger they are.
+    """
+    below, order = below.sort(dim=-1, stable=True)
+    size = 1 - below
+    count = torch.arange(1, below.shape[-1] + 1, dtype=below.dtype, device=below.device)
+    ahead = count * below - below.cumsum(-1)
+    squares = count * below.square() - 2 * below * below.cumsum(-1)
+    squares = squares + below.square().cumsum(-1)
+    share = l1 / (l1 + l2 * size)
+    held = share * (l1 * ahead + l2 / 2 * share * squares) < radius
+    held = held.cumprod(-1).bool() & (size > 0)
+    return torch.zeros_like(held).scatter(-1, order, held)
