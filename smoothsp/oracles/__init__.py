@@ -16,6 +16,7 @@ from smoothsp.oracles.graphs.lattice import Lattice
 from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
 from smoothsp.oracles.graphs.tree import Tree
 from smoothsp.oracles.knapsack import Knapsack
+from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.pictorial_structure import PictorialStructure
@@ -35,6 +36,7 @@ from smoothsp.oracles.span_tree import SpanTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 from smoothsp.oracles.sparse_map import SparseMAP
 from smoothsp.oracles.subset import Subset
+from smoothsp.oracles.undirected_spanning_tree import UndirectedSpanningTree
 from smoothsp.oracles.warping import Warping
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "Formula",
     "Grammar",
     "Knapsack",
+    "LabelledSpanningTree",
     "Lattice",
     "LoopyGraph",
     "Matching",
@@ -70,6 +73,7 @@ __all__ = [
     "Summed",
     "TopKStructure",
     "Tree",
+    "UndirectedSpanningTree",
     "Warping",
     "approximate_by_alpha_expansion",
     "approximate_by_dual_decomposition",

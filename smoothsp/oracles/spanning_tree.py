@@ -12,13 +12,14 @@ from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
 
 
-class SpanningTree(SearchStructure):
+class SpanningTree(SearchStructure, Divergences):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
@@ -31,7 +32,8 @@ class SpanningTree(SearchStructure):
     arcs
         ``(batch, n + 1, n + 1)``: ``[head, modifier]``, float32 or float64; bfloat16
         and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
-        the diagonal are never read.
+        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)``: each arc has a
+        label, and the structure is a ``LabelledSpanningTree``.
     lengths
         ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
         is never read, and gets exactly zero gradient. The empty sentence has one
@@ -49,7 +51,8 @@ class SpanningTree(SearchStructure):
 
     Notes
     -----
-    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence.
+    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence; with
+    labels ``(batch, n, 2)``: head and label.
     ``decode`` is O(n^2) a row, the k best O(k n^2); sums are O(n^3): by eliminating
     words, the matrix-tree theorem
 
@@ -82,6 +85,14 @@ class SpanningTree(SearchStructure):
     _by_row = ("_lengths",)
     _output_words = "heads of words that form a tree"
 
+    def __new__(cls, arcs: Any = None, **options: Any) -> Any:
+        """The structure, or that of arcs with labels."""
+        if isinstance(arcs, Tensor) and arcs.dim() == 4:
+            from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
+
+            return LabelledSpanningTree(arcs, **options)
+        return super().__new__(cls)
+
     def __init__(
         self,
         arcs: Tensor,
@@ -92,7 +103,8 @@ class SpanningTree(SearchStructure):
         arcs = checks.potentials("arcs", arcs)
         if arcs.dim() != 3 or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
-                f"arcs: expected (batch, n + 1, n + 1), got {tuple(arcs.shape)}"
+                "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
+                f"got {tuple(arcs.shape)}"
             )
         B, n = len(arcs), arcs.shape[1] - 1
         if lengths is None:
@@ -101,6 +113,15 @@ class SpanningTree(SearchStructure):
             self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
         self._single = checks.flag("single_root", single_root)
         self._start({"arcs": arcs}, (n,))
+
+    @classmethod
+    def _of(cls, arcs: Tensor, lengths: Tensor, single_root: bool) -> "SpanningTree":
+        """Trees of such arcs, trusted to be sound."""
+        found = object.__new__(cls)
+        found._lengths, found._single = lengths, single_root
+        found.shape = (arcs.shape[1] - 1,)
+        found._hold({"arcs": arcs})
+        return found
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -180,6 +201,42 @@ class SpanningTree(SearchStructure):
         arborescence.add_up(self._search()[0], y, values)
         return values
 
+    def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
+        """For each arc, the highest score of a tree that has it.
+
+        -inf where there is none. Without gradients. A search for each arc: O(n^4).
+        """
+        _check_name(name)
+        arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
+        found = torch.full_like(arcs, -torch.inf)
+        for b, size in enumerate(lengths):
+            head, word = torch.meshgrid(
+                *(torch.arange(x, size + 1, device="cpu") for x in (0, 1)),
+                indexing="ij",
+            )
+            head, word = (x[head != word] for x in (head, word))
+            # in row i no word has another head where arc i is
+            every = torch.arange(len(head), device="cpu")
+            rows = arcs[b].repeat(len(head), 1, 1)
+            rows[every, :, word] = -torch.inf
+            rows[every, head, word] = arcs[b, head, word]
+            sizes = torch.full((len(head),), size, device="cpu")
+            trees = SpanningTree._of(rows, sizes, self._single)
+            best, exist = trees._best()
+            total = torch.from_numpy(trees._totals(best[:, None])[:, 0])
+            none = torch.from_numpy(~exist)
+            found[b, head, word] = total.masked_fill(none, -torch.inf)
+        return found.to(self.arcs)
+
+    def _potentials(self) -> dict[str, Tensor]:
+        return self._own
+
+    def _wide(self) -> "SpanningTree":
+        return self._like({"arcs": self.arcs.double()})
+
+    def _outputs_like(self, other: "SpanningTree") -> bool:
+        return self._single == other._single and self._lengths.equal(other._lengths)
+
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
@@ -192,8 +249,7 @@ class SpanningTree(SearchStructure):
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Chance of each arc. Differentiable once."""
-        if name != "arcs":
-            raise ValueError(f"name: expected one of ['arcs'], got {name!r}")
+        _check_name(name)
         return Chances(self._single).ask(self.arcs, self._lengths)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
@@ -245,3 +301,8 @@ class SpanningTree(SearchStructure):
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
         found = LogPartition(self._single).ask(flat, self._lengths)
         return found.to(self.arcs.dtype)
+
+
+def _check_name(name: str) -> None:
+    if name != "arcs":
+        raise ValueError(f"name: expected one of ['arcs'], got {name!r}")

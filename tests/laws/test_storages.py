@@ -94,7 +94,7 @@ def check(build, potentials: dict[str, Tensor], options: dict[str, object]) -> N
     if isinstance(built, SumStructure):
         ask("sample", lambda s: s.sample(2))
         losses |= OVER_SUMS
-    if build.__name__ != "BoxSearch":
+    if type(built).__name__ != "BoxSearch":
         ask("SPO+", lambda s: SPOPlus()(s, y, true))
         losses |= OVER_COSTS_OF_PARTS
     for name, loss in losses.items():

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
 
 
 class Lattice(CircuitStructure):
@@ -75,7 +76,7 @@ class Lattice(CircuitStructure):
         index = checks.integers("index", index, arcs.device)
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            given = index.numpy(force=True)
+            given: NDArray[np.int64] = array(index.cpu())
         if given.shape not in ((E, 2), (B, E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "

@@ -123,8 +123,11 @@ def test_second_derivatives_in_any_order_of_modes_agree(kind):
 @pytest.mark.parametrize("kind", SUMMED)
 def test_mapped_draws_are_outputs(kind):
     case = draw(kind, 0, forbid=False)
-    many = torch.stack([case.potentials["arcs"]] * 2)
-    drawn = vmap(lambda x: case.structure(arcs=x).sample(3), randomness="different")
+    name, scores = next(iter(case.potentials.items()))
+    many = torch.stack([scores] * 2)
+    drawn = vmap(
+        lambda x: case.structure(**{name: x}).sample(3), randomness="different"
+    )
     for ys in drawn(many):
         assert case.structure().score(ys).isfinite().all()
 

@@ -1,0 +1,298 @@
+"""Dependency trees whose arcs have labels, arcs crossing or not."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._searches.structure import SearchStructure
+from smoothsp.oracles.spanning_tree import SpanningTree
+
+
+class LabelledSpanningTree(SearchStructure, Divergences):
+    r"""A batch of sentences whose words form a tree of heads, each arc with a label.
+
+    What ``SpanningTree`` is of arcs with labels. Labels are free of each other once the
+    tree is known, so that the best tree is that of the best labels, and sums are those
+    over trees of arcs
+
+    .. math:: \bar s_{ij} = \log \sum_l \exp s_{ijl}
+
+    Parameters
+    ----------
+    arcs
+        ``(batch, n + 1, n + 1, label)``: ``[head, modifier, label]``.
+    lengths, single_root
+        As of ``SpanningTree``, and errors likewise.
+
+    Notes
+    -----
+    An output is ``(batch, n, 2)``: head and label of each word, -1 beyond the sentence.
+    The k best labelled trees are among the k best labellings of the k best trees.
+    """
+
+    arcs: Tensor
+    _by_row = ("_lengths",)
+    _output_words = "heads and labels of words that form a tree"
+
+    def __init__(
+        self,
+        arcs: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        single_root: bool = False,
+    ) -> None:
+        arcs = checks.potentials("arcs", arcs)
+        if arcs.dim() != 4 or not 0 < arcs.shape[1] == arcs.shape[2]:
+            raise ValueError(
+                "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
+                f"got {tuple(arcs.shape)}"
+            )
+        if not arcs.shape[3]:
+            raise ValueError("arcs: expected at least one label, got none")
+        B, n = len(arcs), arcs.shape[1] - 1
+        if lengths is None:
+            self._lengths = torch.full((B,), n, device=arcs.device)
+        else:
+            self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
+        self._single = checks.flag("single_root", single_root)
+        self._start({"arcs": arcs}, (n, 2))
+
+    @classmethod
+    def _of(
+        cls, arcs: Tensor, lengths: Tensor, single_root: bool
+    ) -> "LabelledSpanningTree":
+        """Trees of such arcs, trusted to be sound."""
+        found = object.__new__(cls)
+        found._lengths, found._single = lengths, single_root
+        found.shape = (arcs.shape[1] - 1, 2)
+        found._hold({"arcs": arcs})
+        return found
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: the words of each sentence."""
+        return self._lengths.clone()
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 2"]:
+        """``(batch, 2)``: the words of each sentence, and 2."""
+        return torch.stack([self._lengths, torch.full_like(self._lengths, 2)], 1)
+
+    def _trees(self, arcs: Tensor) -> SpanningTree:
+        """Trees of arcs without labels, trusted to be sound."""
+        return SpanningTree._of(arcs, self._lengths, self._single)
+
+    def _reads(self, name: str) -> Tensor:
+        read = self._trees(self.arcs[..., 0])._reads("arcs")
+        return read[..., None].expand(self.arcs.shape)
+
+    @property
+    def _real(self) -> Tensor:
+        at = torch.arange(self.shape[0], device=self.arcs.device)
+        return at < self._lengths[:, None]
+
+    @property
+    def _num_labels(self) -> int:
+        return self.arcs.shape[1] * self.arcs.shape[3]
+
+    def _labels(self, y: Tensor) -> Tensor:
+        head, label = y.unbind(3)
+        found = head * self.arcs.shape[3] + label
+        return found.masked_fill(~self._real[:, None], -1)
+
+    def _used(self, y: Tensor) -> Tensor:
+        m, L = self.arcs.shape[2:]
+        head, label = y.unbind(3)
+        word = torch.arange(1, m, device=y.device)
+        entry = (head.clamp(0, m - 1) * m + word) * L + label.clamp(0, L - 1)
+        return entry.masked_fill(~self._real[:, None], -1)
+
+    def _exist(self, y: Tensor) -> Tensor:
+        head, label = y.unbind(3)
+        known = (label >= 0) & (label < self.arcs.shape[3]) | ~self._real[:, None]
+        return self._trees(self.arcs[..., 0])._exist(head) & known.all(2)
+
+    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        top, label = self.arcs.detach().cpu().max(3)
+        heads, found = self._trees(top)._best()
+        best = _at_heads(array(label), heads[:, None])[:, 0]
+        return np.stack([heads, np.where(heads < 0, -1, best)], 2), found
+
+    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        arcs = self.arcs.detach().cpu()
+        heads, exist = self._trees(arcs.amax(3))._k_best(k)
+        B, n, L = len(arcs), self.shape[0], arcs.shape[3]
+        ys, found = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
+        ranked = arcs.double().sort(3, descending=True)
+        scores, label = (array(x[..., : min(k, L)].contiguous()) for x in ranked)
+        for b, size in enumerate(self._lengths.tolist()):
+            trees = heads[b, exist[b], :size]
+            options = _at_heads(scores[b], trees)  # [tree, word, rank]
+            tree, ranks = _best_choices(options, k)
+            some = len(tree)
+            labels = _at_heads(label[b], trees)[tree]
+            picked = np.take_along_axis(labels, ranks[..., None], 2)[..., 0]
+            ys[b, :some, :size] = np.stack([trees[tree], picked], 2)
+            found[b, :some] = True
+        return ys, found
+
+    def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
+        """For each arc with each label, the highest score of a tree that has it."""
+        arcs, top = self.arcs.detach(), self.arcs.detach().amax(3)
+        best = self._trees(top).max_marginals(name)
+        loss = torch.where(best > -torch.inf, best - top, -torch.inf)
+        return loss[..., None] + torch.where(self._reads(name), arcs, 0)
+
+    # Sums ------------------------------------------------------------------------
+
+    def _relative(self) -> Tensor:
+        """Arcs in float64, -inf where none reads, less the best of each word."""
+        arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+        if not arcs.numel():
+            return arcs
+        top = arcs.detach().amax((1, 3), keepdim=True)
+        return arcs - top.masked_fill(top == -torch.inf, 0)
+
+    def log_partition(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
+
+        Its gradient is the marginals; it may be differentiated twice.
+        """
+        arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+        found = self._trees(_log_sum(arcs)).log_partition()
+        return found.to(self.arcs.dtype)
+
+    def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
+        """Chance of each arc with each label. Differentiable once."""
+        arcs = self._relative()
+        joined = _log_sum(arcs)
+        chances = self._trees(joined).marginals(name)
+        return (chances[..., None] * _shares(arcs, joined)).to(self.arcs.dtype)
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
+
+        The difference is taken before it is rounded.
+        """
+        arcs = self._relative()
+        many, several = self._proved(y)
+        scores = self._like({"arcs": arcs})._sum(self._used(many))
+        total = self._trees(_log_sum(arcs)).log_partition()
+        chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
+        return chances if several else chances.squeeze(1)
+
+    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
+        """Log-probability that a tree uses only ``allowed`` arcs: at most 0.
+
+        The log-partition of ``restrict(allowed)`` less that of all.
+        """
+        self.restrict(allowed)
+        arcs = self._relative()
+        some = self._trees(_log_sum(arcs.masked_fill(~allowed, -torch.inf)))
+        chances = some.log_partition() - self._trees(_log_sum(arcs)).log_partition()
+        return at_most_zero(chances).to(self.arcs.dtype)
+
+    def entropy(self) -> Float[Tensor, " batch"]:
+        """Entropy of the outputs, in nats. Differentiable once.
+
+        Of the trees, and of the labels of their arcs.
+        """
+        arcs = self._relative()
+        joined = _log_sum(arcs)
+        trees, share = self._trees(joined), _shares(arcs, joined)
+        spread = -(share * share.masked_fill(share == 0, 1).log()).sum(3)
+        found = trees.entropy() + (trees.marginals() * spread).sum((1, 2))
+        return found.to(self.arcs.dtype)
+
+    def sample(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "batch n words 2"]:
+        """Independent draws, ``(batch, n, words, 2)``, -1 beyond the sentence."""
+        arcs = self._relative().detach()
+        joined = _log_sum(arcs)
+        heads = self._trees(joined).sample(n, generator)
+        share = _shares(arcs, joined).cumsum(3)
+        B, _, words = heads.shape
+        word = torch.arange(1, words + 1, device=heads.device)
+        upto = share[torch.arange(B, device=heads.device)[:, None, None], heads, word]
+        chance = torch.rand(
+            heads.shape, generator=generator, dtype=torch.float64, device=heads.device
+        )
+        last = upto[..., -1:]
+        label = (upto <= chance[..., None] * last).sum(3)
+        # of labels that cannot be, none is the last to be passed
+        label = torch.minimum(label, (upto < last).sum(3))
+        return torch.stack([heads, torch.where(heads < 0, -1, label)], 3)
+
+    def log_count(self) -> Float[Tensor, " batch"]:
+        """Logarithm of the number of outputs that are not forbidden."""
+        arcs = self.arcs.detach()
+        flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
+        return self._like({"arcs": flat}).log_partition()
+
+    def _potentials(self) -> dict[str, Tensor]:
+        return self._own
+
+    def _wide(self) -> "LabelledSpanningTree":
+        return self._like({"arcs": self.arcs.double()})
+
+    def _outputs_like(self, other: "LabelledSpanningTree") -> bool:
+        return self._single == other._single and self._lengths.equal(other._lengths)
+
+
+def _log_sum(arcs: Tensor) -> Tensor:
+    """``log sum exp`` over the last axis, whose gradient is 0 where all is -inf."""
+    top = arcs.detach().amax(-1, keepdim=True)
+    top = top.masked_fill(top == -torch.inf, 0)
+    total = (arcs - top).exp().sum(-1)
+    some = total > 0
+    return torch.where(
+        some, total.masked_fill(~some, 1).log() + top[..., 0], -torch.inf
+    )
+
+
+def _shares(arcs: Tensor, joined: Tensor) -> Tensor:
+    """Chances of labels, given the arc; 0 where the arc cannot be."""
+    none = joined.isneginf()[..., None]
+    less = arcs - joined[..., None].masked_fill(none, 0)
+    return torch.where(none, 0.0, less.masked_fill(none, 0).exp())
+
+
+def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
+    """Of ``[(B,) m, m, ...]`` the entries of arcs ``heads [(B,) k, n]``."""
+    word = np.arange(1, heads.shape[-1] + 1)
+    if heads.ndim == 2:
+        return numbers[heads, word]
+    return numbers[np.arange(len(heads))[:, None, None], heads, word]
+
+
+def _best_choices(
+    options: NDArray[np.float64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The k best ways to pick one option for each word of one of several trees.
+
+    Of scores ``[tree, word, rank]``: trees ``[k]`` and ranks ``[k, word]``, best first;
+    fewer where there are fewer.
+    """
+    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros((0, options.shape[1]), int))]
+    for tree, scores in enumerate(options):
+        total, ranks = np.zeros(1), np.zeros((1, 0), np.int64)
+        for word in scores:
+            sums = (total[:, None] + word).reshape(-1)
+            order = np.argsort(-sums, kind="stable")[:k]
+            order = order[sums[order] > -np.inf]
+            before, rank = np.divmod(order, len(word))
+            total = sums[order]
+            ranks = np.concatenate([ranks[before], rank[:, None]], 1)
+        found.append((total, np.full(len(total), tree), ranks))
+    totals, trees, ranks = (np.concatenate(x) for x in zip(*found, strict=True))
+    order = np.argsort(-totals, kind="stable")[:k]
+    return trees[order], ranks[order]
