@@ -25,6 +25,7 @@ COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s*[\w.:-]+\s*=")
 PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
 NUMBER, FIRST = re.compile(r"[0-9]+([-.][0-9]+)?"), re.compile(r"[01]([-.][0-9]+)?")
 TYPED = re.compile(r"[BIESLUMW]-[^\W\d].*")
+OBJECT = re.compile(r"\s*[\[{]\s*[{\"]")
 BARE = frozenset("OBIESLUMW")
 ENDINGS = (".conll", ".iob", ".iob2", ".bio")
 # Lines that are looked at to recognise columns.
@@ -109,7 +110,7 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
             " and was it copied whole?"
         )
     if _is_json(path, lines):
-        said, found = "JSON lines", list(_of_json(lines, tagged=True))
+        said, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
     else:
         form = form_of(path, lines, layout)
         if form.tag is None and form.key is None:
@@ -118,7 +119,8 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
                 f" tag at least, got {form.width}"
             )
         said, found = f"{form}, tags from column {form.tags}", form.sentences(lines)
-    file = _with_scheme(found, layout.unknown)
+        where = f" in column {form.tags}"
+    file = _with_scheme(found, layout.unknown, where)
     if file.bad and not layout.skip_bad:
         raise ValueError(f"{path}, {file.bad[0]}")
     if file.bad:
@@ -179,7 +181,7 @@ def _texts(lines: Sequence[str]) -> File:
     return File([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
 
 
-def _with_scheme(found: Sequence[Found], unknown: str | None) -> File:
+def _with_scheme(found: Sequence[Found], unknown: str | None, where: str) -> File:
     """The sentences whose tags are all in the scheme that most tags are in."""
     good = [x[0].tags for x in found if not isinstance(x, str)]
     scheme = schemes.detect([t if t != unknown else None for t in x] for x in good)
@@ -198,9 +200,8 @@ def _with_scheme(found: Sequence[Found], unknown: str | None) -> File:
         if first is None:
             sentences.append(sentence)
         else:
-            most = f"of the scheme {scheme} as others have"
-            expected = "" if scheme == schemes.PLAIN else f" {most}"
-            bad.append(f"line {first[1]}: expected a tag{expected}, got {first[0]!r}")
+            of = "" if scheme == schemes.PLAIN else f" of the scheme {scheme} as others"
+            bad.append(f"line {first[1]}: expected a tag{of}{where}, got {first[0]!r}")
     return File(sentences, scheme, bad=bad)
 
 
@@ -299,10 +300,10 @@ class Form:
                     " empty one. Write the word, or leave the whole line blank to end"
                     " the sentence"
                 )
-            if self.numbered and NUMBER.fullmatch(row[0]) and not row[0].isdigit():
+            if self.numbered and NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
                 continue
             if self.numbered:
-                if not row[0].isdigit() or before not in (None, int(row[0]) - 1):
+                if not row[0].isdecimal() or before not in (None, int(row[0]) - 1):
                     after = "" if before is None else f" {before + 1}"
                     raise ValueError(
                         f"line {number}: expected the number{after} of a word in the"
@@ -339,14 +340,13 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     spans = [
         n for n, values in enumerate(columns) if _are_spans(values, layout.unknown)
     ]
-    places = {n for n, _ in data}
-    firsts = [
-        row[0] for (n, _), row in zip(data, rows, strict=True) if n - 1 not in places
-    ]
     numbered = width > 2 or (width == 2 and tabs and 1 not in spans)
-    numbered = numbered and _most(NUMBER, columns[0]) and _most(FIRST, firsts)
+    firsts = [(n, row[0]) for (n, _), row in zip(data, rows, strict=True)]
+    numbered = numbered and _count_words(firsts)
     plus = PLUS.match(filled[0][1]) if filled else None
-    kind, names, strict, word = "columns", [], False, int(numbered)
+    kind, names, strict = "columns", [], False
+    # the tag may stand before the word
+    word = int(numbered or (spans == [0] and width > 1))
     if plus:
         kind, names = "CoNLL-U Plus", plus[1].split()
         strict = numbered = "ID" in names and "FORM" in names
@@ -363,7 +363,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
         names = ["word", "pos", "chunk", "ner"][:width]
     if names:
         width, tabs = len(names), tabs or strict
-    keys = _keys(columns) if strict else []
+    keys = _keys(lines) if strict and layout.column is not None else []
     word, tag, key = _places(name, layout, width, names, keys, word)
     spans = [n for n in spans if n != word and not (numbered and n == 0)]
     if tag is None and key is None:
@@ -377,6 +377,9 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     sure = said or numbered or bool(names and plus)
     sure |= columns_all and bool(spans) and (tabs or width == 2 or len(data) > 1)
     sure |= columns_all and tabs and len(counts) == 1
+    # sentences of several lines of equally many words are no text
+    parted = sum(1 for _ in blocks(lines[:SAMPLE]))
+    sure |= columns_all and len(counts) == 1 and 1 < parted <= len(data) / 2
     sure |= columns_all and str(name).removesuffix(".gz").endswith(ENDINGS)
     sure |= not any(n > 1 for n in counts)
     return Form(
@@ -422,9 +425,10 @@ def _places(
     return word, tag, None
 
 
-def _keys(columns: Sequence[Sequence[str]]) -> list[str]:
+def _keys(lines: Sequence[str]) -> list[str]:
     """What may stand before = in the last column."""
-    pairs = {pair for value in set(columns[-1]) for pair in value.split("|")}
+    rows = (line for line in lines if line and not line.startswith("#"))
+    pairs = {pair for x in rows for pair in x.rpartition("\t")[2].split("|")}
     return sorted({pair.partition("=")[0] for pair in pairs if "=" in pair})
 
 
@@ -439,6 +443,19 @@ def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
         set(x) <= BARE and len(x) == 1 for x in counts if counts[x]
     )
     return alone or (typed > 0 and 2 * typed >= counts.total() - outside)
+
+
+def _count_words(firsts: Sequence[tuple[int, str]]) -> bool:
+    """Whether most of these, each with its line, count the words of sentences."""
+    begin, steps, before = [], [], (0, "")
+    for line, first in firsts:
+        if line != before[0] + 1:
+            begin.append(first)
+        elif first.isdecimal() and before[1].isdecimal():
+            steps.append(int(first) == int(before[1]) + 1)
+        before = (line, first)
+    counts = _most(FIRST, begin) or 2 * sum(steps) > len(steps)
+    return counts and _most(NUMBER, [first for _, first in firsts])
 
 
 def _most(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
@@ -468,7 +485,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 def _is_json(name: str | Path, lines: Sequence[str]) -> bool:
     stem = str(name).removesuffix(".gz")
     first = next((line for line in lines if line.strip()), "")
-    return stem.endswith((".jsonl", ".ndjson", ".json")) or first.startswith('{"')
+    return stem.endswith((".jsonl", ".ndjson", ".json")) or bool(OBJECT.match(first))
 
 
 def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:

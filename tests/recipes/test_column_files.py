@@ -77,6 +77,14 @@ CONLLU = (
         (GERMEVAL, "GermEval: words from column 2, tags from column 3"),
         (UNER, "columns: words from column 2, tags from column 3"),
         (PLUS, "CoNLL-U Plus: words from column 2, tags from column 3"),
+        (
+            table(TAGS, WORDS, by=" "),
+            "columns: words from column 2, tags from column 1",
+        ),
+        (
+            table(range(7, 11), WORDS, TAGS),
+            "columns: words from column 2, tags from col",
+        ),
         (PLAIN_PLUS, "CoNLL-U Plus: words from column 2, tags from column 1"),
         (table(WORDS, TAGS, "X", "Y", by=" "), "columns: words .* tags from column 2"),
     ],
@@ -87,8 +95,9 @@ def test_the_columns_of_a_file_are_recognised_and_said(content, said, write, cap
     written = capsys.readouterr()
     assert not written.out
     assert written.err.count("\n") == 1
-    expected = f"{path}: read as {said}, scheme BIO\n"
-    assert written.err == expected or ".*" in said
+    assert re.match(
+        re.escape(str(path)) + f": read as {said}.*, scheme BIO$", written.err
+    )
     if "words .*" not in said:
         found = read_words(path)
         assert ([s.words for s in found.sentences], found.scheme) == ([WORDS], "BIO")
@@ -223,8 +232,8 @@ ROWS = [line + "\n" for line in CONLLU_LINES]
         ("a B-X\nb B-\n", "line 2: expected a tag of the scheme BIO .*, got 'B-'"),
         ("a B-X\nb b-X\n", "line 2: expected a tag of the scheme BIO .*, got 'b-X'"),
         ("a B-X\nb U-X\nc B-X", "line 2: expected a tag of the scheme .*, got 'U-X'"),
-        ("a DET\nb _\nc DET\n", "line 2: expected a tag, got '_'"),
-        ("a _\n", "line 1: expected a tag, got '_'"),
+        ("a DET\nb _\nc DET\n", "line 2: expected a tag.*, got '_'"),
+        ("a _\n", "line 1: expected a tag.*, got '_'"),
         (
             "a\n",
             "line 1: expected 2 columns or more, a word and its tag at least, got 1",
@@ -380,7 +389,7 @@ def test_json_lines_are_read(write, names, ending):
             '{"words": ["a"], "tags": []}',
             "line 1: expected a tag for each word, got 1 w",
         ),
-        ('{"words": ["a"], "tags": ["_"]}', "line 1: expected a tag, got '_'"),
+        ('{"words": ["a"], "tags": ["_"]}', "line 1: expected a tag.*, got '_'"),
         ('{"words": ["", "b"], "tags": ["O", "O"]}', "strings of which none is empty"),
         (
             '{"words": ["\\ud83d"], "tags": ["O"]}',
@@ -421,6 +430,12 @@ def found(path):
         ("#1 fan\nit is\n", [["#1", "fan"], ["it", "is"]]),
         ("1\tOrla\n2\tleft\n\n1\tNo\n", [["Orla", "left"], ["No"]]),
         ("Orla\tNNP\nleft\tVBD\n", [["Orla", "left"]]),
+        ("Orla NNP\nleft VBD\n\nno UH\nno UH\n", [["Orla", "left"], ["no", "no"]]),
+        (
+            "Orla Holm\n\nTarn Wren\n\nAda Orr\n",
+            [["Orla", "Holm"], ["Tarn", "Wren"], ["Ada", "Orr"]],
+        ),
+        ("7\ta\tX\n8\tb\tX\n\n9\tc\tX\n", [["a", "b"], ["c"]]),
     ],
 )
 def test_text_words_and_columns_are_told_apart(write, content, sentences):
