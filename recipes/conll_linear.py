@@ -32,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
+from corpora.column_files import Layout
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split
@@ -53,6 +54,12 @@ class Config:
 
     data: Path | None = None
     """Folder of CoNLL files; default: an invented corpus."""
+    column: str | None = None
+    """Where the tags are, by number or name; recognised if not given."""
+    word_column: str | None = None
+    """Where the words are, by number or name; recognised if not given."""
+    skip_bad: bool = False
+    """Leave out sentences that cannot be read, with a warning that counts them."""
     study: tuple[Study, ...] = ("solvers",)
     """What is varied."""
     c: tuple[float, ...] = (1.0,)
@@ -69,6 +76,10 @@ class Config:
     """Columns that features are hashed to; with the tag: weights."""
     out: Path = Path("runs/conll_linear")
     """Folder of the numbers and the figures."""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.column, self.word_column, skip_bad=self.skip_bad)
 
     def __post_init__(self) -> None:
         if self.calls < 2 or self.calls % 2:
@@ -91,13 +102,13 @@ def main(config: Config) -> dict[str, float]:
     arguments.positive(config, "c")
     arguments.different(config, "study", "seeds", "c")
     if config.study == ("tagger",):
-        return tagger(*linear_tagging_data.load(config.data))
+        return tagger(*linear_tagging_data.load(config.data, config.layout))
     with run_folder.held(config.out):
         return compare(config)
 
 
 def compare(config: Config) -> dict[str, float]:
-    train, dev = linear_tagging_data.load(config.data)
+    train, dev = linear_tagging_data.load(config.data, config.layout)
     if config.features == "hashed":
         names, hashing = linear_tagging_data.PAPER, "hashing"
     else:

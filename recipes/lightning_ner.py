@@ -51,9 +51,9 @@ class Sentences(Dataset, Sampler):
 
 
 class Data(pl.LightningDataModule):
-    def __init__(self, data: str | None = None, size: int = 32) -> None:
+    def __init__(self, data: str | None = None, size: int = 32, **columns: Any) -> None:
         super().__init__()
-        splits, self.size = load_corpus(Config(data)), size
+        splits, self.size = load_corpus(Config(data, **columns)), size
         self.labels = splits.labels
         self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
         self.parts = {"train": splits.train, "dev": splits.dev}
@@ -133,6 +133,9 @@ def main(
     out: Path = Path("runs/lightning_ner"),
     resume: bool = False,
     overwrite: bool = False,
+    column: str | None = None,
+    word_column: str | None = None,
+    skip_bad: bool = False,
 ) -> dict[str, float]:
     """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
     if epochs < 1:
@@ -142,7 +145,8 @@ def main(
     with folder.held(out):
         saved = checkpoint.read_numbers(last) if resume else {}
         pl.seed_everything(1)
-        corpus = Data(data)
+        columns = {"column": column, "word_column": word_column, "skip_bad": skip_bad}
+        corpus = Data(data, **columns)
         given = {"optimizer": optimizer} | corpus.state_dict()
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
         checkpoint.require_same(last, began, given if resume else {})

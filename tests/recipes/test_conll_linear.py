@@ -23,8 +23,8 @@ def small(monkeypatch):
     monkeypatch.setattr(
         data,
         "load",
-        lambda folder: tuple(
-            Split(part.tokens[:25], part.tags[:25]) for part in load(folder)
+        lambda *given: tuple(
+            Split(part.tokens[:25], part.tags[:25]) for part in load(*given)
         ),
     )
 
@@ -70,6 +70,21 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "nan" not in shown.err + shown.out
     assert all(f"| 1 | {name} | 4 |" in shown.out for name in methods)
+
+
+def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
+    text = "1\tAda\tB-X\tO\n2\tleft\tO\tB-Y\n\n1\tx\n\n1\tHolm\tB-X\tB-Y\n"
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(text)
+    layout = Config(column="inner", word_column="2", skip_bad=True).layout
+    train, dev = data.load(tmp_path, layout)
+    assert train == dev
+    assert train.tokens == [[("Ada",), ("left",)], [("Holm",)]]
+    assert train.tags == [["O", "B-Y"], ["B-Y"]]
+    with pytest.raises(
+        ValueError, match=r"train.tsv, line 4: expected 4 columns parted"
+    ):
+        data.load(tmp_path)
 
 
 def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
