@@ -277,6 +277,30 @@ def lattices_of_rows(nodes: int, arcs: int) -> list[Race]:
     ]
 
 
+def undirected(nodes: int, target: float) -> Race:
+    """Sums over the spanning trees of complete graphs."""
+    index = torch.combinations(torch.arange(nodes))
+    scores = drawn(ROWS, len(index))
+    start, end = index.T
+
+    def plain(x: Tensor) -> Tensor:
+        weights = x.new_zeros(ROWS, nodes, nodes)
+        weights = weights.index_put((torch.arange(ROWS)[:, None], start, end), x.exp())
+        weights = weights + weights.mT
+        laplacian = torch.diag_embed(weights.sum(2)) - weights
+        return torch.linalg.slogdet(laplacian[:, 1:, 1:])[1]
+
+    return Race(
+        f"undirected trees, {nodes} nodes: log-partition and gradients",
+        target,
+        lambda dtype: with_gradients(
+            lambda x: oracles.UndirectedSpanningTree(x, index).log_partition(),
+            scores.to(dtype),
+        ),
+        {"torch.linalg": lambda dtype: with_gradients(plain, scores.to(dtype))},
+    )
+
+
 def drawn_graph(nodes: int, arcs: int, seed: int) -> Tensor:
     """Arcs to higher numbers, into each node and out of each, ``[arcs, 2]``."""
     generator = torch.Generator().manual_seed(seed)
@@ -295,6 +319,7 @@ def all_races() -> list[Race]:
         lattices(100, 1000, 10),
         lattices(400, 1000, 10),
         *lattices_of_rows(100, 1000),
+        undirected(30, 1),
     ]
 
 

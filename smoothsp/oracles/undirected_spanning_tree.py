@@ -1,5 +1,7 @@
 """Spanning trees of undirected graphs."""
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +16,7 @@ from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
+from smoothsp.oracles.spanning_tree import SpanningTree
 
 
 class UndirectedSpanningTree(SearchStructure, Divergences):
@@ -75,7 +78,7 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
 
     edges: Tensor
     index: Tensor
-    _by_row = ("index", "_nodes", "_rank")
+    _by_row = ("index", "_nodes", "_table")
     _output_words = "0 or 1 for each edge, 1 for those of one spanning tree"
 
     def __init__(self, edges: Tensor, index: Tensor) -> None:
@@ -92,23 +95,15 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
             given: NDArray[np.int64] = array(index.cpu())
-        given = given[None] if given.ndim == 2 else given
-        _check_index(given)
-        rank, most = _ranks(given)
-        self._many = most
-        self._rank = torch.from_numpy(rank).to(edges.device).expand(B, E)
-        nodes = 1 + given.max((1, 2), initial=0)
-        self._nodes = torch.from_numpy(nodes).to(edges.device).expand(B)
-        self._most_nodes = int(nodes.max(initial=1))
+        rows = given.shape[0] if given.ndim == 3 else 1
+        nodes, table = _laid_out(given.tobytes(), rows, E)
+        self._most_nodes = table.shape[1]
+        self._nodes, self._table = (
+            torch.from_numpy(x).to(edges.device).expand(B, *x.shape[1:])
+            for x in (nodes, table)
+        )
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
-        zeros = np.zeros(given.shape[:2], np.float32)
-        _, connected = _best_trees(zeros, given, nodes)
-        if not connected.all():
-            raise ValueError(
-                "index: expected edges that join all nodes from 0 to the highest, got "
-                f"two nodes that no path joins at row {int(connected.argmin())}"
-            )
         self._start({"edges": edges}, (E,))
 
     @property
@@ -164,39 +159,39 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
 
     # Sums: of trees rooted at node 0 --------------------------------------------
 
-    def _rooted(self, edges: Tensor) -> LabelledSpanningTree:
+    def _rooted(self, edges: Tensor) -> SpanningTree | LabelledSpanningTree:
         """Trees of arcs both ways; several between two nodes have labels."""
-        B, V = len(edges), self._most_nodes
-        arcs = edges.new_full((B, V, V, self._many), -torch.inf)
-        real = self._real.to(edges.device)
-        row, edge = real.nonzero().unbind(1)
-        start, end = self.index.to(edges.device)[row, edge].unbind(1)
-        rank, scores = self._rank.to(edges.device)[row, edge], edges[row, edge]
-        arcs = arcs.index_put((row, start, end, rank), scores)
-        arcs = arcs.index_put((row, end, start, rank), scores)
-        return LabelledSpanningTree._of(arcs, self._nodes.to(edges.device) - 1, False)
+        table = self._table.to(edges.device)
+        padded = torch.nn.functional.pad(edges, (0, 1), value=-torch.inf)
+        arcs = padded.gather(1, table.flatten(1)).reshape(table.shape)
+        words = self._nodes.to(edges.device) - 1
+        if arcs.shape[3] == 1:
+            return SpanningTree._of(arcs[..., 0], words, False)
+        return LabelledSpanningTree._of(arcs, words, False)
 
     def _from_heads(self, ys: Tensor) -> Tensor:
-        """Edges ``(batch, k, E)`` of heads and labels ``(batch, k, V - 1, 2)``."""
-        head, label = torch.nn.functional.pad(ys, (0, 0, 1, 0), value=-1).unbind(3)
-        real, rank = (x.to(ys.device)[:, None] for x in (self._real, self._rank))
-        ends = [x[:, None] for x in self.index.to(ys.device).clamp(min=0).unbind(2)]
-        start, end = (x.expand(*ys.shape[:2], -1) for x in ends)
-        used = (head.gather(2, end) == start) & (label.gather(2, end) == rank)
-        used |= (head.gather(2, start) == end) & (label.gather(2, start) == rank)
-        return torch.where(real, used.long(), -1)
+        """Edges ``(batch, k, E)`` of heads ``(batch, k, V - 1)``, or with labels."""
+        many = self._table.shape[3]
+        head, label = ys.unbind(3) if many > 1 else (ys, torch.zeros_like(ys))
+        word = torch.arange(1, self._most_nodes, device=ys.device)
+        place = (head * self._most_nodes + word) * many + label
+        table = self._table.to(ys.device).flatten(1)[:, None]
+        table = table.expand(*ys.shape[:2], table.shape[2])
+        edge = table.gather(2, place.clamp(min=0)).masked_fill(head < 0, self.shape[0])
+        used = ys.new_zeros(*ys.shape[:2], self.shape[0] + 1).scatter(2, edge, 1)
+        return torch.where(self._real.to(ys.device)[:, None], used[..., :-1], -1)
 
-    def _both_ways(self, arcs: Tensor) -> tuple[Tensor, Tensor]:
-        """What arcs ``(batch, V, V, rank)`` have for each edge, in both directions."""
-        row = torch.arange(len(arcs), device=arcs.device)[:, None]
-        start, end = self.index.clamp(min=0).unbind(2)
-        return arcs[row, start, end, self._rank], arcs[row, end, start, self._rank]
+    def _of_arcs(self, arcs: Tensor, none: float, join: str) -> Tensor:
+        """What arcs ``(batch, V, V)``, or with labels, have for each edge, joined."""
+        found = arcs.new_full((len(arcs), self.shape[0] + 1), none)
+        table = self._table.flatten(1)
+        return found.scatter_reduce(1, table, arcs.flatten(1), join)[:, :-1]
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """For each edge, the highest score of a tree that has it; -inf without any."""
         _check_name(name)
-        found = self._both_ways(self._rooted(self.edges.detach()).max_marginals())
-        return torch.maximum(*found).masked_fill(~self._real, -torch.inf)
+        found = self._rooted(self.edges.detach()).max_marginals()
+        return self._of_arcs(found, -torch.inf, "amax")
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -208,8 +203,7 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Chance of each edge. Differentiable once."""
         _check_name(name)
-        one, two = self._both_ways(self._rooted(self.edges).marginals())
-        return (one + two).masked_fill(~self._real, 0)
+        return self._of_arcs(self._rooted(self.edges).marginals(), 0.0, "sum")
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0."""
@@ -276,34 +270,44 @@ def _best_trees(
     return trees, found
 
 
-def _check_index(index: NDArray[np.int64]) -> None:
-    """Of graphs ``[L, E, 2]``: two nodes of each edge, or -1 twice."""
-    E = index.shape[1]
-    first, second = index[..., 0], index[..., 1]
-    fine = (first >= 0) & (second >= 0) & (first != second) & (index.max(2) <= E)
+@lru_cache(maxsize=64)
+def _laid_out(
+    index: bytes, rows: int, E: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of graphs ``[rows, E, 2]`` how many nodes each has, and its edges by their nodes.
+
+    ``[rows, V, V, number]``: both ways, E for none; the number counts edges that join
+    the same nodes.
+    """
+    ends = np.frombuffer(index, np.int64).reshape(rows, E, 2)
+    first, second = ends[..., 0], ends[..., 1]
+    fine = (first >= 0) & (second >= 0) & (first != second) & (ends.max(2) <= E)
     fine |= (first == -1) & (second == -1)
     if not fine.all():
         row, e = np.argwhere(~fine)[0]
         raise ValueError(
             f"index: expected two nodes from 0 to {E}, the number of edges, or -1 for "
-            f"none, got {index[row, e].tolist()} at row {row}, edge {e}"
+            f"none, got {ends[row, e].tolist()} at row {row}, edge {e}"
         )
-
-
-def _ranks(index: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Of each edge ``[L, E]``, how many before it join the same nodes; and the most."""
-    L, E = index.shape[:2]
-    low, high = index.min(2, initial=E + 1), index.max(2, initial=-1)
-    key = low * (E + 1) + high
-    order = np.argsort(key, axis=1, kind="stable")
-    inorder, at = np.take_along_axis(key, order, 1), np.arange(E)
-    new = np.ones((L, E), np.bool_)
-    new[:, 1:] = inorder[:, 1:] != inorder[:, :-1]
-    since = at - np.maximum.accumulate(np.where(new, at, 0), axis=1)
-    ranks = np.zeros((L, E), np.int64)
-    np.put_along_axis(ranks, order, since, 1)
-    ranks[low < 0] = 0
-    return ranks, 1 + int(ranks.max(initial=0))
+    nodes = 1 + ends.max((1, 2), initial=0)
+    _, connected = _best_trees(np.zeros((rows, E), np.float32), ends, nodes)
+    if not connected.all():
+        raise ValueError(
+            "index: expected edges that join all nodes from 0 to the highest, got two "
+            f"nodes that no path joins at row {int(connected.argmin())}"
+        )
+    V = int(nodes.max(initial=1))
+    row, edge = (first >= 0).nonzero()
+    pair = row * V * V + ends[row, edge].min(1) * V + ends[row, edge].max(1)
+    order = np.argsort(pair, kind="stable")
+    inorder, at = pair[order], np.arange(len(pair))
+    begins = np.append(True, inorder[1:] != inorder[:-1])[: len(pair)]
+    number = np.empty_like(pair)
+    number[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
+    table = np.full((rows, V, V, 1 + int(number.max(initial=0))), E)
+    start, end = ends[row, edge].T
+    table[row, start, end, number] = table[row, end, start, number] = edge
+    return nodes, table
 
 
 def _check_name(name: str) -> None:
