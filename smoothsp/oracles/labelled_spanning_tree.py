@@ -12,6 +12,7 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._searches.labels import log_sum, shares
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles.spanning_tree import SpanningTree
 
@@ -167,15 +168,15 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         Its gradient is the marginals; it may be differentiated twice.
         """
         arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
-        found = self._trees(_log_sum(arcs)).log_partition()
+        found = self._trees(log_sum(arcs)).log_partition()
         return found.to(self.arcs.dtype)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Chance of each arc with each label. Differentiable once."""
         arcs = self._relative()
-        joined = _log_sum(arcs)
+        joined = log_sum(arcs)
         chances = self._trees(joined).marginals(name)
-        return (chances[..., None] * _shares(arcs, joined)).to(self.arcs.dtype)
+        return (chances[..., None] * shares(arcs, joined)).to(self.arcs.dtype)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -185,7 +186,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         arcs = self._relative()
         many, several = self._proved(y)
         scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = self._trees(_log_sum(arcs)).log_partition()
+        total = self._trees(log_sum(arcs)).log_partition()
         chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
         return chances if several else chances.squeeze(1)
 
@@ -196,8 +197,8 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         """
         self.restrict(allowed)
         arcs = self._relative()
-        some = self._trees(_log_sum(arcs.masked_fill(~allowed, -torch.inf)))
-        chances = some.log_partition() - self._trees(_log_sum(arcs)).log_partition()
+        some = self._trees(log_sum(arcs.masked_fill(~allowed, -torch.inf)))
+        chances = some.log_partition() - self._trees(log_sum(arcs)).log_partition()
         return at_most_zero(chances).to(self.arcs.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
@@ -206,21 +207,30 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         Of the trees, and of the labels of their arcs.
         """
         arcs = self._relative()
-        joined = _log_sum(arcs)
-        trees, share = self._trees(joined), _shares(arcs, joined)
+        joined = log_sum(arcs)
+        trees, share = self._trees(joined), shares(arcs, joined)
         spread = -(share * share.masked_fill(share == 0, 1).log()).sum(3)
         found = trees.entropy() + (trees.marginals() * spread).sum((1, 2))
         return found.to(self.arcs.dtype)
 
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n words 2"]:
-        """Independent draws, ``(batch, n, words, 2)``, -1 beyond the sentence."""
+        """Draws ``(batch, n, words, 2)``, as those of ``SpanningTree``."""
+        B, m, _, _ = self.arcs.shape
+        n = checks.count("n", n, 2 * B * m, sampled=True)
+        generator = checks.generator(generator)
         arcs = self._relative().detach()
-        joined = _log_sum(arcs)
+        if not checks.flag("replace", replace):
+            return self._trees(arcs[..., 0])._distinct(arcs, n, generator)
+        joined = log_sum(arcs)
         heads = self._trees(joined).sample(n, generator)
-        share = _shares(arcs, joined).cumsum(3)
-        B, _, words = heads.shape
+        share = shares(arcs, joined).cumsum(3)
+        words = heads.shape[2]
         word = torch.arange(1, words + 1, device=heads.device)
         upto = share[torch.arange(B, device=heads.device)[:, None, None], heads, word]
         chance = torch.rand(
@@ -246,24 +256,6 @@ class LabelledSpanningTree(SearchStructure, Divergences):
 
     def _outputs_like(self, other: "LabelledSpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
-
-
-def _log_sum(arcs: Tensor) -> Tensor:
-    """``log sum exp`` over the last axis, whose gradient is 0 where all is -inf."""
-    top = arcs.detach().amax(-1, keepdim=True)
-    top = top.masked_fill(top == -torch.inf, 0)
-    total = (arcs - top).exp().sum(-1)
-    some = total > 0
-    return torch.where(
-        some, total.masked_fill(~some, 1).log() + top[..., 0], -torch.inf
-    )
-
-
-def _shares(arcs: Tensor, joined: Tensor) -> Tensor:
-    """Chances of labels, given the arc; 0 where the arc cannot be."""
-    none = joined.isneginf()[..., None]
-    less = arcs - joined[..., None].masked_fill(none, 0)
-    return torch.where(none, 0.0, less.masked_fill(none, 0).exp())
 
 
 def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:

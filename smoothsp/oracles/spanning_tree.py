@@ -15,6 +15,8 @@ from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._searches.distinct_trees import distinct_trees
+from smoothsp.oracles._searches.labels import log_sum, shares
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
 
@@ -285,15 +287,42 @@ class SpanningTree(SearchStructure, Divergences):
         return self._held(value.clamp(min=0), "an entropy")
 
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n words"]:
-        """Independent draws, ``(batch, n, words)`` int64, -1 beyond the sentence."""
+        """Independent draws, ``(batch, n, words)`` int64, -1 beyond the sentence.
+
+        With ``replace=False`` the trees of a row are distinct: each is drawn from those
+        that were not drawn before it. Where a row has fewer than n, the rest is -1 all
+        over. That takes sums over trees for each word of each draw.
+        """
         B, m, _ = self.arcs.shape
         n = checks.count("n", n, B * m, sampled=True)
         generator = checks.generator(generator)
+        if not checks.flag("replace", replace):
+            arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+            return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return Samples(self._single).ask(self.arcs.detach(), self._lengths, seeds)
+
+    def _distinct(
+        self, arcs: Tensor, n: int, generator: torch.Generator | None
+    ) -> Tensor:
+        """Distinct trees of arcs with labels, ``(batch, n, words, 2)``."""
+
+        def sums(arcs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+            joined = log_sum(arcs)
+            trees = SpanningTree._of(joined, lengths, self._single)
+            chances = trees.marginals()[..., None] * shares(arcs, joined)
+            # sums are of rows that have a tree
+            none = torch.from_numpy(~trees._best()[1]).to(arcs.device)
+            return trees.log_partition().masked_fill(none, -torch.inf), chances
+
+        return distinct_trees(arcs, self._lengths, n, generator, sums)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""

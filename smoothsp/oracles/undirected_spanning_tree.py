@@ -238,10 +238,26 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
         return self._rooted(self._relative()).entropy().to(self.edges.dtype)
 
     def sample(
-        self, n: int, generator: torch.Generator | None = None
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        replace: bool = True,
     ) -> Int[Tensor, "batch n E"]:
-        """Independent draws, ``(batch, n, E)`` int64, -1 for edges that a row lacks."""
-        return self._from_heads(self._rooted(self.edges).sample(n, generator))
+        """Independent draws, ``(batch, n, E)`` int64, -1 for edges that a row lacks.
+
+        With ``replace=False`` the trees of a row are distinct: each is drawn from those
+        that were not drawn before it. Where a row has fewer than n, the rest is -1 all
+        over.
+        """
+        heads = self._rooted(self.edges).sample(n, generator, replace=replace)
+        ys = self._from_heads(heads)
+        if replace:
+            return ys
+        # a tree has a head for each node but the first; that of one node comes once
+        absent = (heads < 0).flatten(2).all(2)
+        absent[:, :1] = False
+        return ys.masked_fill(absent[..., None], -1)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""

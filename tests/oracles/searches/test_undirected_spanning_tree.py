@@ -168,3 +168,12 @@ def test_labelled_arguments_are_checked():
         SpanningTree(torch.zeros(2, 3, 3, 0))
     with pytest.raises(ValueError, match=r"name: expected one of \['arcs'\]"):
         SpanningTree(torch.zeros(2, 3, 3, 1)).marginals("edges")
+
+
+def test_rare_trees_are_drawn_after_the_likely_one():
+    arcs = torch.full((1, 3, 3), -torch.inf).double()
+    # trees [0, 0], [0, 1] and [2, 0], of scores 0, -900 and -2000
+    arcs[0, 0, 1] = arcs[0, 0, 2] = 0
+    arcs[0, 1, 2], arcs[0, 2, 1] = -900, -2000
+    ys = SpanningTree(arcs).sample(4, replace=False)
+    assert ys.tolist() == [[[0, 0], [0, 1], [2, 0], [-1, -1]]]
