@@ -96,7 +96,7 @@ def test_the_scheme_of_any_corpus_is_found(drawn, scheme):
         (["O"], "BIO"),
         ([], "BIO"),
         # unknown neighbours do not say where a span begins
-        ([None, "I-PER", None, "B-PER"], "BIO"),
+        ([None, "I-PER", None, "I-LOC", None, "O", "B-PER"], "BIO"),
         (["B", "I", "O"], "BIO"),
         (["DET", "NOUN", "O"], "plain"),
         (["DET", "B", "I"], "plain"),

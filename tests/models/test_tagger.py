@@ -188,6 +188,7 @@ TEXTS = [
     "Ada   met\tBob .",
     " Lake\u00a0Holm, ",
     'it isn\'t "Holm", is it?',
+    "Holm at Holm",
     "日本 naïve e\u0301 😀 2",
     "Ada met Bob. He can't.",
 ]

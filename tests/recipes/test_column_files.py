@@ -296,7 +296,7 @@ CONLLU_FAULTS = {
         "line 1: expected a token that begins with word 1, got 2-3",
     ),
     "a token backwards": (
-        f"2-1\tx{EMPTY}{ROWS[0]}",
+        f"1-1\tx{EMPTY}{ROWS[0]}",
         "line 1: expected a token that beg",
     ),
     "a token beyond the end": (

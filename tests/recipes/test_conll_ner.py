@@ -17,6 +17,7 @@ from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.schemes import convert
+from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, numbers
 from tests.sweeps import thinned
 
@@ -206,6 +207,23 @@ def test_a_bad_sentence_does_not_take_others_with_it(trained, tmp_path, capsys):
     assert "text.jsonl, line 2: expected an object with words" in told.err
     assert "columns: expected words without tabs" in told.err
     assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 1.0}
+
+
+@pytest.mark.parametrize(("option", "status"), [([], 1), (["--skip-bad"], 0)])
+def test_the_exit_status_says_whether_sentences_were_left_out(
+    option, status, trained, tmp_path
+):
+    path = tmp_path / "text.conllu"
+    path.write_text("1\tLake\n\n" + "\t".join(["1", "Holm", *"________"]) + "\n")
+    command = ["recipes/conll_ner.py", "--predict", str(path), "--out"]
+    done = run(
+        sys.executable, *command, str(trained[0].out), *option, check=False,
+        env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == status
+    assert done.stdout.startswith("Holm\t") and "Lake" not in done.stdout
+    assert "text.conllu, line 1: expected 10 columns parted by tabs" in done.stderr
+    assert ("error: left out 1 of 2 sentences" in done.stderr) == bool(status)
 
 
 def test_a_run_is_replaced_only_if_that_is_said(tiny, tmp_path):
