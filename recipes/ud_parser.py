@@ -76,7 +76,7 @@ class Config:
     predict: str | None = None
     """Parse this file (- for standard input) with the model in --out."""
     skip_bad: bool = False
-    """With --predict: leave out sentences that cannot be read."""
+    """Leave out sentences that cannot be read, and name them."""
 
     @property
     def checkpoint(self) -> Path:
@@ -111,7 +111,7 @@ def criterion_of(loss: Loss) -> nn.Module:
 
 
 def train(config: Config) -> dict[str, float]:
-    bank = conllu.load(config.data) if config.data else grammar.make()
+    bank = conllu.load(config.data, config.skip_bad) if config.data else grammar.make()
     settings = settings_of(config, bank)
     path = config.checkpoint
     saved = checkpoint.to_resume(path, settings, config.resume)

@@ -7,6 +7,7 @@ all other lines are kept as they are.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class Treebank:
     dev: list[Sentence]
 
 
-def load(folder: str | Path) -> Treebank:
+def load(folder: str | Path, skip_bad: bool = False) -> Treebank:
     """The treebank in a folder: the files that end in ``train`` and ``dev.conllu``."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -47,7 +48,8 @@ def load(folder: str | Path) -> Treebank:
             f"{folder}: expected a folder with a training and a development file, got"
             f" {found}. Give the folder that holds the files"
         )
-    return Treebank(*(read(_only(folder, part)) for part in ("train", "dev")))
+    paths = (_only(folder, part) for part in ("train", "dev"))
+    return Treebank(*(read(path, skip_bad) for path in paths))
 
 
 def _only(folder: Path, part: str) -> Path:
@@ -61,9 +63,15 @@ def _only(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def read(path: str | Path) -> list[Sentence]:
-    """The sentences of a file."""
-    return parse(content_of(path, "a CoNLL-U file"), str(path))
+def read(path: str | Path, skip_bad: bool = False) -> list[Sentence]:
+    """The sentences of a file; with ``skip_bad`` those that are well formed."""
+    lines = lines_of(content_of(path, "a CoNLL-U file"), path)
+    failures = Failures(skip_bad) if skip_bad else None
+    found = _parsed(lines, str(path), True, failures)
+    if failures:
+        print(f"{path}: left out {failures.count} sentences", file=sys.stderr)
+        failures.end(len(found), "sentences")
+    return found
 
 
 def read_words(source: str | Path, failures: Failures) -> list[Sentence]:

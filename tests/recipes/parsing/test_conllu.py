@@ -62,6 +62,22 @@ def test_drawn_sentences_come_back_from_a_file(tmp_path):
     assert 4 < crossed < 30
 
 
+def test_malformed_sentences_are_left_out_and_counted(tmp_path, capsys):
+    for part in ("train", "dev"):
+        path = tmp_path / f"{part}.conllu"
+        path.write_text(row(1) + "\n" + row(1, 2) + row(2, 1) + "\n" + row(2) + "\n")
+    with pytest.raises(ValueError, match=r"train.conllu, line 3: expected heads that"):
+        conllu.load(tmp_path)
+    bank = conllu.load(tmp_path, skip_bad=True)
+    assert [s.words for s in bank.train] == [s.words for s in bank.dev] == [["a"]]
+    told = capsys.readouterr().err
+    assert "train.conllu, line 6: expected word 1, got '2'" in told
+    assert told.count("left out 2 sentences") == 2
+    path.write_text(row(2))
+    with pytest.raises(ValueError, match="left out 1 of 1 sentences, named above"):
+        conllu.load(tmp_path, skip_bad=True)
+
+
 def test_text_without_columns_is_a_sentence_a_line(tmp_path):
     (tmp_path / "text").write_text("The dog  slept .\n\nYes\n")
     found = conllu.read_words(tmp_path / "text", Failures())
