@@ -309,9 +309,15 @@ class Chain(ReadOnly, Summed):
         """
         B, T, _ = self.emissions.shape
         k = checks.count("k", k, B * T)
-        ys, valid = best.decode_topk.ask(self._record, k)
-        if self._record.plain and nothing_traces() and valid.numpy().all():
-            return self.score(ys), ys, valid
+        record = self._record
+        if record.plain and nothing_traces():
+            ys, valid, values = best.k_best_of(record, k)
+            if not record.wants_gradient():
+                return values, ys, valid
+            if valid.numpy().all():
+                return self.score(ys), ys, valid
+        else:
+            ys, valid = best.decode_topk.ask(record, k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
         return values, ys, valid

@@ -115,23 +115,27 @@ def test_lazy_enumeration_lists_what_merging_lists(dtype, case, k):
     B, T, S = chain[0].shape
     k = min(k, 200 // S + 1)
     labels, valid = np.full((B, k, T), 99), np.ones((B, k), np.bool_)
-    cpu_best.viterbi_topk(0, B, *chain, labels, valid)
+    values = np.full((B, k), np.nan)
+    cpu_best.viterbi_topk(0, B, *chain, labels, valid, values)
     for b in range(B):
         expected = merged(chain, b, k)
         assert valid[b].tolist() == [i < len(expected) for i in range(k)]
         for i in range(k):
             row = placed(chain, b, expected[i][1]) if i < len(expected) else -1
             assert (labels[b, i] == row).all()
+            assert values[b, i] == (expected[i][0] if valid[b, i] else -np.inf)
 
 
 def test_forbidden_rows_have_no_output():
     chain = list(arrays(large_case(5, 4, 13), torch.float64))
     chain[0][chain[5].argmax(), 0] = -np.inf
     labels, valid = np.full((5, 3, 4), 99), np.ones((5, 3), np.bool_)
-    cpu_best.viterbi_topk(0, 5, *chain, labels, valid)
+    values = np.full((5, 3), np.nan)
+    cpu_best.viterbi_topk(0, 5, *chain, labels, valid, values)
     forbidden = chain[5].argmax()
     assert not valid[forbidden].any()
     assert (labels[forbidden] == -1).all()
+    assert (values[forbidden] == -np.inf).all()
     assert valid[np.arange(5) != forbidden, 0].all()
 
 
@@ -183,7 +187,7 @@ def test_a_row_does_not_depend_on_the_range_it_is_in(S):
     topk, valid = np.full((21, 3, 9), 99), np.ones((21, 3), np.bool_)
     for first, last in ((0, 1), (1, 6), (6, 14), (14, 21), (21, 21)):
         cpu_best.viterbi(first, last, *chain, labels, 0.0, labels, values)
-        cpu_best.viterbi_topk(first, last, *chain, topk, valid)
+        cpu_best.viterbi_topk(first, last, *chain, topk, valid, np.empty((21, 3)))
     assert np.array_equal(labels, whole)
     assert np.array_equal(values, value)
     assert np.array_equal(topk[:, 0], whole)

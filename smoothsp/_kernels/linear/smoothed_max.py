@@ -66,7 +66,8 @@ def few_best(T, S, P, weights, moves, U, M, y, r, space):
         r.labels[0, 0, t] = y[t]
     r.valid[0, 0] = True
     parts = (r.emissions, r.transitions, r.steps, True)
-    k_best(0, T, U, 0, P, parts, r.columns, space, r.labels, r.valid)
+    scores = r.z.reshape(1, len(r.z))
+    k_best(0, T, U, 0, P, parts, r.columns, space, r.labels, r.valid, scores)
     count = 0
     for k in range(len(r.z)):
         if not r.valid[0, k]:

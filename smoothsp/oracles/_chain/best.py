@@ -17,7 +17,7 @@ from smoothsp._kernels.chain.cpu import (
     whole_calls,
 )
 from smoothsp._kernels.chain.cpu.best_over_states import ROWS
-from smoothsp._kernels.threads.ranges import run_all, run_rows
+from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_answers
@@ -111,15 +111,25 @@ def _best_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
     return moved.squeeze(1).to(ctx.dtype), None
 
 
-def _k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor]:
-    """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``."""
+def k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best outputs ``[B, k, T]``, which of them exist, and scores ``[B, k]``."""
     B, T, _ = chain.sizes
     labels = chain.new(B, k, T, dtype=torch.int64)
     valid = chain.new(B, k, dtype=torch.bool)
-    order = _longest_first(chain.arrays[5])
-    arrays = (*chain.arrays, order, labels.numpy(), valid.numpy())
-    run_rows(best.viterbi_topk, B, _work(chain, k), *arrays, together=ROWS)
-    return labels, valid
+    work = _work(chain, k)
+    if chain.shared and (work < 2 * WORK_PER_THREAD or torch.get_num_threads() == 1):
+        values = chain.new(B, k)
+        out = labels.data_ptr(), valid.data_ptr(), values.data_ptr()
+        whole_calls.decode_topk(*chain.addresses, k, *out)
+        return labels, valid, values
+    order, scores = _longest_first(chain.arrays[5]), np.empty((B, k))
+    arrays = (*chain.arrays, order, labels.numpy(), valid.numpy(), scores)
+    run_rows(best.viterbi_topk, B, work, *arrays, together=ROWS)
+    return labels, valid, torch.from_numpy(scores).to(chain.dtype)
+
+
+def _k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor]:
+    return k_best_of(chain, k)[:2]
 
 
 def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import given_outputs, validation
+from smoothsp._kernels.chain.cpu import given_outputs, validation, whole_calls
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.record import Record, chain_question, prove_within
 from smoothsp.oracles._questions.arrays import array
@@ -17,34 +17,40 @@ from smoothsp.oracles._questions.checks import label_out_of_range
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import Question
 
-NO_REST = np.empty((0, 0))
-
 
 def score_of(chain: Record, labels: Tensor) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
-    return torch.from_numpy(_score_of(chain, labels, NO_REST))
+    value = chain.new(*labels.shape[:2], dtype=torch.float64)
+    _fill(chain, labels, value, None)
+    return value
 
 
 def parts_of(chain: Record, labels: Tensor) -> Tensor:
-    """Scores as sums of two float64 numbers ``[B, K, 2]``, of a plain chain."""
-    rest = np.empty(labels.shape[:2])
-    value = _score_of(chain, labels, rest)
-    return torch.from_numpy(np.stack((value, rest), -1))
+    """Scores as sums of two float64 numbers ``[B, K, 2]``."""
+    value = chain.new(*labels.shape[:2], dtype=torch.float64)
+    rest = torch.empty_like(value)
+    _fill(chain, labels, value, rest)
+    return torch.stack((value, rest), -1)
 
 
-def _score_of(chain: Record, labels: Tensor, rest: Any) -> Any:
-    paths = array(labels)
-    B, K, _ = paths.shape
-    value = np.empty((B, K))
-    fault = np.empty(B, np.int64)
-    given_outputs.score(0, B, *chain.arrays, paths, value, rest, fault)
-    if B and fault.max() >= 0:
-        row = int(fault.argmax())
-        step = int(fault[row])
-        found = paths[row, :, step].tolist()
+def _fill(chain: Record, labels: Tensor, value: Tensor, rest: Tensor | None) -> None:
+    B, K, T = labels.shape
+    labels = labels.contiguous()
+    if chain.shared:
+        out = value.data_ptr(), 0 if rest is None else rest.data_ptr()
+        place = whole_calls.score_of(*chain.addresses, K, labels.data_ptr(), *out)
+    else:
+        lost = np.empty((0, 0)) if rest is None else rest.numpy()
+        fault = np.empty(B, np.int64)
+        paths = array(labels)
+        given_outputs.score(0, B, *chain.arrays, paths, value.numpy(), lost, fault)
+        row = int(fault.argmax()) if B else 0
+        place = row * T + int(fault[row]) if B and fault[row] >= 0 else -1
+    if place >= 0:
+        row, step = divmod(place, T)
+        found = labels[row, :, step].tolist()
         label = found[0] if K == 1 else found
         raise ValueError(label_out_of_range(chain.sizes[2], label, row, step))
-    return value
 
 
 def _fake_score(*inputs: Tensor) -> Tensor:

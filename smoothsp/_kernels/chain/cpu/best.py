@@ -88,8 +88,11 @@ def viterbi_topk(
     order,
     labels,
     valid,
+    scores,
 ):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
+
+    And scores[B, K], as ``given_outputs.score`` sums them, -inf where not valid.
 
     For the rows ``order[first:last]``. Ties go to the lower state, so the K best are a
     prefix of the K + 1 best. Outputs that score -inf are not listed.
@@ -103,8 +106,8 @@ def viterbi_topk(
     K = labels.shape[1]
     # in one piece: where two large ones are freed, the system takes their memory back,
     # and to get it again for the next rows takes longer than to fill it
-    scores = cache_lines(size + size_of_offers(T, S, P, K))
-    alpha, offers = scores[:size], scores[size:]
+    room = cache_lines(size + size_of_offers(T, S, P, K))
+    alpha, offers = room[:size], room[size:]
     back = cache_lines(0 if shared else size)
     head, moves, columns = tables(transitions, start, end, shared)
     value = arrays.empty(B, np.float64)
@@ -123,10 +126,13 @@ def viterbi_topk(
         for q in range(len(rows)):
             b = rows[q]
             valid[b] = False
+            scores[b] = -np.inf
             if lengths[b] > 0 and not value[b] > -np.inf:
                 labels[b] = -1
                 continue
             valid[b, 0] = True
+            scores[b, 0] = value[b]
             k_best(
-                b, lengths[b], alpha, q * T * P, P, parts, columns, space, labels, valid
-            )
+                b, lengths[b], alpha, q * T * P, P, parts, columns, space, labels,
+                valid, scores,
+            )  # fmt: skip

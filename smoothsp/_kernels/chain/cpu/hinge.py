@@ -2,7 +2,8 @@
 
 ``max_y' [s(y') + c h(y', y)] - s(y)``, where h counts labels that differ. The cost is
 added in float64 while emissions are loaded. Of the two scores only the parts that are
-not common are subtracted, each pair in two numbers, so that large ones cancel.
+not common are subtracted, emission by emission and move by move, so that what is
+common to the labels of a position leaves no rounding.
 """
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from smoothsp._kernels.chain.cpu.best import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import exact_sums
 
 
 @kernel
@@ -65,35 +65,26 @@ def _excess(
     b, N, emissions, transitions, start, end, steps, shared, gold, cost, labels
 ):  # fmt: skip
     """How far the score of labels[b] with its cost is above that of gold[b]."""
-    total = rest = 0.0
+    total = 0.0
     i = y = wrong = 0
     for n in range(N):
         t = steps[b, n]
         j, z = labels[b, t], gold[b, t]
         if n == 0:
             if j != z:
-                total, rest = _subtract(total, rest, start[j], start[z])
+                total += np.float64(start[j]) - np.float64(start[z])
         elif i != y or j != z:
-            m = transitions[0, 0] if shared else transitions[b, t - 1]
-            total, rest = _subtract(total, rest, m[i, j], m[y, z])
+            p, q = (0, 0) if shared else (b, t - 1)
+            move = np.float64(transitions[p, q, i, j])
+            total += move - np.float64(transitions[p, q, y, z])
         if j != z:
             wrong += 1
-            e = emissions[b, t]
-            total, rest = _subtract(total, rest, e[j], e[z])
+            total += np.float64(emissions[b, t, j]) - np.float64(emissions[b, t, z])
         i, y = j, z
     if i != y:
-        total, rest = _subtract(total, rest, end[i], end[y])
+        total += np.float64(end[i]) - np.float64(end[y])
     # below 0 only where rounding hid from Viterbi that gold is the best
-    return max(total + (rest + cost * wrong), 0.0) if total < np.inf else np.inf
-
-
-@subroutine(forceinline=True)
-def _subtract(total, rest, a, b):
-    """``total + rest + a - b``, again as two numbers; inf where b is -inf."""
-    if b == -np.inf:
-        return np.inf, 0.0
-    total, rest = exact_sums.add(total, rest, np.float64(a))
-    return exact_sums.add(total, rest, -np.float64(b))
+    return max(total + cost * wrong, 0.0)
 
 
 @kernel

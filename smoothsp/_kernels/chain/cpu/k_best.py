@@ -55,8 +55,10 @@ def workspace(T, S, K, offers):
 
 
 @subroutine
-def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
+def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid, scores):
     """Fill labels[b, 1:, T] with the best outputs of row b but one, and valid[b, 1:].
+
+    And scores[b, 1:], -inf where there is no such output.
 
     labels[b, 0] holds the best, which exists. ``alpha[o + n P + s]`` is the score of
     the best prefix of n + 1 labels that ends in s, -inf in padding. ``parts`` are
@@ -70,6 +72,7 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
     T, S = emissions.shape[1], emissions.shape[2]
     K = labels.shape[1]
     valid[b, 1:] = False
+    scores[b, 1:] = -np.inf
     if N < T:
         labels[b, 1:] = -1
     if N == 0 or K == 1:
@@ -104,6 +107,7 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid):
             labels[b, k:] = -1
             break
         valid[b, k] = True
+        scores[b, k] = value[entry]
         path[ENTRY, N] = entry
         for n in range(N - 1, -1, -1):
             j = links[entry, STATE]

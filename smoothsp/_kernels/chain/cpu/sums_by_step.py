@@ -23,6 +23,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums
 from smoothsp._kernels.vectors.exponentials import exponentials
 from smoothsp._kernels.vectors.simd import span
+from smoothsp._kernels.vectors.subnormals import flush, restore
 
 
 @kernel(fastmath={"contract", "reassoc"})
@@ -52,6 +53,7 @@ def forward_backward(
     and tails[B, S], the first and the last of the nodes.
     """
     T, S = emissions.shape[1], emissions.shape[2]
+    control = flush()
     alphas = arrays.empty((T, S), zero.dtype)
     weights = arrays.empty((T, S), zero.dtype)
     # rows of whole vectors
@@ -176,6 +178,7 @@ def forward_backward(
             heads[b, s] = nodes[b, steps[b, 0], s]
         value[b, 0], value[b, 1] = exact_sums.settle(log_scale, rest)
         pending[b] = False
+    restore(control)
 
 
 @subroutine

@@ -12,7 +12,11 @@ import math
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.sums_over_states import total_of, two_sum
+from smoothsp._kernels.chain.cpu.sums_over_states import (
+    total_of,
+    two_sum,
+    two_sum_or_none,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums
@@ -152,7 +156,7 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
     peaks = least
     for s in range(S if N > 0 else 0):
         head = splat(zeros.dtype.type(start[s]))
-        first, lost = two_sum(load(weights, s * L), head, least, zero)
+        first, lost = two_sum_or_none(load(weights, s * L), head, least, zero)
         store(weights, s * L, first)
         store(now, s * L, lost)
         peaks = larger(first, peaks)
@@ -169,8 +173,8 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
         for s in range(1, S):
             peak = larger(load(weights, o + s * L), peak)
         # in three numbers, as one more digit of a large sum may be one of a difference
-        peaks, lost = two_sum(peaks, peak, least, zero)
-        more, lost = two_sum(more, lost, least, zero)
+        peaks, lost = two_sum(peaks, peak)
+        more, lost = two_sum(more, lost)
         most = most + lost
         if n > 0:
             product(alphas, o - S * L, move, S, now, 0, zero, L)

@@ -162,11 +162,17 @@ def total_of(peaks, rest, N, top, last_top, log_rest):
 
 
 @subroutine(forceinline=True)
-def two_sum(a, b, least, zero):
-    """The sum of vectors, and what rounding took from it: 0 of -inf."""
+def two_sum(a, b):
+    """The sum of vectors, and what rounding took from it."""
     x = a + b
     part = x - a
-    lost = (a - (x - part)) + (b - part)
+    return x, (a - (x - part)) + (b - part)
+
+
+@subroutine(forceinline=True)
+def two_sum_or_none(a, b, least, zero):
+    """As ``two_sum``; rounding took 0 from -inf."""
+    x, lost = two_sum(a, b)
     return x, where_below(least, x, lost, zero)
 
 
@@ -209,12 +215,14 @@ def _first_step(given, start, e, o, S, P, V, least, zero, weights):
     peaks = least
     for j in range(0, P, V):
         x = load_some(given, e + j, S - j, least)
-        x, lost = two_sum(x, load_some(start, j, S - j, zero), least, zero)
+        s = load_some(start, j, S - j, zero)
+        x, lost = two_sum_or_none(x, s, least, zero)
         peaks = larger(x, peaks)
     peak = max_of(peaks)
     for j in range(0, P, V):
         x = load_some(given, e + j, S - j, least)
-        x, lost = two_sum(x, load_some(start, j, S - j, zero), least, zero)
+        s = load_some(start, j, S - j, zero)
+        x, lost = two_sum_or_none(x, s, least, zero)
         store(weights, o + j, x - splat(peak) + lost)
     return np.float64(peak)
 

@@ -13,7 +13,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.extremes import LIMIT, LOW, WRONG, extremes
-from smoothsp._kernels.vectors.simd import fma, load, splat, store
+from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
 # numbers that forbid. Then: a number that is refused; a row without an output.
@@ -80,6 +80,10 @@ def look(
     order = arrays.empty(T, np.int64)
     path = arrays.empty(T, np.int64)
     dead = arrays.zeros(T * S, np.bool_)
+    fine = arrays.zeros(T + 1, np.bool_)
+    fine[0] = True
+    own_size = 0 if shared else S * S
+    moves_size = S * S if shared else B * max(T - 1, 0) * S * S
     stuck[0] = -1
     for b in range(B):
         N = sizes[b] if lengths != 0 else T
@@ -100,18 +104,21 @@ def look(
             step = extremes(e, S * S, zeros)
             own |= step
             own_moves |= step
-        if stuck[0] < 0 and N > 0 and own | common and not (own | common) & WRONG:
+        barred = own | common
+        # without -inf of its own, how long a row is tells whether it has an output
+        if (
+            stuck[0] < 0
+            and barred
+            and not barred & WRONG
+            and not (own == 0 and fine[N])
+        ):
             n = _stuck_at(
-                b,
-                order[:N],
-                at(emissions, (B, T, S), zeros),
-                at(transitions, (1 if shared else B * (T - 1), S, S), zeros),
-                at(start, (S,), zeros),
-                at(end, (S,), zeros),
-                shared,
-                path,
-                dead,
-            )
+                b * T, (0 if shared else b * (T - 1) - 1), own_size, order[:N],
+                span(at(emissions, (B * T * S,), zeros)),
+                span(at(transitions, (moves_size,), zeros)),
+                span(at(start, (S,), zeros)), span(at(end, (S,), zeros)), S, path, dead,
+            )  # fmt: skip
+            fine[N] |= own == 0
             if n >= 0:
                 stuck[0], stuck[1] = b, order[n]
     found = 0 if stuck[0] < 0 else INFEASIBLE
@@ -122,27 +129,32 @@ def look(
 
 
 @subroutine
-def _stuck_at(b, order, emissions, transitions, start, end, shared, path, dead):
-    """The step that no allowed prefix of row b passes, -1 where an output exists.
+def _stuck_at(
+    row, step, size, order, emissions, transitions, start, end, S, path, dead
+):  # fmt: skip
+    """The step that no allowed prefix of a row passes, -1 where an output exists.
 
     Depth first, the lowest state first; no pair of step and state is left twice: those
-    that lead nowhere are ``dead``, scratch that is False before and after.
+    that lead nowhere are ``dead``, scratch that is False before and after. Emissions of
+    step t are S numbers from ``(row + t) S`` on, transitions into it those from
+    ``(step + t) size`` on.
     """
-    T, S = emissions.shape[1], emissions.shape[2]
     N = len(order)
-    n = deepest = j = 0
-    left = 0
+    n = deepest = j = left = 0
     while n < N:
         t = order[n]
         deepest = max(deepest, n)
-        m = 0 if shared else b * (T - 1) + t - 1
+        e = (row + t) * S
+        into, o = start, 0
+        if n > 0:
+            into, o = transitions, (step + t) * size + path[n - 1] * S
+        last = n == N - 1
         while j < S:
-            before = start[j] if n == 0 else transitions[m, path[n - 1], j]
             if (
-                before > -LIMIT
-                and emissions[b, t, j] > -LIMIT
-                and not dead[n * S + j]
-                and (n < N - 1 or end[j] > -LIMIT)
+                get(emissions, e + j) > -LIMIT
+                and get(into, o + j) > -LIMIT
+                and not (last and get(end, j) <= -LIMIT)
+                and not (left > 0 and dead[n * S + j])
             ):
                 break
             j += 1

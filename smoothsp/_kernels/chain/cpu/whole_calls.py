@@ -12,7 +12,7 @@ for is compiled.
 import numpy as np
 
 from smoothsp._kernels.chain.cpu import sums_in_lanes, sums_over_states
-from smoothsp._kernels.chain.cpu.best import viterbi
+from smoothsp._kernels.chain.cpu.best import viterbi, viterbi_topk
 from smoothsp._kernels.chain.cpu.given_outputs import score
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
@@ -131,6 +131,67 @@ def decode(
     scores = arrays.empty(B)
     viterbi(0, B, *chain, order, found, 0.0, found, scores)
     copy(scores, at(value, (B,), zeros))
+
+
+@kernel
+def decode_topk(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    K,
+    labels,
+    valid,
+    values,
+):
+    """Fill labels[B, K, T], valid[B, K] and values[B, K] with the K best outputs."""
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    order = _longest_first(chain[5], T)
+    scores = arrays.empty((B, K))
+    viterbi_topk(
+        0, B, *chain, order, at(labels, (B, K, T), np.int64),
+        at(valid, (B, K), np.bool_), scores,
+    )  # fmt: skip
+    copy(scores.ravel(), at(values, (B * K,), zeros))
+
+
+@kernel
+def score_of(
+    B,
+    T,
+    S,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    lengths,
+    zeros,
+    K,
+    labels,
+    value,
+    rest,
+):
+    """Fill value[B, K] and rest[B, K] as ``given_outputs.score``, both float64.
+
+    Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
+    label, or -1.
+    """
+    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    paths = at(labels, (B, K, T), np.int64)
+    lost = at(rest, (B if rest != 0 else 0, K), np.float64)
+    fault = arrays.empty(B, np.int64)
+    score(0, B, *chain, paths, at(value, (B, K), np.float64), lost, fault)
+    for b in range(B):
+        if fault[b] >= 0:
+            return b * T + fault[b]
+    return -1
 
 
 @subroutine(loops=False)
