@@ -368,7 +368,7 @@ class Chain(ReadOnly, Summed):
             wide = self._log_partition()
             return Exact(wide.to(self.emissions.dtype), _in_two(wide))
         parts = torch.empty(len(self.emissions), 2, dtype=torch.float64, device="cpu")
-        return Exact(sums.log_partition.ask(self._record, parts), parts)
+        return Exact(sums.log_partition_in_two.ask(self._record, parts), parts)
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Chance of each state at each position; 0 at masked ones. Differentiable."""

@@ -68,7 +68,7 @@ def sums_of(chain: Record, wide: bool, parts: Tensor | None = None) -> Sums:
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_pending(chain, np.ones(B, np.bool_), True, out, parts)
-    elif _fill(chain, wide, parts, [x.data_ptr() for x in out]):
+    elif _fill(chain, wide, (out[0].data_ptr(), _at(parts), *_places(out[1:]))):
         _fill_pending(chain, np.isnan(value.numpy()), False, out, parts)
     return out
 
@@ -83,7 +83,7 @@ def sums_at_once(chain: Record, parts: Tensor | None) -> tuple[Tensor, Kept]:
     heads_at = edges_at + B * S * S * vector.itemsize
     tails_at = heads_at + B * S * vector.itemsize
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
-    if _fill(chain, False, parts, (value.data_ptr(), *places)):
+    if _fill(chain, False, (value.data_ptr(), _at(parts), *places)):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
@@ -91,21 +91,25 @@ def sums_at_once(chain: Record, parts: Tensor | None) -> tuple[Tensor, Kept]:
     return value, (nodes, others, (B, T, S, vector), places)
 
 
-def _fill(
-    chain: Record, wide: bool, parts: Tensor | None, places: Sequence[int]
-) -> int:
+def _at(parts: Tensor | None) -> int:
+    return 0 if parts is None else parts.data_ptr()
+
+
+def _places(tensors: Sequence[Tensor]) -> list[int]:
+    return [x.data_ptr() for x in tensors]
+
+
+def _fill(chain: Record, wide: bool, places: Sequence[int]) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
-    value, *others = places
-    places = (value, 0 if parts is None else parts.data_ptr(), *others)
     way = way_of_one_call(B, T, S, item)
     rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
         way = way or way_of_sums(where)
         far: int = whole_calls.sums(*where, *way, wide, *places)
         return far
-    pair = 0 if parts is None else 16
+    pair = 16 if places[1] else 0
     sizes = (8 if wide else item, pair, *(item * x for x in (T * S, S * S, S, S)))
     some = {b: piece(where, b, rows) for b in range(0, B, rows)}
     pieces = [
@@ -421,23 +425,23 @@ class LogPartition:
     Its marginals are no tensors of the graph: the first gradient overwrites them.
     """
 
-    def ask(self, chain: Record, parts: Tensor | None = None) -> Tensor:
-        """Log-partitions ``[B]``; of plain chains also as two numbers in ``parts``."""
-        if not (
-            chain.plain and nothing_traces() and (chain.shared or parts is not None)
-        ):
+    def ask(self, chain: Record) -> Tensor:
+        """Log-partitions ``[B]``."""
+        if not (chain.plain and chain.shared and nothing_traces()):
             value: Tensor = sums.ask(chain, False)[0]
             return value
         if not chain.wants_gradient():
-            if chain.shared:
-                return sums_at_once(chain, parts)[0]
-            return sums_of(chain, False, parts)[0]
-        known: Tensor = Known.apply(self, chain, *chain.potentials, parts)
+            return sums_at_once(chain, None)[0]
+        known: Tensor = Known.apply(self, chain, *chain.potentials)
         return known
 
-    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
+    def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
         """The log-partitions; keeps the marginals for the first derivative."""
-        *potentials, parts = inputs
+        return self._keep(ctx, chain, potentials, None)
+
+    def _keep(
+        self, ctx: Any, chain: Record, potentials: Any, parts: Tensor | None
+    ) -> Tensor:
         if chain.shared:
             value, ctx.marginals = sums_at_once(chain, parts)
         else:
@@ -455,13 +459,35 @@ class LogPartition:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_plain(grad):
-            return *weigh_in_place(grad, known, ctx.needs_input_grad[:6]), None
+            return weigh_in_place(grad, known, ctx.needs_input_grad[:6])
         potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.positions.told())
         marginals = None if torch.is_grad_enabled() else vars(ctx).get("known")
         if marginals is None:
             marginals = sums(*chain, False)[1:]
-        return *gradient_of_sums(chain, marginals, grad, (None,) * 4), None
+        return gradient_of_sums(chain, marginals, grad, (None,) * 4)
+
+
+class LogPartitionInTwo(LogPartition):
+    """The same of a plain chain, whose values as two numbers fill a tensor."""
+
+    def ask(self, chain: Record, parts: Tensor) -> Tensor:  # type: ignore[override]
+        """Log-partitions ``[B]``; as sums of two float64 numbers in ``parts[B, 2]``."""
+        if chain.wants_gradient():
+            known: Tensor = Known.apply(self, chain, *chain.potentials, parts)
+            return known
+        if chain.shared:
+            return sums_at_once(chain, parts)[0]
+        return sums_of(chain, False, parts)[0]
+
+    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
+        """As of the log-partition alone."""
+        *potentials, parts = inputs
+        return self._keep(ctx, chain, potentials, parts)
+
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """As of the log-partition alone."""
+        return *super().gradient(ctx, grad), None
 
 
 sums = chain_question(
@@ -476,7 +502,7 @@ sums = chain_question(
     tangent=_sums_tangent,
     rest_by_row=(False,),
 )
-log_partition = LogPartition()
+log_partition, log_partition_in_two = LogPartition(), LogPartitionInTwo()
 covariance = chain_question(
     "covariance",
     "Tensor v_nodes, Tensor v_edges, Tensor v_heads, Tensor v_tails",

@@ -32,11 +32,14 @@ def score(
     """
     S = emissions.shape[2]
     K = labels.shape[1]
+    narrow = emissions.itemsize == 4
     for b in range(first, last):
         N = lengths[b]
         fault[b] = -1
         for k in range(K):
-            total = lost = 0.0
+            # of float32 the sums of emissions and of moves are exact, each for itself,
+            # unless numbers of very different size are added
+            total = lost = nodes = moves = head = 0.0
             i = 0
             for n in range(N):
                 t = steps[b, n]
@@ -44,21 +47,36 @@ def score(
                 if j < 0 or j >= S:
                     fault[b] = t
                     break
+                node = np.float64(emissions[b, t, j])
                 if n == 0:
-                    total = np.float64(start[j])
+                    total = head = np.float64(start[j])
                 else:
                     q = 0 if shared else t - 1
                     p = 0 if shared else b
                     move = np.float64(transitions[p, q, i, j])
-                    total, lost = exact_sums.add(total, lost, move)
-                total, lost = exact_sums.add(
-                    total, lost, np.float64(emissions[b, t, j])
-                )
+                    if narrow:
+                        total += move
+                        moves += move
+                    else:
+                        total, lost = exact_sums.add(total, lost, move)
+                if narrow:
+                    total += node
+                    nodes += node
+                else:
+                    total, lost = exact_sums.add(total, lost, node)
                 i = j
             if fault[b] >= 0:
                 break
             if N > 0:
-                total, lost = exact_sums.add(total, lost, np.float64(end[i]))
+                last = np.float64(end[i])
+                if narrow:
+                    total += last
+                    found, lost = exact_sums.add(nodes, 0.0, moves)
+                    found, lost = exact_sums.add(found, lost, head)
+                    found, lost = exact_sums.add(found, lost, last)
+                    lost += found - total
+                else:
+                    total, lost = exact_sums.add(total, lost, last)
             value[b, k] = total
             if len(rest) > 0:
                 # nothing is left of an infinity

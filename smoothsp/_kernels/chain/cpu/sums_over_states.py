@@ -192,13 +192,11 @@ def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
         peaks = least
         if n == 0:
             total = _first_step(given, start, e, o, S, P, V, least, zero, weights)
+        else:
+            for j in range(0, P, V):
+                store(weights, r + j, load_some(given, e + j, S - j, least))
         for j in range(0, P, V):
-            if n == 0:
-                x = load(weights, r + j)
-            else:
-                x = load_some(given, e + j, S - j, least)
-                store(weights, r + j, x)
-            peaks = larger(x, peaks)
+            peaks = larger(load(weights, r + j), peaks)
         peak = max_of(peaks)
         total, rest = exact_sums.add(total, rest, np.float64(peak))
         for j in range(0, P, V):
