@@ -133,7 +133,6 @@ def ops_with_bad_lengths() -> None:
     steps, good = torch.arange(T).repeat(B, 1), torch.full((B,), T)
     bad = torch.tensor([T, T, T, 10**6, T])
     more = {
-        "log_prob": [y],
         "score": [y[:, None]],
         "topk": [2],
         "sample": [torch.rand(B, 1, T).double()],

@@ -125,37 +125,38 @@ def looked_at(chain: Record, name: str = "") -> Record:
     if chain.plain:
         if chain.shared and validation.is_ordinary(*chain.addresses):
             return chain
-        found, *stuck = _look(chain)
+        found, stuck = _look(chain)
     elif is_plain(chain.potentials[0], "cuda"):
         found = on_device.look(*chain.inputs)
         if found & validation.INFEASIBLE:
             there = (x.detach().cpu() for x in chain.inputs)
-            found, *stuck = _look(Record.of_inputs(*there))
+            found, stuck = _look(Record.of_inputs(*there))
     else:
         return chain
     if found & validation.REFUSED:
         _refuse_number(chain, name)
     if found & validation.INFEASIBLE:
-        row, step = stuck
+        row, step = stuck.tolist()
         blame = name or "emissions, transitions"
         raise ValueError(
             f"{blame}: row {row} has no feasible output: every path is "
             f"forbidden (-inf) by step {step}; allow at least one"
         )
-    pairs = zip(validation.LOW_BITS, chain.potentials, strict=True)
-    if not found:
+    low = found & sum(validation.LOW_BITS)
+    if not low:
         return chain
+    pairs = zip(validation.LOW_BITS, chain.potentials, strict=True)
     emissions, transitions, start, end = (
-        numbers.masked(x) if found & bit else x for bit, x in pairs
+        numbers.masked(x) if low & bit else x for bit, x in pairs
     )
-    return Record((emissions, transitions, start, end), chain.positions)
+    masked = emissions, transitions, start, end
+    return Record(masked, chain.positions, chain.plain)
 
 
-def _look(chain: Record) -> tuple[int, int, int]:
+def _look(chain: Record) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    found: int = validation.look(*chain.addresses, chain.shared, stuck)
-    return found, int(stuck[0]), int(stuck[1])
+    return validation.look(*chain.addresses, chain.shared, stuck), stuck
 
 
 def _refuse_number(chain: Record, name: str) -> None:
