@@ -21,7 +21,7 @@ from smoothsp import schemes
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT, MISSING = "-DOCSTART-", "_"
 # A word may be #, or begin with it, too.
-COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s*[\w.:-]+\s*=")
+COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s+[\w.:-]+\s+=\s")
 PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
 NUMBER, FIRST = re.compile(r"[0-9]+([-.][0-9]+)?"), re.compile(r"[01]([-.][0-9]+)?")
 TYPED = re.compile(r"[BIESLUMW]-[^\W\d].*")
@@ -255,6 +255,13 @@ class Form:
         for first, block in blocks(lines):
             try:
                 words = list(self._words(block, first))
+                for number, row in words:
+                    if not row[self.word].strip(" "):
+                        raise ValueError(
+                            f"line {number}: expected a word in column {self.word + 1},"
+                            " got an empty one. Write the word, or leave the whole line"
+                            " blank to end the sentence"
+                        )
                 if words:
                     numbers, rows = zip(*words, strict=True)
                     tags = [self._tag_of(row) for row in rows]
@@ -272,7 +279,8 @@ class Form:
         if self.numbered:
             return True
         other = len(_fields(line, self.tabs)) != self.width
-        return not begun and bool(PAIR.match(line) or (COMMENT.match(line) and other))
+        pattern = COMMENT if other else PAIR
+        return not begun and pattern.match(line) is not None
 
     def _words(
         self, block: Sequence[str], first: int
@@ -293,12 +301,6 @@ class Form:
                 raise ValueError(
                     f"line {number}: expected {self.width} columns parted by {parted}"
                     f" as on line {self.line}, got {len(row)} ({line.strip()[:60]!r})"
-                )
-            if not row[self.word]:
-                raise ValueError(
-                    f"line {number}: expected a word in column {self.word + 1}, got an"
-                    " empty one. Write the word, or leave the whole line blank to end"
-                    " the sentence"
                 )
             if self.numbered and NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
                 continue
@@ -329,7 +331,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     """Recognise the columns of a file by most of its lines."""
     filled = [(n, x) for n, x in enumerate(lines[:SAMPLE], 1) if x.strip()]
     filled = [(n, x) for n, x in filled if x.split()[0] != DOCUMENT]
-    data = [(n, x) for n, x in filled if not (COMMENT.match(x) or PAIR.match(x))]
+    data = [(n, x) for n, x in filled if not COMMENT.match(x)]
     data = data or filled
     tabs = 2 * sum("\t" in x for _, x in data) > len(data)
     rows = [_fields(x, tabs) for _, x in data]
