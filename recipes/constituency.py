@@ -34,7 +34,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ner.training import seed_all
 from parsing import brackets, model_folder, phrases
 from parsing.brackets import Tree
 from parsing.spans import SpanScores, parse, target
@@ -45,6 +44,7 @@ from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.training import seed_all
 from smoothsp.oracles import SpanTree
 
 Loss = Literal["crf", "hinge", "hinge-l2"]

@@ -40,7 +40,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from ner.training import seed_all
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from segmentation import (
@@ -58,6 +57,7 @@ from segmentation import folder as image_folder
 from segmentation.picture_sets import PictureSet, checksum, prepare
 from segmentation.superpixels import COSTS
 from smoothsp.linear.solvers import PathPoint
+from smoothsp.models.training import seed_all
 
 Kind = Literal["linear", "network"]
 Cost = Literal["balanced", "pixels"]

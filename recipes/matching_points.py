@@ -42,11 +42,11 @@ from localization.folder import read_image
 from matching import baselines, points, report, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
-from ner.training import seed_all
 from parsing.training import Run, run_epochs
 from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
+from smoothsp.models.training import seed_all
 from smoothsp.oracles import Matching
 
 Loss = Literal["hinge", "hinge-l2", "perturbed", "softmax"]

@@ -40,7 +40,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from localization.folder import read_image
-from ner.training import seed_all
 from parsing.training import Run, run_epochs
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
@@ -48,6 +47,7 @@ from pose.network import STRIDE, PoseNetwork, encoder_of
 from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
 from smoothsp import losses
+from smoothsp.models.training import seed_all
 from smoothsp.oracles import PictorialStructure
 
 Loss = Literal["hinge", "hinge-l2", "softmax"]

@@ -35,7 +35,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ner.training import seed_all
 from parsing import conllu, grammar, model_folder, report, trees
 from parsing.biaffine import STRUCTURES, Biaffine, parse
 from parsing.training import Run, of_at_most, run_epochs
@@ -45,6 +44,7 @@ from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.training import seed_all
 
 Structure = Literal["spanning-tree", "projective"]
 Loss = Literal["crf", "hinge", "hinge-l2", "perturbed"]

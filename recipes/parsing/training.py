@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from ner.training import running_average, seed_all
 from runs import checkpoint
+from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
 SLOW = 0.1
