@@ -176,6 +176,7 @@ def _check_tree(heads: list[int], where: list[str]) -> None:
             raise ValueError(
                 f"{where[word - 1]}: expected a head from 0 to {len(heads)}, got {head}"
             )
+    for word, head in enumerate(heads, start=1):
         above = head
         for _ in heads:
             if above:

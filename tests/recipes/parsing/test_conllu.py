@@ -106,6 +106,7 @@ def test_text_without_columns_is_a_sentence_a_line(tmp_path):
         (row(1) + row(2, 1), r"x, line 2: expected a label other than 'root' in col"),
         (row(1) + row(2, 1, ""), r"x, line 2: expected a label other .* got ''"),
         (row(1) + row(2, 3), r"x, line 2: expected a head from 0 to 2, got 3"),
+        (row(1, 2) + row(2, 9), r"x, line 2: expected a head from 0 to 2, got 9"),
         (row(1) + row(2, 2), r"x, line 2: expected heads that lead to the root, got a"),
         (row(1, 2) + row(2, 1), r"x, line 1: expected heads that lead to the root"),
         (row(1) + row(2), r"x, line 2: expected one word with head 0, got 2"),
