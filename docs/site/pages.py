@@ -28,6 +28,7 @@ MODULES = (
     "smoothsp.losses.functional",
     "smoothsp.constraints",
     "smoothsp.metrics",
+    "smoothsp.schemes",
     "smoothsp.models",
     "smoothsp.models.localiser",
     "smoothsp.optim",
