@@ -43,8 +43,8 @@ _OF_KERNELS = {
     ),
     "lanes without end": (
         "chain/cpu/sums_in_lanes",
-        "log_z - scale + last_top",
-        "log_z - scale",
+        "taken, rest, own, top, last_top,",
+        "taken, rest, own, top, 0.0,",
     ),
     "lanes that begin too late": (
         "chain/cpu/sums_in_lanes",
@@ -154,8 +154,8 @@ _OF_KERNELS = {
     ),
     "end subtracted": (
         "chain/cpu/given_outputs",
-        "= total + end[i]",
-        "= total - end[i]",
+        "last = np.float64(end[i])",
+        "last = -np.float64(end[i])",
     ),
     "count of the wrong edge": (
         "chain/cpu/given_outputs",

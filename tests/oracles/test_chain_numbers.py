@@ -208,3 +208,47 @@ def test_the_k_best_of_few_outputs(number):
             values, _, valid = chain.decode_topk(5)
             assert int(valid.sum()) == 2**T
             assert values.tolist()[0][: 2**T] == [0.0] * 2**T
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_a_row_is_refused_by_the_step_that_no_prefix_passes(per_edge):
+    """Held against the states that are reached step by step, on heavily masked rows."""
+    generator = torch.Generator().manual_seed(0)
+    refused = 0
+    for _ in range(300):
+        B, T, S = (int(torch.randint(1, 5, (), generator=generator)) for _ in range(3))
+        moves = (B, T - 1, S, S) if per_edge else (S, S)
+        shapes = (B, T, S), moves, (S,), (S,)
+        open_ = [torch.rand(x, generator=generator) < 0.7 for x in shapes]
+        mask = torch.rand(B, T, generator=generator) < 0.8
+        parts = [
+            torch.where(x, 0.0, (-torch.inf, -1e30)[i % 2]) for i, x in enumerate(open_)
+        ]
+        stuck = first_stuck(open_, mask)
+        if stuck is None:
+            Chain(*parts, mask=mask)
+            continue
+        refused += 1
+        words = f"row {stuck[0]} has no feasible output.* by step {stuck[1]};"
+        with pytest.raises(ValueError, match=words):
+            Chain(*parts, mask=mask)
+    assert 50 < refused < 250
+
+
+def first_stuck(open_, mask):
+    emissions, moves, start, end = open_
+    for b, row in enumerate(mask):
+        steps, reach = row.nonzero().flatten().tolist(), start
+        for n, t in enumerate(steps):
+            if n > 0:
+                reach = (reach[:, None] & move(moves, b, t)).any(0)
+            reach = reach & emissions[b, t]
+            if n == len(steps) - 1:
+                reach = reach & end
+            if not reach.any():
+                return b, t
+    return None
+
+
+def move(moves, b, t):
+    return moves if moves.dim() == 2 else moves[b, t - 1]

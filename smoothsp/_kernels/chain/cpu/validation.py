@@ -78,6 +78,8 @@ def look(
     real = at(steps, (B, T if steps != 0 else 0), np.int64)
     sizes = at(lengths, (B if lengths != 0 else 0,), np.int64)
     order = arrays.empty(T, np.int64)
+    for n in range(T):
+        order[n] = n
     path = arrays.empty(T, np.int64)
     dead = arrays.zeros(T * S, np.bool_)
     fine = arrays.zeros(T + 1, np.bool_)
@@ -87,14 +89,16 @@ def look(
     stuck[0] = -1
     for b in range(B):
         N = sizes[b] if lengths != 0 else T
-        for n in range(N):
-            order[n] = real[b, n] if steps != 0 else n
+        for n in range(N if steps != 0 else 0):
+            order[n] = real[b, n]
         # one look at each run of neighbouring positions
         own, n = 0, 0
         while n < N:
-            m = n + 1
-            while m < N and order[m] == order[m - 1] + 1:
-                m += 1
+            m = N
+            if steps != 0:
+                m = n + 1
+                while m < N and order[m] == order[m - 1] + 1:
+                    m += 1
             first = b * T + order[n]
             own |= extremes(emissions + first * S * item, (m - n) * S, zeros)
             n = m

@@ -70,13 +70,15 @@ def weigh_residual(
     edges,
     heads,
     tails,
-    shared,
     emissions,
     transitions,
     start,
     end,
 ):
-    """``weigh`` with the parts that ``labels[B, T]`` use, less the parts given."""
+    """``weigh`` with the parts that ``labels[B, T]`` use, less the parts given.
+
+    For transitions that rows share.
+    """
     B, S = heads.shape
     rows = B * first // pieces, B * last // pieces
     _scale_rows(rows, -1, weights, nodes.reshape(-1), emissions.reshape(-1))
@@ -85,24 +87,15 @@ def weigh_residual(
             t = steps[b, n]
             emissions[b, t, labels[b, t]] += weights[b]
     edges = edges.reshape(-1)
-    if shared:
-        low, high = S * S * first // pieces, S * S * last // pieces
-        total = arrays.zeros(high - low)
-        _add_rows(low, S * S, -1, weights, edges, total)
-        for b in range(B):
-            for n in range(1, lengths[b]):
-                i, j = labels[b, steps[b, n - 1]], labels[b, steps[b, n]]
-                if low <= i * S + j < high:
-                    total[i * S + j - low] += weights[b]
-        copy(total, transitions[low:high])
-    else:
-        size = len(transitions) // max(B, 1)
-        _scale_rows(rows, -1, weights, edges, transitions)
-        for b in range(rows[0], rows[1]):
-            for n in range(1, lengths[b]):
-                t = steps[b, n]
-                i, j = labels[b, steps[b, n - 1]], labels[b, t]
-                transitions[b * size + ((t - 1) * S + i) * S + j] += weights[b]
+    low, high = S * S * first // pieces, S * S * last // pieces
+    total = arrays.zeros(high - low)
+    _add_rows(low, S * S, -1, weights, edges, total)
+    for b in range(B):
+        for n in range(1, lengths[b]):
+            i, j = labels[b, steps[b, n - 1]], labels[b, steps[b, n]]
+            if low <= i * S + j < high:
+                total[i * S + j - low] += weights[b]
+    copy(total, transitions[low:high])
     if first == 0:
         total = arrays.zeros(2 * S)
         _add_rows(0, S, -1, weights, heads.reshape(-1), total[:S])

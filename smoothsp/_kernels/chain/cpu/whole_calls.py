@@ -381,7 +381,7 @@ def log_likelihood(
         sum_ += row_weights[b] * min(chance, 0.0)
     at(total, (1,), zeros)[0] = sum_
     weigh_residual(
-        0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails, True,
+        0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails,
         nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
         at(end_grad, (S,), zeros),
     )  # fmt: skip
