@@ -14,6 +14,7 @@ Scheme = Literal["BIO", "IOB1", "IOE2", "IOE1", "BIOES", "BILOU", "BMES", "BMEWO
 Alias = Literal["IOB2", "IOBES"]
 Span = tuple[str, int, int]
 PLAIN: Final = "plain"
+"""Name of the scheme of tags that write no spans."""
 
 
 class Shape(NamedTuple):

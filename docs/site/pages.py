@@ -31,6 +31,7 @@ MODULES = (
     "smoothsp.schemes",
     "smoothsp.models",
     "smoothsp.models.localiser",
+    "smoothsp.models.training",
     "smoothsp.optim",
     "smoothsp.optim.schedules",
     "smoothsp.lightning",

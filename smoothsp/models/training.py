@@ -39,8 +39,10 @@ Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron", "softm
 Structure = Literal["chain", "semi-markov"]
 Tags = Sequence[str | None]
 Pair = tuple[list[str], list[str | None]]
-# Where they are not given.
-MU, TOP_K = {"hinge-l2": 1.0, "hinge-entropy": 1.0}, 5
+MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
+"""Strength of the smoothing of each loss where ``mu`` is not given."""
+TOP_K = 5
+"""Outputs that l2 smoothing spreads over where ``top_k`` is not given."""
 WORD_SIZE, ROUNDS, LEAST_STEPS = 100, 8, 1200
 WINDOW_RATE = 2e-2
 # Of the steps of an encoder, how many its rate rises.
