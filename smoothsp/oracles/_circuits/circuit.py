@@ -227,7 +227,9 @@ class Circuit:
         absent = (left < 0) | (right < 0)
         if absent.any():
             left, right = np.where(absent, -1, left), np.where(absent, -1, right)
-        if heads.size != np.unique(heads).size or self._known[heads].any():
+        ordered = np.sort(heads)
+        twice = (ordered[1:] == ordered[:-1]).any()
+        if twice or self._known[heads].any():
             raise ValueError("define: an item is defined twice, or is a leaf")
         self._known[heads] = True
         counts = np.empty(len(heads), np.int32)

@@ -1,7 +1,11 @@
 """Lattices: paths of acyclic graphs."""
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -64,8 +68,7 @@ class Lattice(CircuitStructure):
     """
 
     arcs: Tensor
-    index: Tensor
-    _by_row = ("index",)
+    _by_row = ("_index",)
     _output_words = "0 or 1 for each arc, 1 along one path from source to sink"
 
     def __init__(self, arcs: Tensor, index: Tensor) -> None:
@@ -82,30 +85,31 @@ class Lattice(CircuitStructure):
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
                 f"got {given.shape}"
             )
-        graphs: dict[bytes, int] = {}
-        which: int | Tensor = 0
-        if given.ndim == 2:
-            graphs[_checked(given, 0)] = 0
-        else:
-            keys = [_checked(row, b) for b, row in enumerate(given)]
-            places = [graphs.setdefault(key, len(graphs)) for key in keys]
-            which = torch.tensor(places, dtype=torch.int64, device="cpu")
+        # numbers of nodes that 32 bits hold, and others that are refused all the same
+        narrow = given.clip(-2, E + 1).astype(np.int32)
+        rows = len(given) if given.ndim == 3 else 1
+        laid_out = _laid_out(narrow.tobytes(), rows, E)
+        self._index = laid_out.nodes.to(arcs.device).expand(B, E, 2)
         size: Tensor | int = E
-        if (given < 0).any():
-            size = (index[..., 0] >= 0).sum(-1).expand(B).clone()
-        # a copy, which nobody else can change
-        self.index = index.clone().expand(B, E, 2)
-        built = topology(_paths, E, tuple(graphs))
+        if laid_out.sizes is not None:
+            size = laid_out.sizes.to(arcs.device).expand(B).clone()
+        built = topology(_paths, E, laid_out.graphs)
+        which = laid_out.which if rows > 1 else 0
         self._start(
             built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
         )
 
+    @property
+    def index(self) -> Int[Tensor, "batch E 2"]:
+        """``(batch, E, 2)``: from which node to which each arc goes, -1 for none."""
+        return self._index.clone()
+
     def _outputs(self, labels: Tensor) -> Tensor:
-        real = self.index[:, None, :, 0] >= 0
+        real = self._index[:, None, :, 0] >= 0
         return torch.where(real, (labels >= 0).to(labels.dtype), -1)
 
     def _labels(self, y: Tensor) -> Tensor:
-        start, end = self.index[:, None].expand(*y.shape, 2).unbind(3)
+        start, end = self._index[:, None].expand(*y.shape, 2).unbind(3)
         real = start >= 0
         chosen = real & (y == 1)
         # along a path from source to sink other nodes are left as often as entered
@@ -120,23 +124,45 @@ class Lattice(CircuitStructure):
         return torch.where(fine[..., None], torch.where(chosen, 0, -1), 1)
 
 
-def _checked(index: NDArray[np.int64], row: int) -> bytes:
-    """A graph ``[E, 2]`` as what it is remembered by."""
-    E = len(index)
-    start, end = index.T
+class _Graphs(NamedTuple):
+    """The graphs of a batch."""
+
+    graphs: tuple[bytes, ...]  # without repetition
+    which: Tensor  # [rows]: of these, the one of each row
+    nodes: Tensor  # [rows, E, 2]: that each arc joins
+    sizes: Tensor | None  # [rows]: how many arcs, if some rows have not E
+
+
+@lru_cache(maxsize=64)
+def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
+    """Of int32 ``[rows, E, 2]``."""
+    given = np.frombuffer(index, np.int32).reshape(rows, E, 2)
+    start, end = given[..., 0], given[..., 1]
     real = start >= 0
     wrong = real & ~((start < end) & (end <= E)) | ~real & ((end >= 0) | (start < -1))
     if wrong.any():
-        e = int(wrong.argmax())
+        row, e = np.argwhere(wrong)[0]
         raise ValueError(
-            f"index: expected arcs from a node to one of a higher number, from 0 to {E}"
-            f", the number of arcs, or -1 for none, got {index[e].tolist()} at row "
-            f"{row}, arc {e}"
+            "index: expected arcs from a node to one of a higher number, from 0 to "
+            f"{E}, the number of arcs, or -1 for none, got {given[row, e].tolist()} at "
+            f"row {row}, arc {e}"
         )
-    if (real[1:] & ~real[:-1]).any():
+    late = real[:, 1:] & ~real[:, :-1]
+    if late.any():
+        row = int(late.any(1).argmax())
         raise ValueError(f"index: expected no arcs after a -1, got some at row {row}")
-    found: bytes = index[real].astype(np.int32).tobytes()
-    return found
+    numbers: dict[bytes, int] = {}
+    sizes = real.sum(1)
+    for row, size in zip(given, sizes, strict=True):
+        numbers.setdefault(row[:size].tobytes(), len(numbers))
+    which = [numbers[x[:n].tobytes()] for x, n in zip(given, sizes, strict=True)]
+    with torch._C._DisableFuncTorch():
+        return _Graphs(
+            tuple(numbers),
+            torch.tensor(which, dtype=torch.int64, device="cpu"),
+            torch.from_numpy(given.astype(np.int64)),
+            torch.from_numpy(sizes) if (sizes < E).any() else None,
+        )
 
 
 def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
