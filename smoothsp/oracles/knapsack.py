@@ -123,9 +123,15 @@ def _filled(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:
         c.label(leaf, np.arange(N), value)
     within = c.chart(N + 1, capacity + 1)
     within[0] = c.ONE
+    heaviest = 0
     for v, weight in enumerate(weights):
         lighter = np.full(capacity + 1, c.NONE)
         lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]
         before = np.stack([within[v], lighter], 1)
-        c.define(within[v + 1], (before, np.stack([out[v], chosen[v]])[None]))
+        # all together weigh no more than this
+        heaviest = min(heaviest + weight, capacity)
+        some = slice(heaviest + 1)
+        either = np.stack([out[v], chosen[v]])[None]
+        c.define(within[v + 1, some], (before[some], either))
+        within[v + 1, heaviest + 1 :] = within[v + 1, heaviest]
     return c, within

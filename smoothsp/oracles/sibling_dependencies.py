@@ -107,13 +107,17 @@ class SiblingDependencies(CircuitStructure):
         arcs, m = super()._used(labels), self.arcs.shape[1]
         word = torch.arange(1, m, device=labels.device)
         head = labels.clamp(0, m - 1)
-        # of each word, who else has its head on the same side and nearer to it
-        same = (head[..., :, None] == head[..., None, :]) & (labels >= 0)[..., None, :]
-        right = (head[..., None] < word) & (word < word[:, None])
-        left = (head[..., None] > word) & (word > word[:, None])
-        inner = torch.where(same & right, word, 0).amax(3) if m > 1 else head
-        nearest = torch.where(same & left, word, m).amin(3) if m > 1 else head
-        inner = torch.where(nearest < m, nearest, inner)
+        # words in order of head and side: neighbours there are neighbours of a head
+        right = word > head
+        side = torch.where(labels < 0, -word, 2 * head + right)
+        side, order = side.sort(dim=2, stable=True)
+        alike = side[..., 1:] == side[..., :-1]
+        before = torch.where(alike, 1 + order[..., :-1], 0)
+        after = torch.where(alike, 1 + order[..., 1:], 0)
+        pad = torch.nn.functional.pad
+        shifted = (pad(before, (1, 0)), pad(after, (0, 1))) if m > 1 else (order, order)
+        before, after = (torch.empty_like(order).scatter(2, order, x) for x in shifted)
+        inner = torch.where(right, before, after)
         known = (arcs >= 0) & (inner > 0)
         pairs = m * m + (head * m + inner) * m + word
         return torch.cat([arcs, torch.where(known, pairs, -1)], 2)
