@@ -43,7 +43,7 @@ NAMES_OF_OTHERS |= {"ConvergenceWarning", "GradScaler", "GridSearchCV", "LinearS
 NAMES_OF_OTHERS |= {"AutoModel", "AutoTokenizer", "ModelCheckpoint", "Scan", "Trainer"}
 NAMES_OF_PEERS = {
     *("AlignmentCRF", "CRF", "DependencyCRF", "LinearChainCRF", "SemiMarkovCRF"),
-    *("NonProjectiveDependencyCRF", "TreeCRF"),
+    *("NonProjectiveDependencyCRF", "TreeCRF", "Dependency2oCRF", "MatrixTree"),
     *("FrankWolfeSSVM", "GraphCRF", "GridCRF", "MultiClassClf", "NSlackSSVM"),
     "OneSlackSSVM",
 }
