@@ -103,7 +103,7 @@ class CasimirSVRG(BoundMu, SVRG):
         Of an outer iteration: how many, or with ``"relative"`` at most. None: 1, or
         100. Where mu shrinks, and with it a step size that is not given, they grow as
         proposition 27 says, for shorter steps get less far.
-    averaging, generator
+    averaging, backtrack, generator
         As ``SVRG``.
 
     Attributes
@@ -179,6 +179,7 @@ class CasimirSVRG(BoundMu, SVRG):
         stop: Stop = "budget",
         epochs: int | None = None,
         averaging: bool = True,
+        backtrack: float | None = 0.5,
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.choice("stop", stop, get_args(Stop))
@@ -194,7 +195,12 @@ class CasimirSVRG(BoundMu, SVRG):
         self._derived_lr = lr is None
         rate = 1.0 if lr is None else lr
         super().__init__(
-            params, rate, weight_decay, averaging=averaging, generator=generator
+            params,
+            rate,
+            weight_decay,
+            averaging=averaging,
+            backtrack=backtrack,
+            generator=generator,
         )
         self.defaults["smoothness"] = smoothness
         for group in self.param_groups:

@@ -319,7 +319,10 @@ class ProxLinear(BoundMu):
                     f" returns {type(found).__name__}"
                 )
             return found
-        return CasimirSVRG.const(groups, num_batches=terms, generator=self.generator)
+        # a candidate that is worse is taken back whole
+        return CasimirSVRG.const(
+            groups, num_batches=terms, backtrack=None, generator=self.generator
+        )
 
     def _objective(
         self, objective: Closure, batches: Iterable[Any], size: Size

@@ -11,6 +11,7 @@ for one mini-batch B after the other. It ends at the mean of its iterates.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -33,11 +34,24 @@ from smoothsp.optim._evaluation import (
     RandomState,
     evaluate,
     full_gradient,
+    loss_of,
     require_gradient,
     warn_if_different,
 )
 from smoothsp.optim._inspection import Buffers, gradients_of_the_loss
 from smoothsp.optim._resumable import Resumable
+
+# of how many steps the mean rise counts
+RISES = 3
+# rises of the last steps, since which step they and the average count, the loss at the
+# last snapshot and at the first, and how often steps were halved
+_NO_RISE: dict[str, Any] = {
+    "rises": [],
+    "since": 0,
+    "full_loss": 0.0,
+    "first_loss": 0.0,
+    "halvings": 0,
+}
 
 
 class SVRG(Resumable):
@@ -61,6 +75,11 @@ class SVRG(Resumable):
         Weight of the squared norm, >= 0.
     averaging
         Whether an epoch ends at the uniform mean of its iterates or at the last one.
+    backtrack
+        Share of the full loss, > 0. Where the losses of three batches in a row are on
+        average higher than at the snapshot by more than this share, the parameters
+        return to the snapshot and all further steps are half as long; a warning says
+        so the first time. None: never, as the theorems have it.
     generator
         Draws the order of the batches in ``epoch()``. Its state is saved and loaded
         with the optimizer's, so ``DataLoader(..., generator=optimizer.generator)``
@@ -70,7 +89,7 @@ class SVRG(Resumable):
     ----------
     progress
         Where the run is: ``epoch`` and ``step`` count what is done, ``terms`` the
-        batches of the last full gradient.
+        batches of the last full gradient, ``halvings`` how often steps were halved.
     oracle_calls
         Examples whose gradient was taken: at the ``iterate``, at the ``snapshot``, and
         in ``full`` gradients.
@@ -81,8 +100,8 @@ class SVRG(Resumable):
         If an argument is not as above.
     RuntimeError
         If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
-        scaled, if the loss is not finite, or if the parameters differ between
-        processes.
+        scaled, if the loss is not finite or ten times that of the first snapshot, or if
+        the parameters differ between processes.
 
     Notes
     -----
@@ -131,16 +150,20 @@ class SVRG(Resumable):
         weight_decay: float = 0.0,
         *,
         averaging: bool = True,
+        backtrack: float | None = 0.5,
         generator: torch.Generator | None = None,
     ) -> None:
         self.averaging = averaging
+        if backtrack is not None:
+            _checks.positive("backtrack", backtrack)
+        self.backtrack = backtrack
         self._buffers = Buffers()
         # what a trainer that calls step(closure) cannot say; see smoothsp.lightning
         self._of_batch: dict[str, Any] = {}
         super().__init__(
             params,
             {"lr": lr, "weight_decay": weight_decay},
-            {"epoch": 0, "step": 0, "terms": 0, "open": False},
+            {"epoch": 0, "step": 0, "terms": 0, "open": False, **_NO_RISE},
             ("iterate", "snapshot", "full"),
             generator,
         )
@@ -189,11 +212,9 @@ class SVRG(Resumable):
                 self._name, closure, params, batches, size, self._aside
             )
         self.oracle_calls["full"] += examples
-        if not math.isfinite(loss):
-            raise RuntimeError(
-                f"{self._name}: expected a finite loss, got {loss} after "
-                f"{self.progress['epoch']} epochs; lower lr{self._other_remedy()}"
-            )
+        self._require_sound(loss)
+        first = self.progress["first_loss"] or loss
+        self.progress.update(full_loss=loss, first_loss=first, rises=[], since=0)
         for p, gradient in zip(params, gradients, strict=True):
             kept = self.state[p]
             if gradient is None:
@@ -207,8 +228,22 @@ class SVRG(Resumable):
         self.progress.update(open=True, step=0, terms=terms)
         return loss
 
+    def _require_sound(self, loss: float) -> None:
+        """Refuse a loss that is not finite, or ten times that of the first snapshot."""
+        first = self.progress["first_loss"]
+        finite = math.isfinite(loss)
+        if finite and not 0 < 10 * first < loss:
+            return
+        expected = f"a loss below {10 * first:.6g}" if finite else "a finite loss"
+        sizes = ", ".join(f"{size:.3g}" for size in self.step_sizes)
+        raise RuntimeError(
+            f"{self._name}: expected {expected}, got {loss:.6g} after "
+            f"{self.progress['epoch']} epochs and {self.progress['step']} steps of "
+            f"length {sizes}; lower lr{self._other_remedy()}"
+        )
+
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        return {"terms": 0, **progress}
+        return {"terms": 0, **_NO_RISE, **progress}
 
     def _faults(
         self, state_dict: StateDict, progress: dict[str, Any]
@@ -291,10 +326,56 @@ class SVRG(Resumable):
         self.oracle_calls["snapshot"] += num_examples
         self.oracle_calls["iterate"] += num_examples
         self.progress["step"] += 1
+        if self._has_risen_from(before, loss, active):
+            self._return_to(snapshots, active)
+            return loss
         directions = dict(zip(active, v, strict=True))
         for group in self.param_groups:
             self._move(group, directions)
         return loss
+
+    def _has_risen_from(self, before: Any, loss: Any, params: list[Tensor]) -> bool:
+        """Whether the last batches say that the iterates are worse than the snapshot.
+
+        ``before`` and ``loss`` are those of one batch, at the snapshot and here.
+        """
+        if not params:
+            return False
+        there, here = (
+            _ranks.mean_over_ranks(loss_of(self._name, one).to(params[0].device))
+            for one in (before, loss)
+        )
+        if not math.isfinite(there) or (
+            self.backtrack is None and not math.isfinite(here)
+        ):
+            self._require_sound(math.nan if math.isfinite(here) else here)
+        if self.backtrack is None:
+            return False
+        rises = [*self.progress["rises"], here - there][-RISES:]
+        self.progress["rises"] = rises
+        if not math.isfinite(here):
+            return True
+        most = self.backtrack * abs(self.progress["full_loss"])
+        return len(rises) == RISES and sum(rises) > RISES * most
+
+    def _return_to(self, snapshots: list[Tensor], params: list[Tensor]) -> None:
+        """Begin the epoch anew, with steps of half the length."""
+        _copy(params, snapshots)
+        if self.averaging:
+            _copy([self.state[p]["average"] for p in params], snapshots)
+        sizes = self.step_sizes
+        step, halvings = self.progress["step"], self.progress["halvings"] + 1
+        self.progress.update(rises=[], since=step, halvings=halvings)
+        if halvings == 1:
+            shown = ", ".join(f"{size:.3g}" for size in sizes)
+            warnings.warn(
+                f"{self._name}: expected steps that decrease the loss, got losses that "
+                f"rose from the snapshot on with steps of length {shown}; the "
+                "parameters return to the snapshot, and steps are halved from here on "
+                f"as often as needed (step_sizes). Lower lr{self._other_remedy()}",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def _evaluate(self, closure: Callable[[], Any], params: list[Tensor]) -> Any:
         looked_at = not self.progress["step"]
@@ -318,7 +399,7 @@ class SVRG(Resumable):
         if group["weight_decay"]:
             torch._foreach_add_(v, params, alpha=group["weight_decay"])
         self._pull(v, params)
-        rate = self._rate(group)
+        rate = self._step_size(group)
         if not 0 <= rate < math.inf:
             raise ValueError(
                 f"lr: expected a number of at least 0 in each group, got {rate}. Did a"
@@ -327,7 +408,8 @@ class SVRG(Resumable):
         torch._foreach_add_(params, v, alpha=-rate)
         if self.averaging:
             averages = [self.state[p]["average"] for p in params]
-            torch._foreach_lerp_(averages, params, 1 / self.progress["step"])
+            counted = self.progress["step"] - self.progress["since"]
+            torch._foreach_lerp_(averages, params, 1 / counted)
 
     def _expect(self, steps: int) -> None:
         """Look at an epoch of so many steps before it begins."""
@@ -335,10 +417,14 @@ class SVRG(Resumable):
     @property
     def step_sizes(self) -> list[float]:
         """Of each group, as they are now."""
-        return [self._rate(group) for group in self.param_groups]
+        return [self._step_size(group) for group in self.param_groups]
+
+    def _step_size(self, group: dict[str, Any]) -> float:
+        halvings: int = self.progress["halvings"]
+        return self._rate(group) * 2.0**-halvings
 
     def _rate(self, group: dict[str, Any]) -> float:
-        """Step size of a group."""
+        """Step size of a group, before any halving."""
         return float(group["lr"])
 
     def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
@@ -364,7 +450,9 @@ class SVRG(Resumable):
             for group in self.param_groups:
                 active = self._active(group)
                 _copy(active, [self.state[p]["average"] for p in active])
-        self.progress.update(open=False, step=0, epoch=self.progress["epoch"] + 1)
+        self.progress.update(
+            open=False, step=0, since=0, epoch=self.progress["epoch"] + 1
+        )
 
     def epoch(
         self,

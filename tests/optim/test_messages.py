@@ -364,7 +364,10 @@ def test_loss_that_is_not_finite(value):
         loss.backward()
         return torch.tensor(value)
 
-    message = f"SVRG: expected a finite loss, got {value} after 0 epochs; lower lr"
+    message = (
+        f"SVRG: expected a finite loss, got {value} after 0 epochs and 0 steps of "
+        "length 0.1; lower lr"
+    )
     raises(RuntimeError, message, SVRG([w], lr=0.1).snapshot, closure)
     message = "lower lr or raise smoothness"
     raises(RuntimeError, message, CasimirSVRG([w], **RULE).snapshot, closure)

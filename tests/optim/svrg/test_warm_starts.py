@@ -15,7 +15,7 @@ ACCELERATED = ("restart", "extrapolation", "prox-center")
 
 def svrg_or_casimir(start, decay, warm_start, smoothness, n):
     model = Vector(start)
-    options = {"weight_decay": decay, "generator": seeded()}
+    options = {"weight_decay": decay, "generator": seeded(), "backtrack": None}
     if warm_start is None:
         return model.w, SVRG(model.parameters(), 1 / (smoothness + decay), **options)
     options |= {"smoothness": smoothness, "num_batches": n, "warm_start": warm_start}
