@@ -1,4 +1,4 @@
-"""Train a tagger with Lightning, by Casimir-SVRG or by Adam; --help tells the rest."""
+"""Train a tagger with Lightning; --help lists the options."""
 
 if __name__ == "__main__":
     from runs import start
@@ -8,6 +8,7 @@ if __name__ == "__main__":
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -20,20 +21,29 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
+from ner.training import seed_all
 from runs import arguments, checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
-from smoothsp.optim import CasimirSVRG
+from smoothsp.optim import SVRG, CasimirSVRG
+
+BATCH, HIDDEN = 8, 0.5
+Chosen = Literal["adam", "svrg", "casimir"]
 
 
 class Sentences(Dataset, Sampler):
-    """Batches of sentences of like length, others in each epoch."""
+    """Batches of sentences of like length.
 
-    def __init__(self, corpus: Corpus, size: int, shuffle: bool) -> None:
-        self.corpus, self.size, self.shuffle, self.epoch = corpus, size, shuffle, 0
+    With a seed, each epoch has other batches, and half of the rare words are unknown in
+    it: else no training would ever reach the vector of unknown words.
+    """
+
+    def __init__(self, corpus: Corpus, size: int, rare: Tensor, seed: int | None):
+        self.corpus, self.size, self.rare = corpus, size, rare
+        self.seed, self.epoch, self.hidden = seed, 0, torch.zeros_like(rare)
 
     def set_epoch(self, epoch: int) -> None:  # which the trainer calls
         self.epoch = epoch
@@ -43,17 +53,40 @@ class Sentences(Dataset, Sampler):
 
     def __iter__(self) -> Iterator[Tensor]:
         with torch.random.fork_rng([]):
-            torch.manual_seed(self.epoch if self.shuffle else 0)
-            yield from self.corpus.shuffled(self.size)
+            seed_all(self.seed or 0, self.epoch if self.seed is not None else 0)
+            batches = self.corpus.shuffled(self.size)
+            if self.seed is not None:
+                self.hidden = self.rare & (torch.rand(len(self.rare)) < HIDDEN)
+        yield from batches
 
     def __getitem__(self, sentences: Tensor) -> Batch:
-        return self.corpus.batch(sentences)
+        batch = self.corpus.batch(sentences)
+        word = batch.table.word.masked_fill(self.hidden[batch.table.word], UNKNOWN)
+        return batch._replace(table=batch.table._replace(word=word))
+
+
+class Batches(DataLoader):
+    """Goes on in the middle of an epoch, as trainers ask of what has these methods."""
+
+    done = skipped = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.done, self.skipped = self.skipped, 0
+        for batch in islice(super().__iter__(), self.done, None):
+            self.done += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done % len(self)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.skipped = state["done"]
 
 
 class Data(pl.LightningDataModule):
-    def __init__(self, data: str | None = None, size: int = 32, **columns: Any) -> None:
+    def __init__(self, data: str | None = None, seed: int = 1, **columns: Any) -> None:
         super().__init__()
-        splits, self.size = load_corpus(Config(data, **columns)), size
+        splits, self.seed = load_corpus(Config(data, **columns)), seed
         self.labels = splits.labels
         self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
         self.parts = {"train": splits.train, "dev": splits.dev}
@@ -61,15 +94,17 @@ class Data(pl.LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         return {"data": f"checksum {zlib.crc32(repr(self.parts).encode()):08x}"}
 
-    def loader(self, part: str, shuffle: bool = False) -> DataLoader:
+    def loader(self, part: str, seed: int | None = None) -> DataLoader:
         number = {label: n for n, label in enumerate(self.labels)}
         words = [s.words for s in self.parts[part]]
         tags = [[number.get(t, -1) for t in s.tags] for s in self.parts[part]]
-        batches = Sentences(Corpus(self.vocabulary, words, tags), self.size, shuffle)
-        return DataLoader(batches, sampler=batches, batch_size=None)
+        rare = torch.tensor([False] * (UNKNOWN + 1) + self.vocabulary.rare)
+        corpus = Corpus(self.vocabulary, words, tags)
+        batches = Sentences(corpus, BATCH, rare, seed)
+        return Batches(batches, sampler=batches, batch_size=None)
 
     def train_dataloader(self) -> DataLoader:
-        return self.loader("train", shuffle=True)
+        return self.loader("train", self.seed)
 
     def val_dataloader(self) -> DataLoader:
         return self.loader("dev")
@@ -79,7 +114,13 @@ class Data(pl.LightningDataModule):
 
 class Tagger(pl.LightningModule):
     def __init__(
-        self, vocabulary: dict[str, Any], labels: list[str], optimizer: str = "casimir"
+        self,
+        vocabulary: dict[str, Any],
+        labels: list[str],
+        optimizer: Chosen = "adam",
+        rate: float = 0.01,
+        epochs: int = 10,
+        seed: int = 1,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -119,38 +160,75 @@ class Tagger(pl.LightningModule):
         rows = zip(tags.tolist(), batch.mask.sum(1).tolist(), strict=True)
         return [[name[tag] for tag in row[:length]] for row, length in rows]
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        if self.hparams.optimizer == "adam":
-            return torch.optim.Adam(self.parameters(), lr=1e-2)
-        smoothing = self.criterion.smoothing
-        return CasimirSVRG(self.parameters(), lr=0.5, kappa=0.1, smoothing=smoothing)
+    def configure_optimizers(self) -> Any:
+        rate, smoothing = self.hparams.rate, self.criterion.smoothing
+        if self.hparams.optimizer == "svrg":
+            return SVRG(self.parameters(), rate)
+        if self.hparams.optimizer == "casimir":
+            return CasimirSVRG(self.parameters(), rate, kappa=0.1, smoothing=smoothing)
+        adam = torch.optim.Adam(self.parameters(), rate)
+        steps = int(self.trainer.estimated_stepping_batches)
+        decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, steps)
+        scheduler = {"scheduler": decay, "interval": "step"}
+        return {"optimizer": adam, "lr_scheduler": scheduler}
 
 
 def main(
     data: str | None = None,
-    optimizer: Literal["casimir", "adam"] = "casimir",
+    optimizer: Chosen = "adam",
     epochs: int = 10,
     out: Path = Path("runs/lightning_ner"),
     resume: bool = False,
     overwrite: bool = False,
+    rate: float = 0.01,
+    seed: int = 1,
     column: str | None = None,
     word_column: str | None = None,
     skip_bad: bool = False,
 ) -> dict[str, float]:
-    """Train on CoNLL files in DATA (an invented corpus without); --resume goes on."""
+    """Train a named-entity tagger with Lightning.
+
+    Parameters
+    ----------
+    data
+        Folder of CoNLL files; an invented corpus if not given.
+    optimizer
+        adam, with a rate that falls linearly to 0, is for networks such as this one.
+        svrg and casimir are for convex problems and certificates: they show how an
+        optimizer with full gradients is trained in Lightning, and learn more slowly.
+    rate
+        Step size at first.
+    epochs
+        Passes over the training sentences.
+    seed
+        Of the initial weights and the order of the sentences.
+    out
+        Folder of the checkpoints and of Lightning's logs.
+    resume
+        Continue the run in --out from its last checkpoint.
+    overwrite
+        Replace the run in --out.
+    column
+        Where the tags are, as in conll_ner.py.
+    word_column
+        Where the words are, as in conll_ner.py.
+    skip_bad
+        Leave out sentences that cannot be read, with a warning that counts them.
+    """
     if epochs < 1:
         raise ValueError(f"epochs: expected at least 1, got {epochs}")
     last = out / "last.ckpt"
     arguments.of_run(SimpleNamespace(**locals(), predict=None, checkpoint=last))
     with folder.held(out):
         saved = checkpoint.read_numbers(last) if resume else {}
-        pl.seed_everything(1)
+        pl.seed_everything(seed)
         columns = {"column": column, "word_column": word_column, "skip_bad": skip_bad}
-        corpus = Data(data, **columns)
-        given = {"optimizer": optimizer} | corpus.state_dict()
+        corpus = Data(data, seed, **columns)
+        run = {"optimizer": optimizer, "rate": rate, "epochs": epochs, "seed": seed}
+        given = run | corpus.state_dict()
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
         checkpoint.require_same(last, began, given if resume else {})
-        model = Tagger(asdict(corpus.vocabulary), corpus.labels, optimizer)
+        model = Tagger(asdict(corpus.vocabulary), corpus.labels, **run)
         one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
         calls = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]

@@ -30,7 +30,7 @@ __all__ = ["Snapshots"]
 class Snapshots(Callback):
     """Takes the snapshots of ``SVRG`` and ``CasimirSVRG``, and ends their epochs.
 
-    At the start of each training epoch every such optimizer of the trainer gets its
+    Before the first batch of each epoch every such optimizer of the trainer gets its
     full gradient over the training data; after the last batch, before validation and
     checkpoints, its epoch ends. Other optimizers are left alone.
 
@@ -78,6 +78,12 @@ class Snapshots(Callback):
     def on_train_epoch_start(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> None:
+        """Refuse what cannot be trained, before a batch is moved."""
+        if _optimizers(trainer):
+            _require_whole_gradients(trainer, pl_module)
+            _batches(trainer)
+
+    def _take(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the full gradients."""
         optimizers = _optimizers(trainer)
         if not optimizers:
@@ -97,7 +103,10 @@ class Snapshots(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Tell the optimizer of what its next step is, as the trainer does not."""
+        """Take full gradients before the first batch; hand each batch to its step."""
+        # a run that is resumed at the end of an epoch never calls on_train_epoch_start
+        if batch_idx == 0:
+            self._take(trainer, pl_module)
         for optimizer in _optimizers(trainer):
             # may have changed since the epoch started
             _require_whole_gradients(trainer, pl_module)
@@ -121,6 +130,10 @@ class Snapshots(Callback):
         """End the epochs."""
         for optimizer in _optimizers(trainer):
             optimizer.end_epoch()
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the last epoch of a run that is resumed after its last step."""
+        self.on_train_epoch_end(trainer, pl_module)
 
     def _closure(
         self, trainer: Trainer, pl_module: LightningModule
@@ -208,8 +221,8 @@ def _batches(trainer: Trainer) -> Iterable[Any]:
             "DataLoader of a torch.utils.data.StackDataset or ConcatDataset"
         )
     require_repeatable("Snapshots", loader)
-    if getattr(loader, "persistent_workers", False):
-        # it has one iterator, which is the trainer's
+    if isinstance(loader, DataLoader):
+        # the trainer's counts its own batches, and may have but one iterator
         loader = copy.copy(loader)
         loader._iterator = None
     many = trainer.num_training_batches

@@ -41,18 +41,35 @@ def run(sentences, monkeypatch):
     signal.signal(signal.SIGINT, handler)
 
 
+def interrupted_at(epoch):
+    """Ctrl-C at the start of an epoch, counted from 1, of any module of Lightning."""
+    import pytorch_lightning as pl
+
+    def interrupt(module):
+        if module.current_epoch == epoch - 1:
+            raise KeyboardInterrupt
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(pl.LightningModule, "on_train_epoch_start", interrupt)
+    return patch
+
+
 # Lightning advises on workers and devices that are not there
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("optimizer", ["casimir", "adam"])
+@pytest.mark.parametrize("optimizer", ["adam", "svrg", "casimir"])
 def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
     pytest.importorskip("pytorch_lightning")
-    chosen = ("--optimizer", optimizer)
     # what is lost of the optimizer's state shows within two more epochs
-    whole = run(tmp_path / "whole", *chosen, "--epochs", "3")
-    cut = run(tmp_path / "cut", *chosen, "--epochs", "1")
-    resumed = run(tmp_path / "cut", *chosen, "--epochs", "3", "--resume")
+    chosen = ("--optimizer", optimizer, "--epochs", "3")
+    whole = run(tmp_path / "whole", *chosen)
+    patch = interrupted_at(2)
+    with pytest.raises(SystemExit):
+        run(tmp_path / "cut", *chosen)
+    patch.undo()
+    cut = torch.load(tmp_path / "cut" / "last.ckpt", weights_only=True)
+    resumed = run(tmp_path / "cut", *chosen, "--resume")
     assert resumed["epoch"] == whole["epoch"] == cut["epoch"] + 2
-    assert resumed["global_step"] == whole["global_step"] == 9
+    assert resumed["global_step"] == whole["global_step"]
     weights = whole["state_dict"]
     moved = [
         not torch.equal(cut["state_dict"][name], weights[name]) for name in weights
@@ -72,12 +89,12 @@ def test_a_run_goes_on_only_as_it_began(run, tmp_path):
             run(tmp_path, "--epochs", epochs)
     run(tmp_path, "--optimizer", "adam", "--epochs", "1")
     with pytest.raises(SystemExit, match="error: optimizer: expected adam as in the"):
-        run(tmp_path, "--optimizer", "casimir", "--epochs", "2", "--resume")
+        run(tmp_path, "--optimizer", "casimir", "--epochs", "1", "--resume")
     other = write_corpus(tmp_path / "other", (12, 4, 2))
     with pytest.raises(
         SystemExit, match=r"error: data: expected checksum .* got checksum"
     ):
-        run(tmp_path, "--optimizer=adam", "--epochs=2", "--resume", "--data", other)
+        run(tmp_path, "--optimizer=adam", "--epochs=1", "--resume", "--data", other)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -120,7 +137,7 @@ def test_a_checkpoint_holds_all_that_a_tagger_needs(run, sentences, tmp_path):
     data = lightning_ner.Data(sentences)
     assert data.vocabulary.words == words
     trainer = pl.Trainer(logger=False, enable_progress_bar=False)
-    [found] = trainer.predict(tagger, data)
+    found = [row for rows in trainer.predict(tagger, data) for row in rows]
     assert len(found) == 20
     assert {tag for row in found for tag in row} <= set(tagger.hparams.labels)
     [metrics] = trainer.validate(tagger, data, verbose=False)
@@ -133,11 +150,25 @@ def test_epochs_have_other_batches_and_the_same_ones_again():
     corpus = Corpus(
         Vocabulary.of([["a"]], []), [["a"] * (1 + n % 7) for n in range(50)]
     )
-    batches = lightning_ner.Sentences(corpus, 8, shuffle=True)
-    rounds = []
+    rare = torch.arange(40) > 1
+    batches = lightning_ner.Sentences(corpus, 8, rare, seed=1)
+    rounds, hidden = [], []
     for epoch in (0, 1, 0):
         batches.set_epoch(epoch)
         rounds.append([batch.tolist() for batch in batches])
+        hidden.append(batches.hidden.tolist())
         assert len(rounds[-1]) == len(batches)
         assert sorted(n for batch in rounds[-1] for n in batch) == list(range(50))
     assert rounds[0] == rounds[2] != rounds[1]
+    assert hidden[0] == hidden[2] != hidden[1]
+    assert not any(hidden[0][:2]) and 10 < sum(hidden[0]) < 30
+    quiet = lightning_ner.Sentences(corpus, 8, rare, seed=None)
+    assert len([*quiet]) == len(batches) and not quiet.hidden.any()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_vector_of_unknown_words_is_trained(run, tmp_path):
+    pytest.importorskip("pytorch_lightning")
+    [adam] = run(tmp_path, "--epochs", "2")["optimizer_states"]
+    # the second moment of a row that no gradient reaches is 0
+    assert adam["state"][0]["exp_avg_sq"][1].min() > 0
