@@ -21,13 +21,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
 from ner.settings import Config
-from ner.training import seed_all
 from runs import arguments, checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
+from smoothsp.models.training import seed_all
 from smoothsp.optim import SVRG, CasimirSVRG
 
 BATCH, HIDDEN = 8, 0.5
