@@ -83,13 +83,15 @@ class Knapsack(CircuitStructure):
         weights = checks.integers("weights", weights, scores.device)
         checks.shape("weights", weights, (N,), "(N,)")
         each = checks.row_integers("weights", weights, N, scores.device)
-        most = checks.row_integers("capacity", capacity, B, scores.device)
+        rows = B if isinstance(capacity, Tensor) else 1
+        most = checks.row_integers("capacity", capacity, rows, scores.device)
         size = (
             N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
         )
         unit = max(math.gcd(*each), 1)
         each = [weight // unit for weight in each]
-        room = [min(c // unit, sum(each)) for c in most]
+        total = sum(each)
+        room = [min(c // unit, total) for c in most]
         largest = max(room, default=0)
         if N * (largest + 1) > _MOST:
             raise ValueError(
