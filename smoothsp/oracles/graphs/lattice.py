@@ -68,7 +68,7 @@ class Lattice(CircuitStructure):
     """
 
     arcs: Tensor
-    _by_row = ("_index",)
+    _by_row = ("_index", "_given")
     _output_words = "0 or 1 for each arc, 1 along one path from source to sink"
 
     def __init__(self, arcs: Tensor, index: Tensor) -> None:
@@ -85,8 +85,8 @@ class Lattice(CircuitStructure):
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
                 f"got {given.shape}"
             )
-        # numbers of nodes that 32 bits hold, and others that are refused all the same
-        narrow = given.clip(-2, E + 1).astype(np.int32)
+        # half the bytes to compare
+        narrow = given.clip(-2, 2**31 - 1).astype(np.int32)
         rows = len(given) if given.ndim == 3 else 1
         laid_out = _laid_out(narrow.tobytes(), rows, E)
         self._index = laid_out.nodes.to(arcs.device).expand(B, E, 2)
@@ -95,6 +95,7 @@ class Lattice(CircuitStructure):
             size = laid_out.sizes.to(arcs.device).expand(B).clone()
         built = topology(_paths, E, laid_out.graphs)
         which = laid_out.which if rows > 1 else 0
+        self._given = index.clone().expand(B, E, 2) if laid_out.renumbered else None
         self._start(
             built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
         )
@@ -102,7 +103,7 @@ class Lattice(CircuitStructure):
     @property
     def index(self) -> Int[Tensor, "batch E 2"]:
         """``(batch, E, 2)``: from which node to which each arc goes, -1 for none."""
-        return self._index.clone()
+        return (self._index if self._given is None else self._given).clone()
 
     def _outputs(self, labels: Tensor) -> Tensor:
         real = self._index[:, None, :, 0] >= 0
@@ -113,7 +114,7 @@ class Lattice(CircuitStructure):
         real = start >= 0
         chosen = real & (y == 1)
         # along a path from source to sink other nodes are left as often as entered
-        balance = y.new_zeros(*y.shape[:2], self.shape[0] + 1)
+        balance = y.new_zeros(*y.shape[:2], 2 * self.shape[0] + 1)
         sink = torch.where(real, end, 0).amax(2, keepdim=True) if y.shape[2] else 0
         for ends, sign in ((start, 1), (end, -1)):
             balance.scatter_add_(2, ends.clamp(min=0), sign * chosen.long())
@@ -131,6 +132,7 @@ class _Graphs(NamedTuple):
     which: Tensor  # [rows]: of these, the one of each row
     nodes: Tensor  # [rows, E, 2]: that each arc joins
     sizes: Tensor | None  # [rows]: how many arcs, if some rows have not E
+    renumbered: bool  # whether nodes have other numbers than those that were given
 
 
 @lru_cache(maxsize=64)
@@ -139,18 +141,21 @@ def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
     given = np.frombuffer(index, np.int32).reshape(rows, E, 2)
     start, end = given[..., 0], given[..., 1]
     real = start >= 0
-    wrong = real & ~((start < end) & (end <= E)) | ~real & ((end >= 0) | (start < -1))
+    wrong = real & ~(start < end) | ~real & ((end >= 0) | (start < -1))
     if wrong.any():
         row, e = np.argwhere(wrong)[0]
         raise ValueError(
-            "index: expected arcs from a node to one of a higher number, from 0 to "
-            f"{E}, the number of arcs, or -1 for none, got {given[row, e].tolist()} at "
-            f"row {row}, arc {e}"
+            "index: expected arcs from a node to one of a higher number, or -1 for "
+            f"none, got {given[row, e].tolist()} at row {row}, arc {e}"
         )
     late = real[:, 1:] & ~real[:, :-1]
     if late.any():
         row = int(late.any(1).argmax())
         raise ValueError(f"index: expected no arcs after a -1, got some at row {row}")
+    renumbered = bool((end > E).any())
+    if renumbered:
+        # nodes that no arc joins are left out
+        given = np.stack([_without_gaps(x) for x in given])
     numbers: dict[bytes, int] = {}
     sizes = real.sum(1)
     for row, size in zip(given, sizes, strict=True):
@@ -162,7 +167,15 @@ def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
             torch.tensor(which, dtype=torch.int64, device="cpu"),
             torch.from_numpy(given.astype(np.int64)),
             torch.from_numpy(sizes) if (sizes < E).any() else None,
+            renumbered,
         )
+
+
+def _without_gaps(index: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Of ``[E, 2]`` the nodes numbered on from 0, the source, in their order."""
+    known = np.unique(np.append(index[index >= 0], 0))
+    found = np.searchsorted(known, index).astype(np.int32)
+    return np.where(index >= 0, found, np.int32(-1))
 
 
 def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:

@@ -67,6 +67,19 @@ def test_a_graph_for_each_row_is_that_graph_alone():
     assert_close(one.marginals().sum(), two.marginals().sum(), rtol=0, atol=0)
 
 
+def test_nodes_that_no_arc_joins_change_nothing():
+    arcs = torch.tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 0.0]])
+    few = Lattice(arcs, torch.tensor([[0, 1], [1, 2], [0, 2]]))
+    far = torch.tensor([[0, 7], [7, 10**6], [0, 10**6]])
+    many = Lattice(arcs, far)
+    assert_close(few.log_partition(), many.log_partition(), rtol=0, atol=0)
+    assert many.index.tolist() == [far.tolist()] * 2
+    one = many.select(torch.tensor([1]))
+    assert one.score(one.decode()[1]).tolist() == [4.0]
+    with pytest.raises(ValueError, match="arcs: row 0 has no feasible output"):
+        Lattice(arcs, torch.tensor([[1, 7], [7, 9], [1, 9]]))
+
+
 def test_changing_the_index_afterwards_changes_nothing():
     index = torch.tensor([[0, 1], [0, 1]])
     built = Lattice(torch.tensor([[1.0, 2.0]]), index)
@@ -92,7 +105,7 @@ zeros = torch.zeros(2, 2)
         ([[0, 1]], r"index: expected \(E, 2\) = \(2, 2\) or .*, got \(1, 2\)"),
         ([[0, 1], [1, 1]], r"index: expected arcs .* got \[1, 1\] at row 0, arc 1"),
         ([[0, 1], [2, 1]], r"index: expected arcs .* got \[2, 1\] at row 0, arc 1"),
-        ([[0, 1], [1, 3]], r"index: expected arcs .* 0 to 2, .* got \[1, 3\]"),
+        ([[0, 9], [3, 2]], r"index: expected arcs .* got \[3, 2\] at row 0, arc 1"),
         ([[0, 1], [-1, 1]], r"index: expected arcs .* got \[-1, 1\]"),
         ([[-1, -1], [0, 1]], "index: expected no arcs after a -1, got some at row 0"),
         ([[1, 2], [1, 2]], "arcs: row 0 has no feasible output"),
