@@ -60,7 +60,7 @@ def read_words(source: str | Path, failures: Failures) -> list[list[str]]:
     name = name_of(source)
     lines = lines_of(content, name, strict=False)
     if BEGINS_TREE.match("\n".join(lines).lstrip()):
-        return [tree.words for tree in parse(content, name)]
+        return [t.words for t in _parsed(lines_of(content, name), name, failures)]
     file = words_in(lines, name)
     for wrong in file.bad:
         failures.add(f"{name}, {wrong}")
@@ -78,33 +78,48 @@ def parse(content: bytes, name: str) -> list[Tree]:
     return _parsed(lines_of(content, name), name)
 
 
-def _parsed(lines: Sequence[str], name: str) -> list[Tree]:
+def _parsed(
+    lines: Sequence[str], name: str, failures: Failures | None = None
+) -> list[Tree]:
     tokens = _tokens(lines, name)
     found = []
     for place, token in tokens:
-        if token != "(":
-            raise ValueError(
-                f"{place}: expected a tree that begins with (, got {token!r}. Is this"
-                " a file of trees?"
-            )
-        node = _node(tokens, place)
-        words: list[str] = []
-        tags: list[str] = []
-        spans: list[tuple[int, Span]] = []
-        _walk(node, words, tags, spans, place)
-        if not words:
+        try:
+            tree = _tree(tokens, place, token)
+        except ValueError as error:
+            if failures is None:
+                raise
+            failures.add(error)
             continue
-        whole = (0, len(words) - 1)
-        if not any(span[1:] == whole for _, span in spans):
-            spans.insert(0, (-1, (TOP, *whole)))
-        # an outer constituent was begun before an inner one
-        found.append(Tree(words, tags, _chained(s for _, s in sorted(spans))))
-    if not found:
+        if tree is not None:
+            found.append(tree)
+    if not found and not failures:
         raise ValueError(
             f"{name}: expected at least one tree, got none. Is this the right file, and"
             " was it copied whole?"
         )
     return found
+
+
+def _tree(tokens: Iterator[tuple[str, str]], place: str, token: str) -> Tree | None:
+    """The tree that begins with this token; None if it has no words."""
+    if token != "(":
+        raise ValueError(
+            f"{place}: expected a tree that begins with (, got {token!r}. Is this a"
+            " file of trees?"
+        )
+    node = _node(tokens, place)
+    words: list[str] = []
+    tags: list[str] = []
+    spans: list[tuple[int, Span]] = []
+    _walk(node, words, tags, spans, place)
+    if not words:
+        return None
+    whole = (0, len(words) - 1)
+    if not any(span[1:] == whole for _, span in spans):
+        spans.insert(0, (-1, (TOP, *whole)))
+    # an outer constituent was begun before an inner one
+    return Tree(words, tags, _chained(s for _, s in sorted(spans)))
 
 
 def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list:

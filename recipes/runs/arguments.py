@@ -50,9 +50,16 @@ def of_run(config: Any) -> None:
     if config.resume and config.overwrite:
         raise ValueError("resume: expected --resume or --overwrite, got both")
     used = config.predict is not None or getattr(config, "evaluate", None) is not None
-    if not (used or config.resume or config.overwrite) and config.checkpoint.exists():
-        raise ValueError(
-            f"--out: expected a folder without a run, got {config.out}, which has"
-            f" {config.checkpoint.name}. Continue it with --resume, replace it with"
-            " --overwrite, or give another --out"
-        )
+    if used or config.resume or config.overwrite:
+        return
+    model = config.out / "model"
+    for path, there in (
+        (config.checkpoint, config.checkpoint.exists()),
+        (model, model.is_dir()),
+    ):
+        if there:
+            raise ValueError(
+                f"--out: expected a folder without a run, got {config.out}, which has"
+                f" {path.name}. Continue it with --resume, replace it with --overwrite,"
+                " or give another --out"
+            )

@@ -52,6 +52,15 @@ def test_what_is_no_text_is_told(name, content, message, tmp_path):
     assert "--encoding" not in str(caught.value)
 
 
+def test_a_malformed_tree_does_not_take_others_with_it(tmp_path, capsys):
+    path = tmp_path / "x"
+    path.write_text(f"{TREE}( (S (NN a) b) )\n{TREE}( (S (NN c)\n")
+    assert READERS["constituency"](path) == 2 * [["dogs", "sleep"]]
+    told = capsys.readouterr().err.splitlines()
+    assert "x, line 2: expected (LABEL (..) ..) or (TAG word)" in told[0]
+    assert "x, line 4: expected a ) to this (" in told[1]
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_line_that_is_no_utf_8_does_not_take_others_with_it(name, tmp_path, capsys):
     (tmp_path / "x").write_bytes("é b\n".encode() + b"\xe9\n" + b"c d\n")

@@ -191,6 +191,10 @@ SAVING = (
 def test_a_run_is_replaced_only_if_that_is_said(name, tmp_path):
     recipe = importlib.import_module(name)
     config = recipe.Config(out=tmp_path)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ValueError, match=r"got .*, which has model\. Continue it with"):
+        recipe.main(config)
+    (tmp_path / "model").rmdir()
     config.checkpoint.touch()
     with pytest.raises(
         ValueError, match=r"^--out: expected a folder without a run, got"
