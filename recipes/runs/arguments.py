@@ -53,13 +53,10 @@ def of_run(config: Any) -> None:
     if used or config.resume or config.overwrite:
         return
     model = config.out / "model"
-    for path, there in (
-        (config.checkpoint, config.checkpoint.exists()),
-        (model, model.is_dir()),
-    ):
-        if there:
-            raise ValueError(
-                f"--out: expected a folder without a run, got {config.out}, which has"
-                f" {path.name}. Continue it with --resume, replace it with --overwrite,"
-                " or give another --out"
-            )
+    if config.checkpoint.exists() or model.is_dir():
+        found = config.checkpoint.name if config.checkpoint.exists() else model.name
+        raise ValueError(
+            f"--out: expected a folder without a run, got {config.out}, which has"
+            f" {found}. Continue it with --resume, replace it with --overwrite, or give"
+            " another --out"
+        )
