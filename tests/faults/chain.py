@@ -98,12 +98,12 @@ _OF_KERNELS = {
         "labels[b, 0, n] = j",
     ),
     "maximum for the wrong row": (
-        "chain/cpu/best_steps",
+        "chain/cpu/best_over_states",
         "o1, o2, o3 = o + R, o + 2 * R, o + 3 * R",
         "o1, o2, o3 = o + R, o + 2 * R, o + 2 * R",
     ),
     "edges from the first state": (
-        "chain/cpu/best_steps",
+        "chain/cpu/best_over_states",
         "load_some(edges, e + i * S + j, S - j, low)",
         "load_some(edges, e + j, S - j, low)",
     ),

@@ -123,7 +123,7 @@ def looked_at(chain: Record, name: str = "") -> Record:
     graph is captured.
     """
     if chain.plain:
-        if chain.shared and validation.is_ordinary(*chain.addresses):
+        if validation.is_ordinary(*chain.addresses, chain.shared):
             return chain
         found, stuck = _look(chain)
     elif is_plain(chain.potentials[0], "cuda"):

@@ -13,13 +13,13 @@ from smoothsp._kernels.chain.cpu.best_in_lanes import viterbi_in_lanes
 from smoothsp._kernels.chain.cpu.best_over_states import (
     ROWS,
     best_labels,
+    cache_lines,
     load_rows,
     padded_states,
     score_prefixes,
     score_prefixes_of_edges,
     tables,
 )
-from smoothsp._kernels.chain.cpu.best_steps import cache_lines
 from smoothsp._kernels.chain.cpu.k_best import k_best, size_of_offers, workspace
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays

@@ -1,30 +1,36 @@
 """The best labels of a group of up to eight rows, vectors over states.
 
-Prefix scores as in ``max_states``: those of the group's row q are at ``alpha[q R:]``,
-``R = T P``. Sums run in time order.
+Prefix scores are float64 and flat: ``alpha[q R + n P + s]``, ``R = T P``, is the score
+of the best prefix of n + 1 labels of the group's row q that ends in state s. P is S up
+to whole vectors, with -inf in between. Before a step, its emissions stand there. Sums
+run in time order.
+
+With many states, those that cannot attain a maximum are left out. The best state of
+each lane gives lower bounds y(j) of ``max_i alpha(i) + moves(i, j)``. A state i may be
+left out if ``alpha(i) + max_i' moves(i', j) <= y(j)`` for all j, and if ``alpha(i) +
+max_j' moves(i, j') <= y(j)`` for all j: rounding is monotone, so the maxima keep their
+last bit. How many states stay depends on how far their scores lie apart.
 """
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best_pruned import (
-    STATES_TO_PRUNE,
-    largest,
-    step_pruned,
-)
-from smoothsp._kernels.chain.cpu.best_steps import (
-    V,
-    cache_lines,
-    countdown,
-    place_of_max,
-    step_edges,
-    step_four,
-    step_one,
-)
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import load, splat, store
-from smoothsp._kernels.vectors.simd_parts import load_some
+from smoothsp._kernels.vectors.simd import (
+    larger,
+    load,
+    smaller,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_parts import load_some, max_of
 
+# Lanes of a vector of float64.
+V = 8
+# With fewer states the search costs what it saves.
+STATES_TO_PRUNE = 128
 # Rows of a group: they are traced back together, so that their loads overlap.
 ROWS = 8
 # Rows that share a pass over the transitions.
@@ -190,3 +196,282 @@ def best_labels(S, steps, lengths, rows, shared, alpha, columns, back, labels, v
                     state[q] = i
                 else:
                     state[q] = int(back[o + j])
+
+
+@subroutine
+def cache_lines(size):
+    """Room for numbers from the start of a cache line on: no vector lies in two."""
+    room = arrays.empty(size + 7, np.float64)
+    skip = -(room.ctypes.data // 8) % 8
+    return room[skip : skip + size]
+
+
+@subroutine
+def countdown():
+    """The numbers 0, -1, ..., -7, of which ``place_of_max`` makes a vector."""
+    numbers = arrays.empty(V, np.float64)
+    for lane in range(V):
+        numbers[lane] = -lane
+    return numbers
+
+
+@subroutine(forceinline=True)
+def add(alpha, p, y):
+    """Add a vector to the one at p."""
+    store(alpha, p, y + load(alpha, p))
+
+
+@subroutine(forceinline=True, machine_code=True)
+def step_four(alpha, o, R, moves, S, P):
+    """``alpha'(j) = max_i alpha(i) + moves(i, j) + e(j)`` for four rows.
+
+    alpha is at o, and R further for each next row. Tiles of two vectors a row: their
+    eight comparisons are independent, and overlap.
+    """
+    o1, o2, o3 = o + R, o + 2 * R, o + 3 * R
+    j = 0
+    while j + 2 * V <= P:
+        m, t = load(moves, j), load(moves, j + V)
+        v = splat_at(alpha, o)
+        y0, z0 = v + m, v + t
+        v = splat_at(alpha, o1)
+        y1, z1 = v + m, v + t
+        v = splat_at(alpha, o2)
+        y2, z2 = v + m, v + t
+        v = splat_at(alpha, o3)
+        y3, z3 = v + m, v + t
+        for i in range(1, S):
+            m, t = load(moves, i * P + j), load(moves, i * P + j + V)
+            v = splat_at(alpha, o + i)
+            y0, z0 = larger(v + m, y0), larger(v + t, z0)
+            v = splat_at(alpha, o1 + i)
+            y1, z1 = larger(v + m, y1), larger(v + t, z1)
+            v = splat_at(alpha, o2 + i)
+            y2, z2 = larger(v + m, y2), larger(v + t, z2)
+            v = splat_at(alpha, o3 + i)
+            y3, z3 = larger(v + m, y3), larger(v + t, z3)
+        p = P + j
+        add(alpha, o + p, y0)
+        add(alpha, o1 + p, y1)
+        add(alpha, o2 + p, y2)
+        add(alpha, o3 + p, y3)
+        p += V
+        add(alpha, o + p, z0)
+        add(alpha, o1 + p, z1)
+        add(alpha, o2 + p, z2)
+        add(alpha, o3 + p, z3)
+        j += 2 * V
+    if j < P:
+        m = load(moves, j)
+        y0 = splat_at(alpha, o) + m
+        y1 = splat_at(alpha, o1) + m
+        y2 = splat_at(alpha, o2) + m
+        y3 = splat_at(alpha, o3) + m
+        for i in range(1, S):
+            m = load(moves, i * P + j)
+            y0 = larger(splat_at(alpha, o + i) + m, y0)
+            y1 = larger(splat_at(alpha, o1 + i) + m, y1)
+            y2 = larger(splat_at(alpha, o2 + i) + m, y2)
+            y3 = larger(splat_at(alpha, o3 + i) + m, y3)
+        p = P + j
+        add(alpha, o + p, y0)
+        add(alpha, o1 + p, y1)
+        add(alpha, o2 + p, y2)
+        add(alpha, o3 + p, y3)
+
+
+@subroutine(forceinline=True, machine_code=True)
+def step_one(alpha, o, moves, S, P):
+    """As ``step_four``, for one row."""
+    j = 0
+    while j + 4 * V <= P:
+        v = splat_at(alpha, o)
+        y0, y1 = v + load(moves, j), v + load(moves, j + V)
+        y2, y3 = v + load(moves, j + 2 * V), v + load(moves, j + 3 * V)
+        for i in range(1, S):
+            v = splat_at(alpha, o + i)
+            e = i * P + j
+            y0 = larger(v + load(moves, e), y0)
+            y1 = larger(v + load(moves, e + V), y1)
+            y2 = larger(v + load(moves, e + 2 * V), y2)
+            y3 = larger(v + load(moves, e + 3 * V), y3)
+        p = o + P + j
+        add(alpha, p, y0)
+        add(alpha, p + V, y1)
+        add(alpha, p + 2 * V, y2)
+        add(alpha, p + 3 * V, y3)
+        j += 4 * V
+    while j < P:
+        # four independent chains of comparisons: one alone runs in sequence
+        y0 = splat_at(alpha, o) + load(moves, j)
+        y1 = y2 = y3 = y0
+        i = 1
+        while i + 4 <= S:
+            e = i * P + j
+            y0 = larger(splat_at(alpha, o + i) + load(moves, e), y0)
+            y1 = larger(splat_at(alpha, o + i + 1) + load(moves, e + P), y1)
+            y2 = larger(splat_at(alpha, o + i + 2) + load(moves, e + 2 * P), y2)
+            y3 = larger(splat_at(alpha, o + i + 3) + load(moves, e + 3 * P), y3)
+            i += 4
+        while i < S:
+            y0 = larger(splat_at(alpha, o + i) + load(moves, i * P + j), y0)
+            i += 1
+        add(alpha, o + P + j, larger(larger(y0, y1), larger(y2, y3)))
+        j += V
+
+
+@subroutine(forceinline=True, machine_code=True)
+def step_edges(alpha, o, edges, e, S, P, back, p):
+    """As ``step_one``, for the transitions ``edges[e:]``, S by S, of one step only.
+
+    Fills back(j) at p with the lowest i that attains the maximum: the transitions are
+    not read again.
+    """
+    low, zero = splat(np.float64(-np.inf)), splat(0.0)
+    for j in range(0, P, V):
+        y = splat_at(alpha, o) + load_some(edges, e + j, S - j, low)
+        k = zero
+        for i in range(1, S):
+            v = splat_at(alpha, o + i) + load_some(edges, e + i * S + j, S - j, low)
+            k = where_below(y, v, splat(float(i)), k)
+            y = larger(v, y)
+        add(alpha, o + P + j, y)
+        store(back, p + j, k)
+
+
+@subroutine(forceinline=True, machine_code=True)
+def place_of_max(x, o, y, p, S, P, down):
+    """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ..."""
+    best = load(x, o) + load(y, p)
+    here = place = down
+    whole = splat(float(V))
+    for s in range(V, P, V):
+        here = here - whole
+        v = load(x, o + s) + load(y, p + s)
+        place = where_below(best, v, here, place)
+        best = larger(v, best)
+    last = splat(-float(P))
+    place = where_below(best, splat(max_of(best)), last, place)
+    # a valid state even where scores are NaN
+    return min(int(-max_of(place)), S - 1)
+
+
+@subroutine
+def largest(moves, S, P):
+    """Of each column, the largest number."""
+    found = arrays.empty(P, np.float64)
+    for j in range(0, P, V):
+        y = load(moves, j)
+        for i in range(1, S):
+            y = larger(load(moves, i * P + j), y)
+        store(found, j, y)
+    return found
+
+
+@subroutine
+def step_pruned(
+    alpha, o, R, rows, moves, into, out, S, P, bounds, chosen, counts, down
+):  # fmt: skip
+    """As ``step_one``, for ``rows`` rows, if it leaves out half the states.
+
+    Returns whether it did. ``into`` and ``out`` are the largest moves into and out of
+    each state; ``bounds`` are ``[rows, P]``, ``chosen`` ``[rows, S + V]``, ``counts``
+    ``[rows]``: scratch.
+    """
+    for q in range(rows):
+        c = q * (S + V)
+        _lead(alpha, o + q * R, S, P, bounds, q * P, chosen, c, down)
+        counts[q] = V
+    _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts)
+    total = 0
+    for q in range(rows):
+        c = q * (S + V)
+        counts[q] = _list(alpha, o + q * R, into, out, S, P, bounds, q * P, chosen, c)
+        total += counts[q]
+    if 2 * total > rows * S:
+        return False
+    _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts)
+    for q in range(rows):
+        for j in range(0, P, V):
+            add(alpha, o + q * R + P + j, load(bounds, q * P + j))
+    return True
+
+
+@subroutine
+def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
+    """Put the best state of each lane at c in ``chosen``, and -inf into bounds."""
+    best = load(alpha, o)
+    here = place = down
+    whole = splat(float(V))
+    for s in range(V, P, V):
+        here = here - whole
+        v = load(alpha, o + s)
+        place = where_below(best, v, here, place)
+        best = larger(v, best)
+    store(bounds, p, place)
+    for lane in range(V):
+        chosen[c + lane] = min(int(-bounds[p + lane]), S - 1)
+    for j in range(0, P, V):
+        store(bounds, p + j, splat(-np.inf))
+
+
+@subroutine
+def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
+    """Put states that may attain a maximum at c in ``chosen``; returns how many."""
+    low, high = splat(-np.inf), splat(np.inf)
+    gap = lowest = high
+    for j in range(0, P, V):
+        y, m = load(bounds, p + j), load(into, j)
+        # padding, and a state that nothing moves into, bound nothing
+        y = where_below(low, m, y, high)
+        gap = smaller(y - m, gap)
+        lowest = smaller(y, lowest)
+    least = -max_of(splat(0.0) - gap)
+    # the differences are rounded: a little lower, to be safe
+    least -= abs(least) * 2.0**-50
+    floor = -max_of(splat(0.0) - lowest)
+    count = np.uint64(0)
+    for i in range(S):
+        chosen[np.uint64(c) + count] = i
+        a = alpha[np.uint64(o + i)]
+        count += np.uint64((a > least) & (a + out[np.uint64(i)] > floor))
+    return np.int64(count)
+
+
+@subroutine
+def _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts):
+    """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
+
+    The inner loop is over rows: moves that one row read are in the cache for the next.
+    """
+    j = 0
+    while j + 4 * V <= P:
+        for q in range(rows):
+            p = q * P + j
+            c = q * (S + V)
+            x = o + q * R
+            y0, y1 = load(bounds, p), load(bounds, p + V)
+            y2, y3 = load(bounds, p + 2 * V), load(bounds, p + 3 * V)
+            for k in range(c, c + counts[q]):
+                i = chosen[k]
+                v = splat_at(alpha, x + i)
+                e = i * P + j
+                y0 = larger(v + load(moves, e), y0)
+                y1 = larger(v + load(moves, e + V), y1)
+                y2 = larger(v + load(moves, e + 2 * V), y2)
+                y3 = larger(v + load(moves, e + 3 * V), y3)
+            store(bounds, p, y0)
+            store(bounds, p + V, y1)
+            store(bounds, p + 2 * V, y2)
+            store(bounds, p + 3 * V, y3)
+        j += 4 * V
+    while j < P:
+        for q in range(rows):
+            c = q * (S + V)
+            y = load(bounds, q * P + j)
+            for k in range(c, c + counts[q]):
+                i = chosen[k]
+                v = splat_at(alpha, o + q * R + i)
+                y = larger(v + load(moves, i * P + j), y)
+            store(bounds, q * P + j, y)
+        j += V

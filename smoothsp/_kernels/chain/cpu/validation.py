@@ -24,17 +24,20 @@ _LONG_ROW = 512
 
 
 @kernel
-def is_ordinary(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
+def is_ordinary(
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros, shared
+):  # fmt: skip
     """Whether all numbers, those in the holes of a mask too, are of magnitude < 2^40.
 
-    It is all that most chains need, and is compiled in no time. Transitions are shared.
-    Of long rows what stands behind the last real position is not read.
+    It is all that most chains need, and is compiled in no time. Of long rows emissions
+    behind the last real position are not read.
     """
+    moves = S * S if shared else B * max(T - 1, 0) * S * S
     lanes = arrays.empty(16, zeros.dtype)
     if not (
         _all_ordinary(at(start, (S,), zeros), 0, S, lanes)
         and _all_ordinary(at(end, (S,), zeros), 0, S, lanes)
-        and _all_ordinary(at(transitions, (S * S,), zeros), 0, S * S, lanes)
+        and _all_ordinary(at(transitions, (moves,), zeros), 0, moves, lanes)
     ):
         return False
     flat = at(emissions, (B * T * S,), zeros)
