@@ -26,11 +26,13 @@ from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
+from smoothsp.models.divergence import require_sound
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.models.training import seed_all
 from smoothsp.optim import SVRG, CasimirSVRG
 
 BATCH, HIDDEN = 8, 0.5
+REMEDY = "Lower --rate, or train with --optimizer adam"
 Chosen = Literal["adam", "svrg", "casimir"]
 
 
@@ -124,6 +126,8 @@ class Tagger(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
+        self.first: float | None = None  # mean loss of the first epoch
+        self.losses: list[float] = []
         self.embedding = nn.Embedding(UNKNOWN + 1 + len(vocabulary["words"]), 50)
         self.lstm = nn.LSTM(50, 50, batch_first=True, bidirectional=True)
         self.output = nn.Linear(100, len(labels))
@@ -138,8 +142,20 @@ class Tagger(pl.LightningModule):
 
     def training_step(self, batch: Batch) -> Tensor:
         loss = self.loss(batch)
+        self.losses.append(require_sound(loss.item(), self.hparams.rate, None, REMEDY))
         self.log("loss", loss, prog_bar=True, batch_size=len(batch.tags))
         return loss
+
+    def on_train_epoch_end(self) -> None:
+        mean = sum(self.losses) / len(self.losses)
+        self.first, self.losses = self.first or mean, []
+        require_sound(mean, self.hparams.rate, self.first, REMEDY)
+
+    def on_save_checkpoint(self, saved: dict[str, Any]) -> None:
+        saved["loss of the first epoch"] = self.first
+
+    def on_load_checkpoint(self, saved: dict[str, Any]) -> None:
+        self.first = saved["loss of the first epoch"]
 
     def on_validation_epoch_start(self) -> None:
         self.seen: list[tuple[list[str], list[str]]] = []

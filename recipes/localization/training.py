@@ -101,7 +101,8 @@ class Run:
             "generator": torch.Generator().manual_seed(self.seed),
         }
         if s.method == "svrg":
-            return SVRG(params, s.lr, **shared)
+            # no step is halved: what a rate leads to is what is studied
+            return SVRG(params, s.lr, backtrack=None, **shared)
         if s.method == "casimir-const":
             return CasimirSVRG.const(
                 params,
@@ -109,11 +110,17 @@ class Run:
                 num_batches=len(self.train),
                 smoothing=smoothing,
                 warm_start=s.warm_start,
+                backtrack=None,
                 **shared,
             )
         if s.method == "casimir-adapt":
             return CasimirSVRG.adapt(
-                params, s.lr, smoothing=smoothing, warm_start=s.warm_start, **shared
+                params,
+                s.lr,
+                smoothing=smoothing,
+                warm_start=s.warm_start,
+                backtrack=None,
+                **shared,
             )
         if s.method == "prox-linear":
             return ProxLinear(
@@ -126,6 +133,7 @@ class Run:
                     CasimirSVRG.const,
                     num_batches=len(self.train),
                     warm_start=s.warm_start,
+                    backtrack=None,
                     generator=shared["generator"],
                 ),
                 **shared,
@@ -177,7 +185,12 @@ class Run:
                 model = self.optimizer.model
                 self.optimizer.step(closure, numbers, partial(ask, self.max_hinge))
             elif isinstance(self.optimizer, SVRG):
-                self.optimizer.epoch(closure, numbers)
+                try:
+                    self.optimizer.epoch(closure, numbers)
+                except RuntimeError as error:
+                    if "lower lr" not in str(error):
+                        raise
+                    raise Diverged(str(error)) from error
             elif isinstance(self.optimizer, BlockCoordinates):
                 self.optimizer.epoch(bar.update)
             else:

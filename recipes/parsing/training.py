@@ -1,6 +1,5 @@
 """Training of a network: one epoch after another, each kept for ``--resume``."""
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,9 +10,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from runs import checkpoint
+from smoothsp.models.divergence import require_sound
 from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
+REMEDY = "Look for damaged data, or lower RATE in parsing/training.py"
 SLOW = 0.1
 AVERAGE_EVERY = 8
 
@@ -72,13 +73,9 @@ class Run:
             step += 1
             if step % AVERAGE_EVERY == 0 or step == steps:
                 self.average.update_parameters(self.model)
-            total += loss.item() * len(numbers)
-            if not math.isfinite(total):
-                raise ValueError(
-                    f"loss: expected numbers, got {loss.item()} in epoch"
-                    f" {len(self.history) + 1}: the training diverged"
-                )
-        return total / sum(map(len, batches))
+            total += require_sound(loss.item(), rate, None, REMEDY) * len(numbers)
+        first = self.history[0]["loss"] if self.history else None
+        return require_sound(total / sum(map(len, batches)), RATE, first, REMEDY)
 
     def keep_if_best(self, row: dict[str, Any], by: str) -> bool:
         """Append a row of the history; remember the weights if it is a record."""

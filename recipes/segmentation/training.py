@@ -14,6 +14,7 @@ from segmentation.network import STRIDE, Segmenter, Small
 from segmentation.picture_sets import PictureSet
 from segmentation.superpixels import EDGE_FEATURES, Graph
 from smoothsp.losses import StructuralHinge
+from smoothsp.models.divergence import require_sound
 from smoothsp.oracles import BinaryGraph
 
 Loss = Literal["hinge", "cross-entropy"]
@@ -95,14 +96,16 @@ class Run:
                 left = 1 - (step + begin) / (epochs * len(order))
                 for group in self.optimizer.param_groups:
                     group["lr"] = group["rate"] * left
+                rate = self.optimizer.param_groups[0]["lr"]
                 loss = self.loss_of(train, chosen, chance.random(len(chosen)) < 0.5)
                 self.optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(self.network.parameters(), LONGEST_GRADIENT)
                 self.optimizer.step()
-                total += loss.item() * len(chosen)
+                total += require_sound(loss.item(), rate) * len(chosen)
                 bar.update(len(chosen))
-        return total / len(order)
+        first = self.history[0]["loss"] if self.history else None
+        return require_sound(total / len(order), rate, first)
 
     def loss_of(
         self, train: PictureSet, chosen: np.ndarray, turned: np.ndarray

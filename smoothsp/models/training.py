@@ -17,6 +17,7 @@ from tqdm import tqdm
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
+from smoothsp.models.divergence import require_sound
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -304,7 +305,9 @@ class Training:
         for sentences in bar:
             # Up at first; linearly down to zero.
             self._set_rate(min(1, (step + 1) / warm) * (1 - step / whole))
-            loss = self._step(sentences)
+            loss = require_sound(
+                self._step(sentences), self.dense.param_groups[0]["lr"]
+            )
             step += 1
             if step % AVERAGE_EVERY == 0 or step == whole:
                 self.average.update_parameters(self.model)
@@ -312,6 +315,8 @@ class Training:
             count += len(sentences)
             if getattr(self.criterion, "exact", None) is not None:
                 exact.append(self.criterion.exact)
+        first = self.history[0]["loss"] if self.history else None
+        require_sound(total / count, self.options.rate, first)
         fraction = float(torch.cat(exact).double().mean()) if exact else None
         row = {"epoch": number, "loss": total / count, "exact": fraction}
         return row | {"dev_f1": span_f1(self.gold, self.decode())[2]}
