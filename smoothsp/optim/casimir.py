@@ -389,6 +389,7 @@ class CasimirSVRG(BoundMu, SVRG):
         With ``stop="budget"`` and after the last epoch of an outer iteration, this is
         ``w_k``, and the outer iteration is over.
         """
+        self._follow()
         if not self.progress["open"]:
             return
         self._expect(self.progress["step"])

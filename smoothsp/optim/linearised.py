@@ -116,7 +116,10 @@ class Linearised(nn.Module):
     def restart(self, start: list[Tensor] | None = None) -> None:
         """Set ``u = u_0``, the point without displacement; zero if None."""
         self.start = start
-        for place, u in enumerate(self.variables):
+        for place, (u, p) in enumerate(zip(self.variables, self.origin, strict=True)):
+            if u.dtype != p.dtype or u.device != p.device:
+                # the module was moved
+                u.data, u.grad = torch.empty_like(p), None
             if start is None:
                 u.zero_()
             else:

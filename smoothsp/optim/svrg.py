@@ -201,6 +201,13 @@ class SVRG(Resumable):
         self.end_epoch()
         return self._start_epoch(closure, batches, size)
 
+    def _follow(self) -> None:
+        """Bring what is kept to the dtype and device that a module was moved to."""
+        for p, kept in self.state.items():
+            for name, x in kept.items():
+                if x.dtype != p.dtype or x.device != p.device:
+                    kept[name] = x.to(p)
+
     @torch.no_grad()
     def _start_epoch(
         self, closure: Closure, batches: Iterable[Any] | None, size: Size
@@ -302,6 +309,7 @@ class SVRG(Resumable):
         at_snapshot = at_snapshot or self._of_batch.get("at_snapshot")
         if num_examples is None:
             num_examples = self._of_batch.get("num_examples", 1)
+        self._follow()
         params = [p for group in self.param_groups for p in group["params"]]
         active = [p for group in self.param_groups for p in self._active(group)]
         kept = [self.state[p] for p in active]
@@ -444,6 +452,7 @@ class SVRG(Resumable):
         To be called before they are evaluated or saved as a result; ``snapshot()``
         calls it if you do not.
         """
+        self._follow()
         if not self.progress["open"]:
             return
         if self.averaging and self.progress["step"]:
