@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.arrays import array, constant
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -92,9 +92,7 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
                 f"got {tuple(index.shape)}"
             )
-        # of constants, also where a transform is under way
-        with torch._C._DisableFuncTorch():
-            given: NDArray[np.int64] = array(index.cpu())
+        given: NDArray[np.int64] = constant("index", index)
         rows = given.shape[0] if given.ndim == 3 else 1
         nodes, table = _laid_out(given.tobytes(), rows, E)
         self._most_nodes = table.shape[1]

@@ -58,7 +58,9 @@ class Topology:
         undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
-        found = torch.from_numpy(roots)
+        # of constants, also where a transform is under way
+        with torch._C._DisableFuncTorch():
+            found = torch.from_numpy(roots)
         return cls(edges, found, 1 + int(edges.positions.max(initial=-1)))
 
     @property

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
@@ -23,3 +24,17 @@ def array(tensor: Tensor) -> NDArray[Any]:
         tensor = from_dlpack(to_dlpack(tensor))
     found: NDArray[Any] = tensor.numpy()
     return found
+
+
+def constant(name: str, integers: Tensor) -> NDArray[Any]:
+    """Return integers as an array, also where a transform has wrapped them."""
+    wrapped = torch._C._functorch
+    while wrapped.is_functorch_wrapped_tensor(integers):
+        if wrapped.is_batchedtensor(integers):
+            raise TypeError(
+                f"{name}: expected a tensor that is the same in all calls, got one that"
+                " torch.func.vmap maps over; put the rows into one batch"
+            )
+        integers = wrapped.get_unwrapped(integers)
+    with torch._C._DisableFuncTorch():
+        return array(integers.cpu())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.arrays import constant
 
 
 class Lattice(CircuitStructure):
@@ -77,9 +77,7 @@ class Lattice(CircuitStructure):
             raise ValueError(f"arcs: expected (batch, E), got {tuple(arcs.shape)}")
         B, E = arcs.shape
         index = checks.integers("index", index, arcs.device)
-        # of constants, also where a transform is under way
-        with torch._C._DisableFuncTorch():
-            given: NDArray[np.int64] = array(index.cpu())
+        given: NDArray[np.int64] = constant("index", index)
         if given.shape not in ((E, 2), (B, E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
