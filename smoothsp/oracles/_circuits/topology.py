@@ -97,7 +97,8 @@ class Topology:
 
     @cached_property
     def _roots(self) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self.roots.numpy()
+        with torch._C._DisableFuncTorch():
+            found: NDArray[np.int64] = self.roots.numpy()
         return found
 
     @cached_property
