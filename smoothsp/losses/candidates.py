@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import gold_score, require_topk
-from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import parts_of, repeated
 from smoothsp.oracles._questions.registration import is_plain
 
@@ -103,9 +103,13 @@ class MinimumRisk(nn.Module):
         else:
             scores, ys, valid = k_best(require_topk(structure), self.k)
             costs = costs_of(structure, ys, y, self.cost)
-            # a quotient of float32, or of the best itself, may leave its range
-            below = (scores - scores.detach()[:, :1].double()) / self.temperature
-            chances = below.masked_fill(~valid, -torch.inf).softmax(1).to(scores.dtype)
+            # a quotient of float32 may leave its range
+            below = (
+                scores.less(scores.map(lambda x: x[:, :1]).detach()).double()
+                / self.temperature
+            )
+            below = below.masked_fill(~valid, -torch.inf)
+            chances = below.softmax(1).to(costs.dtype)
             losses = (chances * costs.masked_fill(~valid, 0)).sum(1)
         return reduce(losses, every, self.reduction)
 
@@ -180,7 +184,7 @@ class RankingHinge(nn.Module):
         scores, ys, valid = k_best(require_topk(structure), self.k)
         costs = costs_of(structure, ys, y, self.cost)
         _require_no_gain(costs, valid)
-        ahead = difference(costs + scores, gold.unsqueeze(1)).clamp(min=0)
+        ahead = (costs + scores.less(gold.unsqueeze(1))).clamp(min=0)
         losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
         return reduce(losses, every, self.reduction)
 
@@ -189,11 +193,11 @@ class RankingHinge(nn.Module):
         return f"k={self.k}, reduction={self.reduction!r}"
 
 
-def k_best(structure: TopKStructure, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def k_best(structure: TopKStructure, k: int) -> tuple[Exact, Tensor, Tensor]:
     """Scores, outputs and which of them exist; the best stands where none does."""
-    scores, ys, valid = structure.decode_topk(k)
+    scores, ys, valid = exact.k_best(structure, k)
     missing = ~valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
-    return scores.masked_fill(~valid, 0), torch.where(missing, ys[:, :1], ys), valid
+    return scores.filled(~valid), torch.where(missing, ys[:, :1], ys), valid
 
 
 def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Tensor:

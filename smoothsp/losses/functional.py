@@ -15,13 +15,12 @@ and with a set of outputs, those of allowed parts, in place of y,
 Every gradient is the derivative of the value.
 """
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from smoothsp.losses.in_range import difference
 from smoothsp.losses.smoothing import L2, Entropy, Smoothing
 from smoothsp.oracles import (
     PartialStructure,
@@ -29,7 +28,9 @@ from smoothsp.oracles import (
     SumStructure,
     TopKStructure,
 )
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions.exact import Exact, at_zero
+from smoothsp.oracles._questions.numbers import LIMIT
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -72,17 +73,7 @@ def structural_hinge(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (4), (11) and section 2.3.
     """
-    if isinstance(smoothing, L2):
-        return structural_hinge_l2(
-            require_topk(structure), y, smoothing, cost=cost, cost_scale=cost_scale
-        )[0]
-    augmented = with_cost(structure, y, cost, cost_scale)
-    gold = gold_score(structure, y)
-    if smoothing is None:
-        # decode never falls below another score, so neither does this below 0
-        return difference(augmented.decode()[0], gold)
-    soft, _ = _smooth_maximum(augmented, smoothing)
-    return _at_least_zero(difference(soft, gold), cost)
+    return _structural_hinge(structure, y, smoothing, cost, cost_scale)[0]
 
 
 def structural_hinge_l2(
@@ -98,9 +89,24 @@ def structural_hinge_l2(
     A row is exact when its value and gradient are those of the smoothing over all
     outputs. Arguments as ``structural_hinge``.
     """
-    augmented = with_cost(structure, y, cost, cost_scale)
-    soft, exact = _l2_maximum(augmented, smoothing)
-    return _at_least_zero(difference(soft, gold_score(structure, y)), cost), exact
+    loss, found = _structural_hinge(structure, y, smoothing, cost, cost_scale)
+    return loss, cast(Tensor, found)
+
+
+def _structural_hinge(
+    structure: Structure, y: Tensor, smoothing: Smoothing, cost: Cost, cost_scale: float
+) -> tuple[Tensor, Tensor | None]:
+    sign = 0 if isinstance(cost, Tensor) else 1
+    paid = part_costs(structure, y, cost, cost_scale)
+    if isinstance(smoothing, Entropy):
+        scaled = _over(structure, paid, smoothing.mu)
+        if scaled is not None:
+            low, high = scaled
+            loss = exact.log_partition(high).less(gold_score(low, y), sign=sign)
+            return smoothing.mu * loss, None
+    augmented = structure if paid is None else structure.augment(paid)
+    gold = gold_score(structure, y)
+    return _maximum(augmented, smoothing, gold, sign)
 
 
 def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
@@ -115,7 +121,9 @@ def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
             "structure: the likelihood needs a structure that answers log_prob, "
             f"{type(structure).__name__} does not; StructuralHinge needs only decode"
         )
-    return -_one_a_row(structure.log_prob(y), y)
+    found = structure.log_prob(y)
+    _require_one_a_row(found, y)
+    return -found
 
 
 def marginal_nll(
@@ -221,8 +229,8 @@ def latent_hinge_l2(
     A row is exact when both maxima are smoothed as over all outputs. Arguments as
     ``latent_hinge``.
     """
-    loss, exact = _latent_hinge(structure, allowed, smoothing, cost, cost_scale)
-    return loss, cast(Tensor, exact)
+    loss, found = _latent_hinge(structure, allowed, smoothing, cost, cost_scale)
+    return loss, cast(Tensor, found)
 
 
 def _latent_hinge(
@@ -232,15 +240,25 @@ def _latent_hinge(
     cost: Cost,
     cost_scale: float,
 ) -> tuple[Tensor, Tensor | None]:
-    inner, inner_exact = _smooth_maximum(structure.restrict(allowed), smoothing)
-    hamming = isinstance(cost, str) and cost == "hamming"
-    wrong = (~allowed).to(inner.dtype) if hamming else cost
-    augmented = with_cost(structure, allowed, wrong, cost_scale)
-    outer, outer_exact = _smooth_maximum(augmented, smoothing)
-    exact = None
-    if inner_exact is not None and outer_exact is not None:
-        exact = inner_exact & outer_exact
-    return _at_least_zero(difference(outer, inner), cost), exact
+    sign = 0 if isinstance(cost, Tensor) else 1
+    if isinstance(cost, str) and cost == "hamming":
+        cost = (~allowed).double()
+    paid = part_costs(structure, allowed, cost, cost_scale)
+    if isinstance(smoothing, Entropy):
+        scaled = _over(structure, paid, smoothing.mu)
+        if scaled is not None:
+            low, high = scaled
+            inner = exact.log_partition(low.restrict(allowed))
+            loss = exact.log_partition(high).less(inner, sign=sign)
+            return smoothing.mu * loss, None
+    inside = structure.restrict(allowed)
+    augmented = structure if paid is None else structure.augment(paid)
+    if not isinstance(smoothing, L2):
+        return _maximum(augmented, smoothing, exact.best(inside)[0], sign)
+    soft, low, inner_exact = _l2_maximum(inside, smoothing)
+    outer, high, outer_exact = _l2_maximum(augmented, smoothing)
+    loss = at_zero(high.less(low) + (outer - soft), sign)
+    return loss, inner_exact & outer_exact
 
 
 def max_entropy(
@@ -318,47 +336,56 @@ def topk_is_exact(
     return ~valid[..., -1] | (mu <= reach)
 
 
-def _smooth_maximum(
-    structure: Structure, smoothing: Smoothing
-) -> tuple[Tensor, Tensor | None]:
-    """The maximum over all outputs, smoothed or not; exact or not, of L2."""
-    if smoothing is None:
-        return structure.decode()[0], None
-    if isinstance(smoothing, L2):
-        return _l2_maximum(structure, smoothing)
-    check_smoothing(smoothing)
-    mu, summed = smoothing.mu, _sum(structure)
-    if mu < torch.finfo(torch.float32).tiny ** 0.5:
-        value, _ = structure.decode()
-        if mu < torch.finfo(value.dtype).tiny ** 0.5:
-            # scores / mu might overflow, and mu log m is lost in rounding
-            return value, None
+def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | None:
+    """The structure with potentials over mu, and this with ``cost`` over mu added.
+
+    None where these leave the range of scores: smoothing then moves the maximum by less
+    than a rounding.
+    """
+    _require_sum(structure)
+    if mu * LIMIT < 1:
+        return None
     try:
-        scaled = summed.scale(1 / mu)
+        scaled = structure.scale(1 / mu)
+        return scaled, scaled if cost is None else scaled.augment(cost / mu)
     except ValueError as error:
-        if not str(error).startswith("factor:"):
+        if not str(error).startswith(("factor:", "cost:")):
             raise
-        # so small a mu moves the maximum by less than its rounding
-        return structure.decode()[0], None
-    return mu * scaled.log_partition(), None
+        return None
 
 
-def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Tensor]:
+def _maximum(
+    structure: Structure, smoothing: Smoothing, gold: Exact, sign: int = 0
+) -> tuple[Tensor, Tensor | None]:
+    """The maximum less ``gold``, smoothed or not; exact or not, of L2."""
+    if isinstance(smoothing, L2):
+        rest, top, found = _l2_maximum(structure, smoothing)
+        return at_zero(rest + top.less(gold), sign), found
+    check_smoothing(smoothing)
+    return exact.best(structure)[0].less(gold, sign=sign), None
+
+
+def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Exact, Tensor]:
+    """The smoothed maximum less the maximum, this without a gradient, and exactness."""
     listed = require_topk(structure)
     if smoothing.k == "exact":
         return _l2_until_exact(listed, smoothing.mu, smoothing.max_k)
     return _l2_over_best(listed, smoothing.mu, smoothing.k)
 
 
-def _l2_over_best(structure: TopKStructure, mu: float, k: int) -> tuple[Tensor, Tensor]:
-    scores, _, valid = structure.decode_topk(k + 1)
-    value, _ = max_l2(scores[:, :k], mu, valid[:, :k])
-    return value, topk_is_exact(scores.detach(), mu, valid)
+def _l2_over_best(
+    structure: TopKStructure, mu: float, k: int
+) -> tuple[Tensor, Exact, Tensor]:
+    scores, _, valid = exact.k_best(structure, k + 1)
+    top = scores.map(lambda x: x[:, 0]).detach()
+    below = scores.less(top.unsqueeze(1))
+    value, _ = max_l2(below[:, :k], mu, valid[:, :k])
+    return value, top, topk_is_exact(below.detach(), mu, valid)
 
 
 def _l2_until_exact(
     structure: TopKStructure, mu: float, max_k: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Exact, Tensor]:
     """Double k for the rows that are not exact yet; values come back in row order."""
     if torch._C._are_functorch_transforms_active():
         raise TypeError(
@@ -366,14 +393,14 @@ def _l2_until_exact(
             "allow; give a number for k"
         )
     k = min(2, max_k)
-    value, exact = _l2_over_best(structure, mu, k)
-    while k < max_k and not bool(exact.all()):
+    value, top, done = _l2_over_best(structure, mu, k)
+    while k < max_k and not bool(done.all()):
         k = min(2 * k, max_k)
-        rows = (~exact).nonzero().squeeze(1)
-        redone, redone_exact = _l2_over_best(structure.select(rows), mu, k)
-        value = value.index_copy(0, rows, redone)
-        exact = exact.index_copy(0, rows, redone_exact)
-    return value, exact
+        rows = (~done).nonzero().squeeze(1)
+        again, _, done_again = _l2_over_best(structure.select(rows), mu, k)
+        value = value.index_copy(0, rows, again)
+        done = done.index_copy(0, rows, done_again)
+    return value, top, done
 
 
 def check_smoothing(smoothing: Smoothing) -> Smoothing:
@@ -397,37 +424,39 @@ def check_cost(cost: Cost) -> Cost:
     return cost
 
 
+def part_costs(
+    structure: Structure, y: Tensor, cost: Cost, cost_scale: float
+) -> Tensor | None:
+    """The cost of each part, None for no cost."""
+    cost_scale = checks.at_least_zero("cost_scale", cost_scale)
+    check_cost(cost)
+    if cost is None:
+        return None
+    if isinstance(cost, str):
+        return structure.hamming(y) * cost_scale
+    return cost.double() * cost_scale
+
+
 def with_cost(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Structure:
     """The structure with the cost of each part added to its potentials."""
-    cost_scale = checks.at_least_zero("cost_scale", cost_scale)
-    check_cost(cost)
-    if cost is None:
-        return structure
-    if isinstance(cost, str):
-        cost = structure.hamming(y)
-    return structure.augment(cost * cost_scale)
+    paid = part_costs(structure, y, cost, cost_scale)
+    return structure if paid is None else structure.augment(paid)
 
 
-def gold_score(structure: Structure, y: Tensor) -> Tensor:
+def gold_score(structure: Structure, y: Tensor) -> Exact:
     """Scores of the gold outputs, ``(batch,)``."""
-    return _one_a_row(structure.score(y), y)
+    found = exact.score(structure, y)
+    _require_one_a_row(found.value, y)
+    return found
 
 
-def _one_a_row(values: Tensor, y: Tensor) -> Tensor:
+def _require_one_a_row(values: Tensor, y: Tensor) -> None:
     if values.dim() != 1:
         raise ValueError(
             f"y: expected (batch, ...), one gold output a row, got {tuple(y.shape)}"
         )
-    return values
-
-
-def _at_least_zero(loss: Tensor, cost: Cost) -> Tensor:
-    """Lift what rounding left below the bound 0 of the formula; keep the gradient."""
-    if isinstance(cost, Tensor):
-        return loss
-    return torch.where(loss < 0, loss - loss.detach(), loss)
 
 
 def require_topk(structure: Structure) -> TopKStructure:
@@ -441,10 +470,9 @@ def require_topk(structure: Structure) -> TopKStructure:
     return cast(TopKStructure, structure)
 
 
-def _sum(structure: Structure) -> SumStructure:
+def _require_sum(structure: Structure) -> None:
     if not hasattr(structure, "log_partition"):
         raise TypeError(
             "structure: entropy smoothing needs a structure that answers "
             f"log_partition, {type(structure).__name__} does not"
         )
-    return cast(SumStructure, structure)

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import gold_score
-from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import (
     first_potentials,
     parts_of,
@@ -113,7 +113,9 @@ class Perturbed(ReadOnly):
             scores = self._multiplied.repeat_interleave(self._n, 0)
             scores = scores.masked_fill(scores == -torch.inf, 0)
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
-        self._values, ys = wide.augment(cost).decode()
+        values, ys = exact.best(wide.augment(cost))
+        B, n = len(blank), self._n
+        self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
         # a row without parts has no size that could be left to be found
         self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
         with torch.no_grad():
@@ -122,8 +124,11 @@ class Perturbed(ReadOnly):
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """Estimate of F, ``(batch,)``; its gradient is the average of ``outputs``."""
-        values: Tensor = self._values
-        return values.reshape(len(self.outputs), self._n).mean(1)
+        return self._values.value.mean(1)
+
+    def _above(self, gold: Exact) -> Tensor:
+        """``maximum()`` less the score of an output of each row."""
+        return self._values.less(gold.unsqueeze(1)).mean(1)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
         """Share of the draws that use each part, of the shape of a cost.
@@ -136,7 +141,7 @@ class Perturbed(ReadOnly):
                 self._multiplied, shares, self._parts, self._slope, self.sigma
             )
             return of_products
-        scores = scores_of(self._structure, self.outputs)
+        scores = scores_of(self._structure, self.outputs).value
         found: Tensor = _Shares.apply(scores, shares, self._slope, self.sigma)
         return found
 
@@ -273,7 +278,7 @@ class PerturbedLoss(nn.Module):
             generator,
             self.multiplicative,
         )
-        losses = difference(perturbed.maximum(), gold)
+        losses = perturbed._above(gold)
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:

@@ -97,7 +97,8 @@ class _PoolLoss(nn.Module):
         predicted = scores_of(structure, ys)
         true = _true_scores(structure, ys, true_scores)
         # of each output of the pool over the best one: predicted, and in truth
-        ahead = predicted[:, 1:] - predicted[:, :1]
+        first = predicted.map(lambda x: x[:, :1])
+        ahead = predicted.map(lambda x: x[:, 1:]).less(first)
         losses = self._losses(ahead, true[:, 1:] - true[:, :1])
         return reduce(losses, every, self.reduction)
 

@@ -5,10 +5,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from smoothsp.losses.in_range import total, weighted
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.rounding import weighed
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 
@@ -127,5 +127,10 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
 
 def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:
     """Losses times ``row_weights``, added up unless the reduction is none."""
-    losses = weighted(losses, weight)
-    return losses if reduction == "none" else total(losses)
+    if isinstance(weight, Tensor):
+        weight = weight.to(losses.dtype)
+    found = losses * weight
+    # what weighs 0 adds 0, also where the gold output is forbidden
+    if not is_plain(found) or not bool(found.isfinite().all()):
+        found = weighed(losses, weight)
+    return found if reduction == "none" else found.sum()

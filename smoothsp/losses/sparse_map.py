@@ -3,7 +3,6 @@
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
-from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
 from smoothsp.oracles._questions import checks
@@ -77,7 +76,7 @@ class SparseMAPLoss(nn.Module):
         squares = parts_of(structure, y).flatten(1).square().sum(1)
         raised = with_cost(structure, y, self.cost, self.cost_scale)
         sparse = SparseMAP(raised, strength=self.strength, max_outputs=self.max_outputs)
-        losses = difference(sparse.maximum(), gold - sparse.strength / 2 * squares)
+        losses = sparse._above(gold) + sparse.strength / 2 * squares
         # what rounding left below the bound 0; the gradient stays
         if not isinstance(self.cost, Tensor):
             losses = losses + (-losses.detach()).clamp(min=0)

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp.losses.functional import gold_score
-from smoothsp.losses.in_range import difference
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.oracles._questions.registration import is_plain
 
@@ -88,8 +87,8 @@ class SPOPlus(nn.Module):
                 "true_scores: expected finite numbers where an output may use the part,"
                 f" of the size of the predictions; their halves as a {error}"
             ) from error
-        best, _ = augmented.decode()
-        losses = 2 * difference(best, gold) + true
+        best, _ = exact.best(augmented)
+        losses = 2 * best.less(gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
         return reduce(losses, every, self.reduction)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.numbers import LIMIT
 
 _AFFINE = ("gap_open", "gap_extend")
 
@@ -261,24 +262,15 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) ->
     if isinstance(value, np.integer | np.floating):
         value = float(value)
     if isinstance(value, int | float):
-        return match.new_full(size, _held(name, value, match.dtype))
+        # an int may be larger than any float; NaN stays
+        held = value if value != value else max(min(value, LIMIT), -LIMIT)
+        return match.new_full(size, held)
     value = checks.potentials(name, value)
     checks.like(name, value, "match", match)
     if value.dim():
         axes = {"gap_first": "(batch, N)", "gap_second": "(batch, M)"}
         checks.shape(name, value, size, f"a number or {axes.get(name, '(batch,)')}")
     return value.expand(size)
-
-
-def _held(name: str, value: float, dtype: torch.dtype) -> float:
-    """``value``, if the dtype has room for it."""
-    most = torch.finfo(dtype).max
-    if value not in (torch.inf, -torch.inf) and (value > most or value < -most):
-        raise ValueError(
-            f"{name}: expected a number that {dtype} holds, from {-most:.3g} to "
-            f"{most:.3g}; forbid with -inf"
-        )
-    return float(value)
 
 
 def _alignments(N: int, M: int) -> tuple[Circuit, Items]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import box_search
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -101,10 +101,13 @@ class BoxSearch(SearchStructure):
         rows = (top >= 0) & (top <= bottom) & (bottom < H)
         return rows & (left >= 0) & (left <= right) & (right < W)
 
-    def _score(self, y: Tensor) -> Tensor:
-        many, several = self._proved(y)
-        value = self._value(many)
-        return value if several else value.squeeze(1)
+    def _have_outputs(self) -> NDArray[np.bool_]:
+        some = (self.cells.detach() > -torch.inf).flatten(1).any(1)
+        found: NDArray[np.bool_] = some.cpu().numpy()
+        return found
+
+    def _given(self, y: Tensor) -> Tensor:
+        return self._value(y)
 
     def _value(self, boxes: Tensor) -> Tensor:
         """Scores of boxes ``(batch, k, 4)`` in float64."""
@@ -175,7 +178,7 @@ class BoxSearch(SearchStructure):
         filled = self._masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
-        wrong = ~(fits & (c >= 0) & (c < torch.inf))
+        wrong = ~(fits & (c >= 0) & (c < numbers.LIMIT))
         if checks.values_are_there() and bool(wrong.any()):
             raise ValueError(
                 "cost: expected one number of at least 0 in the cells of a box and 0 "
@@ -193,8 +196,7 @@ class BoxSearch(SearchStructure):
     def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
         B, H, W = self.cells.shape
         cells = np.ascontiguousarray(self._array("cells"))
-        weight = array(self._weight.cpu()) * self._factor
-        given = cells, array(self._gold.cpu()), weight
+        given = cells, array(self._gold.cpu()), array(self._weight.cpu())
         boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)
         work = B * H * W * (100 + 10 * k)

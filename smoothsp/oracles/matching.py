@@ -12,7 +12,6 @@ from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_plain
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -126,12 +125,10 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _are_finite(self) -> bool:
-        if not is_plain(self.scores):
-            return False
-        found = np.empty(1, np.bool_)
-        assignment.are_finite(self._table(), found)
-        return bool(found[0])
+    def _have_outputs(self) -> Bools:
+        found = np.empty(len(self.scores), np.bool_)
+        assignment.exist(self._table(), self._partial, found)
+        return found
 
     def _table(self) -> NDArray[Any]:
         """The scores as kernels read them."""
@@ -218,7 +215,7 @@ class Matching(SearchStructure):
         ways between all rows: O(N^3).
         """
         array = self._array("scores")
-        found = self._max_marginals(array) / self._factor
+        found = self._max_marginals(array)
         return torch.from_numpy(found).to(self.scores)
 
     def _max_marginals(self, scores: Floats) -> Floats:

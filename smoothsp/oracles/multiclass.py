@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_plain
-from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.rounding import scaled
 
 
 class Multiclass(ReadOnly, Divergences):
@@ -62,11 +63,34 @@ class Multiclass(ReadOnly, Divergences):
                 "mask", mask, tuple(scores.shape), words, scores.device
             ).clone()
         self._set(scores, mask)
-        _check_values(self.scores, self.mask)
+        self._look("scores")
 
     def _set(self, scores: Tensor, mask: Tensor) -> None:
         self.scores = torch.where(mask, scores, -torch.inf)
         self.mask = mask
+
+    def _look(self, blame: str) -> None:
+        """Look at the numbers: see that they are scores, and an output for every row.
+
+        What forbids becomes -inf.
+        """
+        if not checks.values_are_there() or not self.scores.numel():
+            return
+        found = numbers.look(self.scores)
+        if found & numbers.WRONG:
+            row, candidate = numbers.wrong(self.scores).nonzero()[0].tolist()
+            where = f"row {row}, candidate {candidate}"
+            value = self.scores[row, candidate].item()
+            raise ValueError(numbers.refusal(blame, value, where))
+        if found & numbers.LOW:
+            self.__dict__["scores"] = numbers.masked(self.scores)
+        if found & numbers.FORBIDDEN:
+            stuck = (self.scores.max(1).values == -torch.inf) & self.mask.any(1)
+            if bool(stuck.any()):
+                raise ValueError(
+                    f"{blame}: row {int(stuck.int().argmax())} has no feasible output: "
+                    "every candidate is forbidden (-inf); allow at least one"
+                )
 
     def _like(self, scores: Tensor, mask: Tensor) -> "Multiclass":
         """Other scores, trusted to be sound."""
@@ -133,19 +157,16 @@ class Multiclass(ReadOnly, Divergences):
         words = "(batch, candidate)"
         checks.shape("cost", cost, tuple(self.scores.shape), words)
         other = self._like(self.scores + cost, self.mask)
-        _check_values(other.scores, other.mask, name="cost")
-        finite = (self.scores > -torch.inf) & (cost > -torch.inf)
-        _require_room(other.scores, finite, "cost: expected sums with the scores")
+        other._look("cost")
         return other
 
     def scale(self, factor: float) -> "Multiclass":
         """The structure with every score multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)
-        # a factor that float32 lacks would make NaN of -inf
-        scaled = (self.scores.double() * factor).to(self.scores.dtype)
-        finite = self.scores > -torch.inf
-        _require_room(scaled, finite, "factor: expected products with the scores")
-        return self._like(scaled, self.mask)
+        other = self._like(scaled(self.scores, factor), self.mask)
+        if factor > 1:
+            other._look("factor")
+        return other
 
     def select(self, rows: Tensor) -> "Multiclass":
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -158,7 +179,7 @@ class Multiclass(ReadOnly, Divergences):
         words = "(batch, candidate)"
         allowed = checks.bool_mask("allowed", allowed, size, words, device)
         other = self._like(self.scores.masked_fill(~allowed, -torch.inf), self.mask)
-        _check_values(other.scores, other.mask, name="allowed")
+        other._look("allowed")
         return other
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
@@ -211,7 +232,7 @@ class Multiclass(ReadOnly, Divergences):
         Raises
         ------
         ValueError
-            If y is no real candidate of its row, or if the dtype has no such number.
+            If y is no real candidate of its row.
         """
         y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
@@ -220,20 +241,39 @@ class Multiclass(ReadOnly, Divergences):
         chances = self._filled.log_softmax(1)
         columns = columns.masked_fill(~some, 0)
         picked = chances.gather(1, columns).masked_fill(~some, 0)
-        finite = self._filled.gather(1, columns) > -torch.inf
-        _require_room(picked, finite, "scores: expected a log-probability")
         return picked if y.dim() == 2 else picked.squeeze(1)
+
+    def _exact_score(self, y: Tensor) -> Exact:
+        return _as_two(self.score(y))
+
+    def _exact_decode(self) -> tuple[Exact, Tensor]:
+        value, y = self.decode()
+        return _as_two(value), y
+
+    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+        values, ys, valid = self.decode_topk(k)
+        return _as_two(values), ys, valid
+
+    def _exact_log_partition(self) -> Exact:
+        if not nothing_traces():
+            return Exact(self._filled.double().logsumexp(1) * self.mask.any(1))
+        filled = self._filled.detach()
+        top = filled.amax(1)
+        # the maximum, and what is relative to it
+        rest = (filled - top[:, None]).logsumexp(1)
+        parts = torch.stack([top.double(), rest.double()], -1)
+        return Exact(self.log_partition(), parts * self.mask.any(1, keepdim=True))
 
     def log_prob_within(
         self, allowed: Bool[Tensor, "batch candidate"]
     ) -> Float[Tensor, " batch"]:
         """Log-probability that the candidate is ``allowed``: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        The log-partition of ``restrict(allowed)`` less that of all.
         """
-        some = self.restrict(allowed)._filled.double().logsumexp(1)
-        chances = (some - self._filled.double().logsumexp(1)) * self.mask.any(1)
-        return at_most_zero(chances).to(self.scores.dtype)
+        some = self.restrict(allowed)._exact_log_partition()
+        chances = some.less(self._exact_log_partition(), sign=-1)
+        return chances.to(self.scores.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
@@ -293,19 +333,7 @@ class Multiclass(ReadOnly, Divergences):
         return allowed.to(self.scores.dtype).log()
 
 
-def _check_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None:
-    if scores.shape[1]:
-        checks.candidate_values(scores, mask, name)
-
-
-def _require_room(found: Tensor, finite: Tensor, words: str) -> None:
-    """What is finite by arithmetic has to be finite in its dtype."""
-    if not is_plain(found):
-        return
-    lost = finite & found.isinf()
-    if bool(lost.any()):
-        raise ValueError(
-            f"{words} that {found.dtype} holds, got one beyond "
-            f"{torch.finfo(found.dtype).max:.3g} in row {lost.nonzero()[0, 0].item()}; "
-            "use smaller numbers, or forbid with -inf"
-        )
+def _as_two(value: Tensor) -> Exact:
+    """Scores, which are sums of one number."""
+    wide = value.detach().double()
+    return Exact(value, torch.stack([wide, torch.zeros_like(wide)], -1))

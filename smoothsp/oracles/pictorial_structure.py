@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -115,8 +115,10 @@ class PictorialStructure(SearchStructure):
             anchors = parts.new_zeros((P, 2))
         anchors = checks.potentials("anchors", anchors)
         checks.same_device("anchors", anchors, parts.device)
-        if not bool(anchors.isfinite().all()):
-            raise ValueError("anchors: expected finite numbers, got NaN or an infinity")
+        if not bool((anchors.abs() < numbers.LIMIT).all()):
+            raise ValueError(
+                "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
+            )
         self.anchors = _of_each_row("anchors", anchors, (B, P, 2))
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
@@ -126,17 +128,17 @@ class PictorialStructure(SearchStructure):
             self._above = self.parents.cpu().numpy()
             self._order = _from_roots(self._above)
             self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
-        self._require_springs(deformation, max(parts.shape[2:]))
+        self._require_springs(deformation)
         self._start({"parts": parts, "deformation": deformation}, (P, 2))
 
-    def _require_springs(self, deformation: Tensor, side: int) -> None:
+    def _require_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
         if not checks.values_are_there():
             return
         read = deformation.detach()[:, self._held_parts]
-        floor = torch.zeros_like(read)
-        floor[..., 0] = floor[..., 2] = torch.finfo(read.dtype).min
-        wrong = read < floor
+        wrong = read < 0
+        wrong[..., 0] = read[..., 0] <= -numbers.LIMIT
+        wrong[..., 2] = read[..., 2] <= -numbers.LIMIT
         if bool(wrong.any()):
             b, i, entry = wrong.nonzero()[0].tolist()
             raise ValueError(
@@ -144,17 +146,6 @@ class PictorialStructure(SearchStructure):
                 f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
                 f"{int(self._held_parts[i])}, entry {entry}; let softplus make them"
             )
-        # what is no number is named with its place, later
-        if read.numel() and bool(read.isfinite().all()):
-            # the largest that a spring can cost, and its terms before the weights
-            far = self.anchors.detach()[:, self._held_parts].double().abs().amax()
-            far = (far + side).square()
-            if not bool((4 * far * read.double().abs().amax().clamp(min=1)).isfinite()):
-                raise ValueError(
-                    "anchors, deformation: expected squared distances times weights "
-                    f"that float64 holds, got anchors of up to {self.anchors.max():.3g}"
-                    f" and weights of up to {read.abs().max():.3g}"
-                )
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -191,6 +182,9 @@ class PictorialStructure(SearchStructure):
         part = torch.arange(self.parts.shape[1], device=y.device)
         return part * self._num_labels + self._labels(y).clamp(min=0)
 
+    def _given(self, y: Tensor) -> Tensor:
+        return self._value(y)
+
     def _value(self, y: Tensor) -> Tensor:
         held = self._held_parts
         move = (y[:, :, held] - y[:, :, self.parents[held]]).double()
@@ -198,11 +192,6 @@ class PictorialStructure(SearchStructure):
         terms = torch.stack([d, d.square()], 4).flatten(3)
         springs = self.deformation[:, None, held].double()
         return super()._value(y) - (springs * terms).sum((2, 3))
-
-    def _score(self, y: Tensor) -> Tensor:
-        many, several = self._proved(y)
-        value = self._value(many)
-        return value if several else value.squeeze(1)
 
     def distance_cost(
         self, y: Tensor, reach: float | Tensor
@@ -275,27 +264,32 @@ class PictorialStructure(SearchStructure):
         tables = self._array("parts").reshape(B, P, self._num_labels)
         return np.ascontiguousarray(tables), np.arange(B)
 
-    def _places(self, numbers: Ints) -> Ints:
-        """Rows and columns ``[..., 2]``, -1 of what is none."""
+    def _places(self, places: Ints) -> Ints:
+        """Rows and columns ``[..., 2]`` of numbers of places, -1 of what is none."""
         W = self.parts.shape[3]
-        found = np.stack([numbers // W, numbers % W], -1)
-        return np.where(numbers[..., None] < 0, -1, found)
+        found = np.stack([places // W, places % W], -1)
+        return np.where(places[..., None] < 0, -1, found)
+
+    def _have_outputs(self) -> Bools:
+        some = (self.parts.detach() > -torch.inf).flatten(2).any(2).all(1)
+        found: Bools = some.cpu().numpy()
+        return found
 
     def _best(self) -> tuple[Ints, Bools]:
-        numbers, found = self._solve(*self._tables())
-        return self._places(numbers), found
+        places, found = self._solve(*self._tables())
+        return self._places(places), found
 
     def _k_best(self, k: int) -> tuple[Ints, Bools]:
         tables, _ = self._tables()
-        numbers, exist = bmmf.k_best(tables, k, self._solve, self._highest)
-        return self._places(numbers), exist
+        places, exist = bmmf.k_best(tables, k, self._solve, self._highest)
+        return self._places(places), exist
 
     def max_marginals(self) -> Float[Tensor, "batch part row column"]:
         """Of each place of each part the highest score of an output that has it there.
 
         Of the shape of the parts' scores, -inf where there is none; without gradients.
         """
-        found = self._highest(*self._tables()) / self._factor
+        found = self._highest(*self._tables())
         return torch.from_numpy(found).to(self.parts).reshape(self.parts.shape)
 
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.labels import log_sum, shares
@@ -173,12 +174,10 @@ class SpanningTree(SearchStructure, Divergences):
             fine = fine & (roots == self._lengths[:, None].clamp(max=1))
         return fine
 
-    def _are_finite(self) -> bool:
-        if not is_plain(self.arcs):
-            return False
-        found = np.empty(1, np.bool_)
-        arborescence.are_finite(*self._search()[:2], found)
-        return bool(found[0])
+    def _have_outputs(self) -> NDArray[np.bool_]:
+        found = np.empty(len(self.arcs), np.bool_)
+        arborescence.exist(*self._search(), found)
+        return found
 
     def _search(self) -> tuple[Any, ...]:
         """What kernels search: arcs, lengths, and whether there is one root."""
@@ -187,14 +186,14 @@ class SpanningTree(SearchStructure, Divergences):
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
-        arrays = *self._search(), self._factor, heads, found
+        arrays = *self._search(), heads, found
         run_rows(arborescence.best, B, 8 * B * m**2, *arrays)
         return heads, found
 
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
-        arrays = *self._search(), self._factor, heads, exist
+        arrays = *self._search(), heads, exist
         run_rows(camerini.k_best, B, 30 * B * k * m**2, *arrays)
         return heads, exist
 
@@ -244,10 +243,21 @@ class SpanningTree(SearchStructure, Divergences):
 
         Its gradient is the marginals; it may be differentiated twice.
         """
-        return self._held(self._log_partition(), "a log-partition")
+        found = LogPartition(self._single).ask(self.arcs, self._lengths)
+        return found.to(self.arcs.dtype)
 
-    def _log_partition(self) -> Tensor:
-        return LogPartition(self._single).ask(self.arcs, self._lengths)
+    def _relative(self) -> Tensor:
+        """Arcs in float64, -inf where none reads, less the best head of each word.
+
+        Each word has one head: what all of its heads share takes no part in
+        log-probabilities and entropies.
+        """
+        read = self._reads("arcs")
+        arcs = torch.where(read, self.arcs.double(), -torch.inf)
+        if not arcs.numel():
+            return arcs
+        top = arcs.detach().amax(1, keepdim=True)
+        return arcs - top.masked_fill(top == -torch.inf, 0)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Chance of each arc. Differentiable once."""
@@ -257,34 +267,56 @@ class SpanningTree(SearchStructure, Divergences):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken in float64, before it is rounded.
+        The difference is taken before it is rounded.
         """
-        scores, total = self._score(y), self._log_partition()
-        chances = scores - (total if scores.dim() == 1 else total[:, None])
-        return self._held(at_most_zero(chances), "a log-probability")
+        arcs = self._relative()
+        many, several = self._proved(y)
+        scores = self._like({"arcs": arcs})._sum(self._used(many))
+        total = LogPartition(self._single).ask(arcs, self._lengths)
+        chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
+        return chances if several else chances.squeeze(1)
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that a tree uses only ``allowed`` arcs: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        The log-partition of ``restrict(allowed)`` less that of all.
         """
-        some = self.restrict(allowed)._log_partition()
-        chances = at_most_zero(some - self._log_partition())
-        return self._held(chances, "a log-probability")
+        self.restrict(allowed)
+        arcs, question = self._relative(), LogPartition(self._single)
+        some = question.ask(arcs.masked_fill(~allowed, -torch.inf), self._lengths)
+        chances = some - question.ask(arcs, self._lengths)
+        return at_most_zero(chances).to(self.arcs.dtype)
+
+    def _exact_log_partition(self) -> Exact:
+        value = self.log_partition()
+        if not nothing_traces():
+            return Exact(value)
+        with torch.no_grad():
+            # the best heads of all words, and what is relative to these
+            arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+            tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
+            parts = exact.sums(tops.masked_fill(tops == -torch.inf, 0))
+            relative = LogPartition(self._single).ask(self._relative(), self._lengths)
+            parts[:, 1] += relative
+        return Exact(value, parts)
+
+    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+        if not nothing_traces():
+            return Exact(value)
+        used = self._used(y)
+        arcs = self.arcs.detach().flatten(1)
+        each = arcs.gather(1, used.clamp(min=0).flatten(1)).double()
+        each = each.reshape(used.shape).masked_fill(used < 0, 0)
+        return Exact(value.to(self.arcs.dtype), exact.sums(each))
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        arcs = self.arcs.double()
-        read = self._reads("arcs") & (arcs.detach() > -torch.inf)
-        arcs = torch.where(read, arcs, -torch.inf)
-        if arcs.numel():
-            # each word has one head: what all of them share takes no part
-            top = arcs.detach().amax(1, keepdim=True)
-            arcs = arcs - top.nan_to_num(0, neginf=0)
+        arcs = self._relative()
         chances = Chances(self._single).ask(arcs, self._lengths)
-        mean = (chances * arcs.masked_fill(~read, 0)).sum((1, 2))
+        barred = arcs.detach() == -torch.inf
+        mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
         value = LogPartition(self._single).ask(arcs, self._lengths) - mean
-        return self._held(value.clamp(min=0), "an entropy")
+        return value.clamp(min=0).to(self.arcs.dtype)
 
     def sample(
         self,

@@ -10,6 +10,7 @@ from smoothsp._kernels.searches import active_set
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import nothing_traces
@@ -105,7 +106,7 @@ class SparseMAP(ReadOnly):
             self._piece = _search(structure, self.strength, max_outputs)
         self.outputs, self.gap = self._piece.outputs, self._piece.gap
         self._scores = scores_of(structure, self.outputs)
-        scores = self._scores / self.strength
+        scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
         moved = _Moved.apply(scores - scores.detach(), self._piece)
         self.weights = self._piece.weights.to(scores) + moved
@@ -119,10 +120,16 @@ class SparseMAP(ReadOnly):
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
+        return self._mixed(self._scores.value)
+
+    def _above(self, gold: Exact) -> Tensor:
+        """``maximum()`` less the score of an output of each row."""
+        return self._mixed(self._scores.less(gold.unsqueeze(1)))
+
+    def _mixed(self, scores: Tensor) -> Tensor:
         products = self._piece.products().to(self.weights)
         squares = (products @ self.weights.unsqueeze(2)).squeeze(2)
-        slopes = self._scores - self.strength / 2 * squares
-        return (self.weights * slopes).sum(1)
+        return (self.weights * (scores - self.strength / 2 * squares)).sum(1)
 
     def __repr__(self) -> str:
         B, k = self.weights.shape

@@ -130,8 +130,8 @@ FAULTS = {
     ),
     "sums without the last exponent": (
         KERNELS + "sums",
-        "value[row] = math.log(z) + np.float64(e[place]) * LN2",
-        "value[row] = math.log(z) + (np.float64(e[place]) - 1) * LN2",
+        "log(np.float64(m[place]), np.float64(e[place]))",
+        "log(np.float64(m[place]), np.float64(e[place]) - 1)",
     ),
     "one factor gets no marginal": (
         KERNELS + "sums",
@@ -195,19 +195,19 @@ FAULTS = {
     ),
     # derivatives
     "no factor of the row": (
-        ENGINE + "gradients",
+        ENGINE + "questions",
         "found.append(compiled.scale_in_place(grad, x))",
         "found.append(x)",
     ),
     "shared scores of rows that weigh alike": (
-        ENGINE + "gradients",
+        ENGINE + "questions",
         "found.append(compiled.add_weighted(grad, x))",
         "found.append(x.sum(0))",
     ),
     "entropy with the wrong sign": (
-        ENGINE + "gradients",
-        "found = over_rows([x * by_row(-grad, x) for x in moved], ctx.n)",
-        "found = over_rows([x * by_row(grad, x) for x in moved], ctx.n)",
+        ENGINE + "questions",
+        "moved = [x * by_row(-grad, x) for x in self._slope(ctx)]",
+        "moved = [x * by_row(grad, x) for x in self._slope(ctx)]",
     ),
 }
 KINDS = (

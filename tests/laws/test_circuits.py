@@ -13,7 +13,6 @@ from tests.sweeps import thinned
 from tests.truth.circuits.cases import (
     KINDS,
     SUMMED,
-    check_costs,
     check_lengths,
     check_shapes,
     check_strides,
@@ -143,11 +142,6 @@ def test_scores_costs_and_counts_are_of_outputs_that_exist(kind):
 @every_kind
 def test_lengths_are_a_copy(kind):
     check_lengths(draw(kind, 0))
-
-
-@every_kind
-def test_a_cost_that_would_forbid_is_refused(kind):
-    check_costs(draw(kind, 0, forbid=False))
 
 
 @every_seed
@@ -349,13 +343,13 @@ def test_nan_and_infinity_are_refused_where_they_are_read(kind):
             bad[place] = wrong_value
             number = str(wrong_value)
             with pytest.raises(
-                ValueError, match=f"{name}: expected no NaN.*{number} at"
+                ValueError, match=f"{name}: expected numbers below.*{number} at"
             ):
                 case.structure(**{name: bad})
     first = next(iter(case.potentials))
     cost = torch.zeros_like(case.potentials[first])
     cost[tuple(case.read()[first].nonzero()[0].tolist())] = math.nan
-    with pytest.raises(ValueError, match="cost: expected no NaN"):
+    with pytest.raises(ValueError, match="cost: expected numbers below"):
         case.structure().augment(cost)
 
 

@@ -359,15 +359,11 @@ def test_structures_whose_costs_are_not_of_parts_are_refused():
 
 def test_a_strength_that_leaves_the_range_is_named():
     with pytest.raises(ValueError, match="strength: expected scores"):
-        SparseMAP(Multiclass(torch.tensor([[1e30, -1e30]])), strength=1e-300)
+        SparseMAP(Multiclass(torch.tensor([[1e10, -1e10]])), strength=1e-300)
 
 
-def test_differences_that_leave_the_range_are_named():
-    scores, y = Multiclass(torch.tensor([[3e38, -3e38]])), torch.tensor([1])
-    for loss in (SparseMAPLoss(), PerturbedLoss(), RankingHinge(2)):
-        with pytest.raises(ValueError, match="structure: expected scores whose diff"):
-            loss(scores, y)
-    # the gold output is forbidden: an infinite loss, as that of all others
+def test_a_forbidden_gold_output_costs_infinity():
+    y = torch.tensor([1])
     forbidden = Multiclass(torch.tensor([[0.0, -torch.inf]]))
     for loss in (SparseMAPLoss(), PerturbedLoss(), RankingHinge(2)):
         assert loss(forbidden, y) == torch.inf

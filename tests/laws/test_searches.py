@@ -13,7 +13,6 @@ from tests.sweeps import thinned
 from tests.truth.circuits.cases import (
     SEARCHES,
     SUMMED,
-    check_costs,
     check_lengths,
     check_shapes,
     check_strides,
@@ -70,12 +69,6 @@ def test_the_order_of_axes_in_memory_changes_no_gradient(kind):
 @every_kind
 def test_lengths_are_a_copy(kind):
     check_lengths(draw(kind, 0))
-
-
-# the cost of a box is that of one box
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "box_search"])
-def test_a_cost_that_would_forbid_is_refused(kind):
-    check_costs(draw(kind, 0, forbid=False))
 
 
 @every_kind
@@ -203,7 +196,7 @@ def test_what_is_no_number_is_refused_and_so_is_a_row_without_outputs(kind):
             grid = kind == "binary_grid" and name == "edges"
             given = "down, right" if grid else name
             with pytest.raises(
-                ValueError, match=f"{given}: expected no NaN.*{wrong} at"
+                ValueError, match=f"{given}: expected numbers below.*{wrong} at"
             ):
                 case.structure(**{name: bad})
     first, main = next(iter(case.potentials.items()))

@@ -1,8 +1,8 @@
 """Best spanning trees of heads, by contracting cycles.
 
-``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier, multiplied by
-``scale``; head 0 is the root. Only words and heads up to the length of the row are
-read, and of the root and of a word itself no heads.
+``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier; head 0 is the root.
+Only words and heads up to the length of the row are read, and of the root and of a word
+itself no heads.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best(first, last, arcs, lengths, single, scale, heads, found):
+def best(first, last, arcs, lengths, single, heads, found):
     """Fill heads[B, n] of a best tree, -1 past the length, and found[B]: if any exists.
 
     With ``single`` exactly one word has the root for its head. O(n^2) a row: a path is
@@ -24,7 +24,7 @@ def best(first, last, arcs, lengths, single, scale, heads, found):
     value, enters, marks = scratch(n)
     for b in range(first, last):
         m = lengths[b]
-        fill(arcs[b], m, scale, value, enters)
+        fill(arcs[b], m, value, enters)
         nodes = grow(value, enters, marks, m, single)
         found[b] = nodes >= 0
         expand(marks, m, nodes)
@@ -33,17 +33,44 @@ def best(first, last, arcs, lengths, single, scale, heads, found):
 
 
 @kernel
-def are_finite(arcs, lengths, found):
-    """Fill found[0]: whether all scores are finite, also those that are not read."""
-    found[0] = True
+def exist(arcs, lengths, single, found):
+    """Fill found[B]: whether there is a tree of arcs above -inf.
+
+    From the root, or with ``single`` from one of its words, all words are reached.
+    """
+    n = arcs.shape[1] - 1
+    reached, queue = arrays.empty(n + 1, np.int64), arrays.empty(n + 1, np.int64)
     for b in range(len(arcs)):
-        for u in range(lengths[b] + 1):
-            wrong = 0
-            for v in range(1, lengths[b] + 1):
-                # also of NaN
-                wrong += not (-np.inf < arcs[b, u, v] < np.inf)
-            if wrong:
-                found[0] = False
+        m = lengths[b]
+        reached[:] = -1
+        found[b] = m == 0
+        if not single:
+            found[b] = _reach(arcs[b], m, 0, 0, reached, queue)
+            continue
+        for root in range(1, m + 1):
+            if arcs[b, 0, root] > -np.inf:
+                reached[0] = root
+                if _reach(arcs[b], m, root, root, reached, queue):
+                    found[b] = True
+                    break
+
+
+@subroutine
+def _reach(scores, n, begin, mark, reached, queue):
+    """Whether all words are reached from one; ``mark`` is written where one is."""
+    queue[0] = begin
+    reached[begin] = mark
+    at, count, left = 0, 1, n if begin == 0 else n - 1
+    while at < count and left > 0:
+        u = queue[at]
+        at += 1
+        for v in range(1, n + 1):
+            if reached[v] != mark and scores[u, v] > -np.inf:
+                reached[v] = mark
+                queue[count] = v
+                count += 1
+                left -= 1
+    return left == 0
 
 
 @kernel
@@ -69,11 +96,11 @@ def scratch(n):
 
 
 @subroutine
-def fill(scores, n, scale, value, enters):
+def fill(scores, n, value, enters):
     """Fill the scores of arcs into words; -inf from a word to itself."""
     for u in range(n + 1):
         for v in range(1, n + 1):
-            value[v, u] = scores[u, v] * scale if u != v else -np.inf
+            value[v, u] = scores[u, v] if u != v else -np.inf
             enters[v, u] = v
 
 

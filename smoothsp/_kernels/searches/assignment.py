@@ -14,16 +14,57 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def are_finite(scores, found):
-    """Fill found[0]: whether all scores are finite."""
-    found[0] = True
-    for b in range(len(scores)):
-        wrong = 0
-        for x in scores[b].reshape(-1):
-            # also of NaN
-            wrong += not (-np.inf < x < np.inf)
-        if wrong:
-            found[0] = False
+def exist(scores, partial, found):
+    """Fill found[B]: whether there is a matching of pairs above -inf.
+
+    Of scores[B, P, Q], or with ``partial`` [B, P, Q + 1], where the last column leaves
+    a row alone. The fewer look for the others, along alternating paths. O(P Q) unless
+    few pairs are allowed.
+    """
+    B, P, Q = scores.shape
+    Q -= 1 if partial else 0
+    turned = P > Q and not partial
+    seekers, others = (Q, P) if turned else (P, Q)
+    mate, before = arrays.empty(others, np.int64), arrays.empty(others, np.int64)
+    queue = arrays.empty(others, np.int64)
+    for b in range(B):
+        mate[:] = -1
+        found[b] = True
+        for i in range(seekers):
+            if partial and scores[b, i, Q] > -np.inf:
+                continue
+            if not _find_mate(scores[b], i, turned, others, mate, before, queue):
+                found[b] = False
+                break
+
+
+@subroutine
+def _find_mate(scores, start, turned, others, mate, before, queue):
+    """Match one more, and move the mates of others for it; whether that is possible."""
+    before[:] = -1
+    at, count, i = 0, 0, start
+    while True:
+        for j in range(others):
+            score = scores[j, i] if turned else scores[i, j]
+            if before[j] < 0 and score > -np.inf:
+                before[j] = i
+                if mate[j] < 0:
+                    while True:
+                        i = before[j]
+                        last = j
+                        j = -1
+                        for k in range(others):
+                            if mate[k] == i and k != last:
+                                j = k
+                        mate[last] = i
+                        if i == start:
+                            return True
+                queue[count] = j
+                count += 1
+        if at == count:
+            return False
+        i = mate[queue[at]]
+        at += 1
 
 
 @kernel

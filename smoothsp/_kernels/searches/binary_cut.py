@@ -5,9 +5,9 @@ disagreement, in equal parts for each way round: capacities that are not negativ
 ``score(0, 0) + score(1, 1) >= score(0, 1) + score(1, 0)``.
 
 ``nodes`` are ``[B, V, 2]`` of scores, ``edges`` ``[B, E, 4]`` of those of labels 00,
-01, 10 and 11, or ``[B, E, 1]`` of what it scores to agree; all are multiplied by
-``scale``. A graph is a tuple of index ``[L, E, 2]`` and of what ``max_flow.lay_out``
-fills, starts, heads, back and places; L is 1 if all rows share it, else B.
+01, 10 and 11, or ``[B, E, 1]`` of what it scores to agree. A graph is a tuple of index
+``[L, E, 2]`` and of what ``max_flow.lay_out`` fills, starts, heads, back and places; L
+is 1 if all rows share it, else B.
 
 Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?"
 (2004), theorem 4.1; max-marginals from one flow: Kohli and Torr, "Measuring Uncertainty
@@ -22,32 +22,19 @@ from smoothsp._kernels.searches.max_flow import maximise, scratch
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import get, put, span
 
-# What ``inspect`` may find: no number or +inf, -inf, an edge that is not submodular, or
-# seems not to be for rounding.
-WRONG, FORBIDDEN, REPELLING = 1, 2, 4
-
 
 @kernel
-def inspect(nodes, edges, found):
-    """Fill found[0] with the sum of the codes ``WRONG`` and so on that apply."""
-    faults = 0
-    V = nodes.shape[1]
-    for b in range(len(nodes)):
-        for v in range(V):
-            for x in (nodes[b, v, 0], nodes[b, v, 1]):
-                if not x < np.inf:
-                    faults |= WRONG
-                if x == -np.inf:
-                    faults |= FORBIDDEN
+def repelling(edges):
+    """Whether an edge is not submodular, or seems not to be for rounding."""
+    for b in range(len(edges)):
+        wrong = 0
         for e in range(edges.shape[1]):
-            a, p, q, d = _scores(edges, b, e, 1.0)
-            if not max(a, p, q, d) < np.inf or not a + p + q + d < np.inf:
-                faults |= WRONG
-            if not a + d - p - q >= 0:
-                faults |= REPELLING
-            if p == -np.inf or q == -np.inf:
-                faults |= FORBIDDEN
-    found[0] = faults
+            a, p, q, d = _scores(edges, b, e)
+            # of what forbids, too
+            wrong += not a + d - p - q >= 0
+        if wrong:
+            return True
+    return False
 
 
 @kernel
@@ -60,12 +47,12 @@ def add_up(nodes, edges, index, labels, values):
 
 
 @kernel
-def cut(first, last, nodes, edges, graph, scale, labels, values, bound, found):
+def cut(first, last, nodes, edges, graph, labels, values, bound, found):
     """Fill labels[B, V], their scores, found[B], and bound[B]: none scores more."""
     V, E = nodes.shape[1], edges.shape[1]
     room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
     for b in range(first, last):
-        least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
+        least = _minimise(b, nodes, edges, graph, room, ends, memory)
         bound[b] = -least
         found[b] = least < np.inf
         for v in range(V):
@@ -75,7 +62,7 @@ def cut(first, last, nodes, edges, graph, scale, labels, values, bound, found):
 
 
 @kernel
-def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
+def detours(first, last, nodes, edges, graph, labels, lost, found):
     """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
 
     From the flow of the one cut: to hold a node on the other side, as much more flows
@@ -86,7 +73,7 @@ def detours(first, last, nodes, edges, graph, scale, labels, lost, found):
     room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
     for b in range(first, last):
         own = b if len(graph[0]) > 1 else 0
-        least = _minimise(b, nodes, edges, graph, scale, room, ends, memory)
+        least = _minimise(b, nodes, edges, graph, room, ends, memory)
         found[b] = least < np.inf
         for v in range(V):
             labels[b, v] = 1 if memory[0][1, v] > 0 else 0
@@ -112,30 +99,28 @@ def _score(nodes, edges, pairs, labels):
 
 
 @subroutine(forceinline=True)
-def _scores(edges, b, e, scale):
+def _scores(edges, b, e):
     """The scores of labels 00, 01, 10 and 11."""
     if edges.shape[2] == 1:
-        agree = np.float64(edges[b, e, 0]) * scale
+        agree = np.float64(edges[b, e, 0])
         return agree, 0.0, 0.0, agree
     return (
-        np.float64(edges[b, e, 0]) * scale,
-        np.float64(edges[b, e, 1]) * scale,
-        np.float64(edges[b, e, 2]) * scale,
-        np.float64(edges[b, e, 3]) * scale,
+        np.float64(edges[b, e, 0]),
+        np.float64(edges[b, e, 1]),
+        np.float64(edges[b, e, 2]),
+        np.float64(edges[b, e, 3]),
     )
 
 
 @subroutine
-def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
+def _minimise(b, nodes, edges, graph, room, ends, memory):
     """Return the least energy of a row, inf if there is none.
 
     The flow is left in room and ends.
     """
     index, starts, heads, back, places = graph
     own = b if len(index) > 1 else 0
-    base = _capacities(
-        b, nodes, edges, scale, index[own], places[own], back[own], room, ends
-    )
+    base = _capacities(b, nodes, edges, index[own], places[own], back[own], room, ends)
     if base == np.inf:
         memory[0][1] = 0
         return base
@@ -143,7 +128,7 @@ def _minimise(b, nodes, edges, graph, scale, room, ends, memory):
 
 
 @subroutine
-def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
+def _capacities(b, nodes, edges, index, places, back, room, ends):
     """Fill the capacities of arcs and ends; return the constant part of the energy."""
     base = 0.0
     V = len(ends)
@@ -151,7 +136,7 @@ def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
         ends[v] = 0.0
     for e in range(len(index)):
         i, j = index[e, 0], index[e, 1]
-        s00, s01, s10, s11 = _scores(edges, b, e, scale)
+        s00, s01, s10, s11 = _scores(edges, b, e)
         there, here = places[e], back[places[e]]
         base -= s00
         # energy of label 1 of either; ends are what label 0 costs less that of label 1
@@ -173,8 +158,8 @@ def _capacities(b, nodes, edges, scale, index, places, back, room, ends):
             ends[i] -= s00 - s11
     for v in range(V):
         # energies of labels 0 and 1
-        zero = -np.float64(nodes[b, v, 0]) * scale
-        one = -np.float64(nodes[b, v, 1]) * scale - ends[v]
+        zero = -np.float64(nodes[b, v, 0])
+        one = -np.float64(nodes[b, v, 1]) - ends[v]
         base += min(zero, one)
         ends[v] = zero - one if zero < np.inf or one < np.inf else 0.0
     return base

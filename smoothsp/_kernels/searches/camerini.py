@@ -21,7 +21,7 @@ TAKEN, BARRED = 1, 0
 
 
 @kernel
-def k_best(first, last, arcs, lengths, single, scale, heads, exist):
+def k_best(first, last, arcs, lengths, single, heads, exist):
     """Fill heads[B, k, n], best first, -1 where there are none, and exist[B, k]."""
     n, k = arcs.shape[1] - 1, heads.shape[1]
     room, chosen = scratch(n), arrays.empty((2, 2 * n + 1), np.int64)
@@ -59,7 +59,7 @@ def k_best(first, last, arcs, lengths, single, scale, heads, exist):
                     ends[t if kind == BARRED else s] = count
                     count += 1
             part = conditions, ends[t]
-            nodes = _best(arcs[b], m, single, scale, part, memory, tree)
+            nodes = _best(arcs[b], m, single, part, memory, tree)
             if nodes < 0:
                 break
             exist[b, t] = True
@@ -67,32 +67,32 @@ def k_best(first, last, arcs, lengths, single, scale, heads, exist):
                 heads[b, t, v] = tree[v + 1]
             if t == k - 1:
                 break
-            score[t] = _total(arcs[b], m, scale, tree)
-            lost, split[t] = _next(arcs[b], m, single, scale, memory, nodes, tree)
+            score[t] = _total(arcs[b], m, tree)
+            lost, split[t] = _next(arcs[b], m, single, memory, nodes, tree)
             runner_up[t] = score[t] - lost
             if t > 0:
                 part = conditions, ends[s]
-                nodes = _best(arcs[b], m, single, scale, part, memory, tree)
+                nodes = _best(arcs[b], m, single, part, memory, tree)
                 for v in range(m):
                     tree[v + 1] = heads[b, s, v]
-                lost, at = _next(arcs[b], m, single, scale, memory, nodes, tree)
+                lost, at = _next(arcs[b], m, single, memory, nodes, tree)
                 split[s], runner_up[s] = at, score[s] - lost
 
 
 @subroutine
-def _total(scores, n, scale, tree):
+def _total(scores, n, tree):
     total = 0.0
     for v in range(1, n + 1):
-        total += scores[tree[v], v] * scale
+        total += scores[tree[v], v]
     return total
 
 
 @subroutine
-def _best(scores, n, single, scale, part, memory, tree):
+def _best(scores, n, single, part, memory, tree):
     """Fill the heads of the best tree of a part; how many nodes, -1 if it has none."""
     (value, enters, marks), chosen, _, _, _ = memory
     conditions, at = part
-    fill(scores, n, scale, value, enters)
+    fill(scores, n, value, enters)
     while at >= 0:
         v, head, kind, at = conditions[at]
         if kind == BARRED:
@@ -111,7 +111,7 @@ def _best(scores, n, single, scale, part, memory, tree):
 
 
 @subroutine
-def _next(scores, n, single, scale, memory, nodes, tree):
+def _next(scores, n, single, memory, nodes, tree):
     """What the second best tree of a part loses, and the word of an arc it lacks.
 
     After ``_best``; ``tree`` is the best. If the search found another tree, which ties
@@ -120,7 +120,7 @@ def _next(scores, n, single, scale, memory, nodes, tree):
     (value, _, marks), chosen, _, order, shift = memory
     for v in range(1, n + 1):
         if tree[v] != marks[1, v]:
-            lost = _total(scores, n, scale, tree) - _total(scores, n, scale, marks[1])
+            lost = _total(scores, n, tree) - _total(scores, n, marks[1])
             return max(lost, 0.0), v
     _, head, word, parent, _, _ = marks
     begin, end, at = order[0], order[1], order[2]

@@ -25,6 +25,11 @@ class Leaves(NamedTuple):
     own: tuple[Tensor, ...]
     shared: tuple[Tensor, ...]
 
+    @property
+    def every(self) -> tuple[Tensor, ...]:
+        """All arrays."""
+        return *self.own, *self.shared
+
     def joined(self) -> Tensor:
         """All of them for each row, ``[B, P + Q]``."""
         rows = [x.flatten(1) for x in self.own]

@@ -22,11 +22,11 @@ from smoothsp._kernels.circuits.cpu import max_marginals as max_marginals_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import sums as sums_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
-from smoothsp._kernels.circuits.cpu.numbers import LN2, furthest
+from smoothsp._kernels.circuits.cpu.numbers import furthest
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.vectors.exact_sums import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
-from smoothsp.oracles._circuits import levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._questions import arrays
 
@@ -45,8 +45,9 @@ EMPTY = {
     dtype: torch.empty(0, dtype=dtype, device="cpu")
     for dtype in (torch.float32, torch.float64, torch.int64, torch.int32)
 }
-LARGEST = {dtype: torch.finfo(dtype).max for dtype in LANES}
 FLOAT64 = np.dtype(np.float64)
+# Scores of outputs whose roundings in float32 are as large as differences may matter.
+COARSE = 2.0**12
 
 
 class _Table:
@@ -74,55 +75,47 @@ class _Table:
 
 
 def sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool]
-) -> tuple[Tensor, list[Tensor]]:
-    """Log-partition ``[B]`` in float64, and the marginals ``[B, ...]`` that are wanted.
-
-    In float32 as far as its exponents reach, else in float64, else in log space.
-    """
-    value, marginals, _ = rounded_sums(leaves, asked, wanted, torch.float64)
-    return value, marginals
-
-
-def rounded_sums(
     leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
-) -> tuple[Tensor, list[Tensor], bool]:
-    """``sums`` with the log-partition of a dtype, and whether all of it is finite.
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-partition ``[B]``, and the marginals ``[B, ...]`` that are wanted.
 
-    False where that is not known.
+    The log-partition as one number of a dtype, and as two of float64, ``[B, 2]``. In
+    float32 as far as its exponents reach, else in float64.
     """
     own, B = leaves.own[0].dtype, asked.size
     marginals = _outputs(leaves, B, wanted)
     given, number = _Table(leaves, marginals), VECTORS[own].dtype
     new = EMPTY[torch.float64].new_empty
-    value, far = new(B), new(B)
-    short = EMPTY[own].new_empty(B) if own == dtype != torch.float64 else None
-    places = value.data_ptr(), far.data_ptr(), 0 if short is None else short.data_ptr()
+    exact, far = new(B, 2), new(B)
+    value = EMPTY[own].new_empty(B if own == dtype else 0)
+    places = exact.data_ptr(), far.data_ptr(), value.data_ptr() if own == dtype else 0
     outwards = any(wanted)
-    bad: list[int] = []
+    many: list[int] = []
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, number)
         rows = first, last, asked.edges_at, asked.rows_at
-        bad.append(sums_cpu.sums(*rows, given.at, scratch, outwards, *places))
+        many.append(sums_cpu.sums(*rows, given.at, scratch, outwards, *places))
 
     lanes = LANES[own]
     run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
-    if not any(bad):
-        if dtype == torch.float64:
-            return value, marginals, True
-        if short is not None:
-            return short, marginals, True
-        return value.to(dtype), marginals, False
-    if bool(far.any()):
+    if own == torch.float32 and any(many):
         rows = truly_far(leaves, asked, far.numpy(), furthest(lanes))
         if len(rows):
-            again = _sums_of_far(pick(leaves, rows), asked.select(rows), wanted)
-            value[rows] = again[0]
-            for x, y in zip(marginals, again[1], strict=True):
+            wide = pick(leaves, rows).map(lambda x: x.double())
+            again = sums(wide, asked.select(rows), wanted, torch.float64)
+            exact[rows] = again[1]
+            if own == dtype:
+                value[rows] = again[0].to(dtype)
+            for x, y in zip(marginals, again[2], strict=True):
                 if x.numel():
                     x[rows] = y.to(x.dtype)
-    return value.to(dtype), marginals, False
+    return value if own == dtype else rounded(exact, dtype), exact, marginals
+
+
+def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
+    """Two numbers each, ``[..., 2]``, as one of a dtype, in memory of its own."""
+    return exact[..., 0].to(dtype, copy=True)
 
 
 def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
@@ -173,15 +166,6 @@ def truly_far(leaves: Leaves, asked: Asked, far: Any, most: float) -> Tensor:
     return rows[reach > most]
 
 
-def _sums_of_far(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool]
-) -> tuple[Tensor, list[Tensor]]:
-    if leaves.own[0].dtype == torch.float32:
-        return sums(leaves.map(lambda x: x.double()), asked, wanted)
-    value, chances = levels.sums(leaves.joined().detach(), asked.topology, asked.roots)
-    return value, split(chances, leaves)
-
-
 def split(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
     """``[B, P + Q]`` numbers of leaves as arrays ``[B, ...]``."""
     shapes = [x.shape[1:] for x in leaves.own] + [x.shape for x in leaves.shared]
@@ -191,63 +175,52 @@ def split(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
 
 
 def choose(
-    leaves: Leaves, asked: Asked, k: int | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    leaves: Leaves,
+    asked: Asked,
+    k: int | None,
+    dtype: torch.dtype,
+    precise: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]`` of the best.
 
-    One for each row, or the k best in float64: so they are sorted, rounded or not.
+    One for each row, or the k best in float64: so they are sorted, rounded or not. The
+    values as numbers of a dtype and, second, as two of float64, ``[B, K, 2]``.
+    ``precise``: in float64, too, where float32 might take another output for the best,
+    by more than a difference of scores may be wrong.
     """
-    value, _, labels, parts, _ = _chosen(leaves, asked, k)
-    return value, labels, parts
-
-
-def rounded_choice(
-    leaves: Leaves, asked: Asked, k: int | None, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, bool]:
-    """Values ``[B, K]`` and labels ``[B, K, N]``, and whether all values are finite.
-
-    Of the dtype if so, else in float64. False where that is not known.
-    """
-    value, short, labels, _, finite = _chosen(leaves, asked, k)
-    if not finite:
-        return value, labels, False
-    if short is not None and short.dtype == dtype:
-        return short, labels, True
-    return value, labels, dtype == value.dtype
-
-
-def _chosen(
-    leaves: Leaves, asked: Asked, k: int | None
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor, bool]:
-    """Values in float64, and rounded if leaves are of float32; labels and parts.
-
-    And whether all values are finite, in the dtype of the leaves.
-    """
-    B, K, dtype = asked.size, k or 1, leaves.own[0].dtype
+    B, K, own = asked.size, k or 1, leaves.own[0].dtype
     N, U = asked.topology.labels, asked.topology.most
-    value = EMPTY[torch.float64].new_empty(B, K)
-    short = None if dtype == torch.float64 else EMPTY[dtype].new_empty(B, K)
+    exact = EMPTY[torch.float64].new_empty(B, K, 2)
     labels = EMPTY[torch.int64].new_empty(B, K, N)
     parts = EMPTY[torch.int32].new_empty(B, K, U)
-    short_at = 0 if short is None else short.data_ptr()
-    places = value.data_ptr(), short_at, labels.data_ptr(), parts.data_ptr()
+    # of k the kernel writes values in float32 alone
+    written = own == dtype and (k is None or own == torch.float32)
+    value = EMPTY[own].new_empty(B, K if written else 0)
+    value_at = value.data_ptr() if written else 0
+    places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
         sizes: tuple[int, ...] = N, U
         kernel, arrays = best_cpu.best, 1
     else:
-        leaves, dtype = leaves.map(lambda x: x.double()), torch.float64
+        leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
-    given, lanes, number = _Table(leaves), LANES[dtype], VECTORS[dtype].dtype
-    bad: list[int] = []
+    given, lanes, number = _Table(leaves), LANES[own], VECTORS[own].dtype
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, arrays, number)
         rows = first, last, asked.edges_at, asked.rows_at
-        bad.append(kernel(*rows, given.at, scratch, *sizes, *places))
+        kernel(*rows, given.at, scratch, *sizes, *places)
 
     work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, together=lanes)
-    return value, short, labels, parts, not any(bad)
+    if precise and own == torch.float32 and _is_coarse(exact):
+        return choose(leaves.map(lambda x: x.double()), asked, k, dtype)
+    return value if written else rounded(exact, dtype), exact, labels, parts
+
+
+def _is_coarse(exact: Tensor) -> bool:
+    """Whether roundings in float32 of some score may matter."""
+    return bool(np.abs(exact.numpy()[..., 0]).max(initial=0) > COARSE)
 
 
 def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
@@ -257,13 +230,13 @@ def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
-    value, far = np.empty(B), np.empty(B)
+    exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges_at, asked.rows_at
-            sums_cpu.inwards(*what, given.at, scratch, value, far)
+            sums_cpu.inwards(*what, given.at, scratch, exact, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
@@ -283,13 +256,13 @@ def distinct_samples(
     labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
     exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
     drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
-    value, far = np.empty(B), np.empty(B)
+    exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges_at, asked.rows_at
-            sums_cpu.inwards(*what, given.at, scratch, value, far)
+            sums_cpu.inwards(*what, given.at, scratch, exact, far)
             distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
 
     work = asked.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * asked.topology.most
@@ -324,29 +297,18 @@ def tangent(
     wide = leaves.map(lambda x: x.double())
     moved = _outputs(wide, B, wanted)
     given, ways = _Table(wide, moved), _Table(along.map(lambda x: x.double()))
-    value, means, far = np.empty(B), np.empty(B), np.empty(B)
+    exact, means, far = np.empty((B, 2)), np.empty(B), np.empty(B)
     outwards = any(wanted)
 
     def piece(first: int, last: int) -> None:
         scratch = room(asked.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, asked.edges_at, asked.rows_at, given.at
-            sums_cpu.inwards(*what, scratch, value, far)
+            sums_cpu.inwards(*what, scratch, exact, far)
             tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
     run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
-    found = torch.from_numpy(value), torch.from_numpy(means)
-    if far.any():
-        rows = truly_far(wide, asked, far, furthest(8))
-        if len(rows):
-            scores, way = pick(wide, rows).joined(), pick(along, rows).joined()
-            some = asked.topology, asked.roots[rows]
-            again = levels.covariance(scores.detach(), *some, way.double())
-            found[0][rows], found[1][rows] = again[:2]
-            for x, y in zip(moved, split(again[2], leaves), strict=True):
-                if x.numel():
-                    x[rows] = y
-    return *found, moved
+    return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
 
 
 def groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
@@ -355,13 +317,16 @@ def groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + lanes, last)
 
 
-def total(leaves: Leaves, used: Tensor) -> Tensor:
-    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
+def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none.
+
+    As numbers of a dtype, and as two of float64, ``[B, K, 2]``.
+    """
     given = _Table(leaves)
-    value = torch.empty(used.shape[:2], dtype=torch.float64, device="cpu")
+    exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
-    given_outputs.total(given.at, used.contiguous().numpy(), vector, value.numpy())
-    return value
+    given_outputs.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
+    return rounded(exact, dtype), exact
 
 
 def count(

@@ -11,7 +11,8 @@ from smoothsp._kernels.circuits.cpu import faults
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.asked import Asked
 from smoothsp.oracles._circuits.topology import Topology
-from smoothsp.oracles._questions.registration import is_plain, nothing_traces
+from smoothsp.oracles._questions import numbers
+from smoothsp.oracles._questions.registration import nothing_traces
 
 if TYPE_CHECKING:
     from smoothsp.oracles._circuits.structure import CircuitStructure
@@ -48,10 +49,15 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
         return reads, counts.index_add(1, positions + 1, reads.int())[:, 1:] > 0
 
 
-def check_values(
-    structure: "CircuitStructure", blame: str, only: str | None = None
+def sound(
+    structure: "CircuitStructure",
+    blame: str,
+    only: str | None = None,
+    changed: Tensor | None = None,
 ) -> None:
-    """No NaN and no +inf where a row reads, and an output for every row.
+    """Look at the numbers: see that they are scores, and an output for every row.
+
+    What forbids becomes -inf, and so does what is no score where no row reads it.
 
     Parameters
     ----------
@@ -61,41 +67,38 @@ def check_values(
         The argument to name.
     only
         The potentials that are new, all if absent.
+    changed
+        Numbers of which some forbid if -inf among the potentials is new.
     """
     if not nothing_traces():
         return
-    every = 0
-    limit = _largest_summand(structure)
+    barred = not structure._asked.possible
+    new: dict[str, Tensor] = {}
     for name, x in (*structure._own.items(), *structure._common.items()):
-        if only is None or name == only:
-            found = _extremes(x, limit)
-            if found & faults.FORBIDDEN and not structure._may_be_infeasible(name):
-                found -= faults.FORBIDDEN
-            every |= found
-            if found & faults.WRONG:
-                _refuse_wrong(structure, name, x, name if only is None else blame)
-    if only is None and is_plain(structure._main):
-        structure._has_large = bool(every & faults.LARGE)
-    if every & faults.FORBIDDEN or not structure._asked.possible:
+        if only is not None and name != only:
+            continue
+        found = numbers.look(x)
+        if not found:
+            continue
+        if found & numbers.WRONG:
+            _refuse_wrong(
+                structure, name, x, name if blame in structure._own else blame
+            )
+            new[name] = torch.where(numbers.wrong(x), -torch.inf, numbers.masked(x))
+        elif found & numbers.LOW:
+            new[name] = numbers.masked(x)
+        if found & numbers.FORBIDDEN and not barred:
+            new_ones = found if changed is None else numbers.look(changed)
+            if (new_ones & numbers.FORBIDDEN) or (found & numbers.LOW):
+                barred = structure._may_be_infeasible(name)
+    if new:
+        own, shared = structure._own, structure._common
+        structure._hold(
+            {name: new.get(name, x) for name, x in own.items()},
+            {name: new.get(name, x) for name, x in shared.items()},
+        )
+    if barred:
         _refuse_infeasible(structure, blame)
-
-
-def _extremes(x: Tensor, limit: float) -> int:
-    """What is among the numbers, as ``faults.extremes`` says it."""
-    if x.is_cpu:
-        x = x if x.is_contiguous() else x.contiguous()
-        vector = compiled.VECTORS[x.dtype]
-        found: int = faults.extremes(x.data_ptr(), x.numel(), limit, vector)
-        return found
-    # on a device nobody asks whether some are large
-    wrong = bool(~(x < torch.inf).all())
-    return faults.WRONG * wrong | faults.FORBIDDEN * bool((x == -torch.inf).any())
-
-
-def _largest_summand(structure: "CircuitStructure") -> float:
-    """So large that the scores of one output may add up to an eighth of the range."""
-    parts = max(structure._asked.topology.most, 1)
-    return compiled.LARGEST[structure._main.dtype] / 8 / parts
 
 
 def _refuse_wrong(
@@ -103,8 +106,8 @@ def _refuse_wrong(
 ) -> None:
     read = parts_read(structure._asked).to(x.device)
     if name in structure._own:
-        numbers = compiled.split(read.expand(len(x), -1).double(), structure._leaves())
-        counts = structure._of_leaves(numbers, name)
+        reads = compiled.split(read.expand(len(x), -1).double(), structure._leaves())
+        counts = structure._of_leaves(reads, name)
     else:
         first = structure._asked.edges.own
         for key, other in structure._common.items():
@@ -112,15 +115,13 @@ def _refuse_wrong(
                 break
             first += other.numel()
         counts = read[:, first : first + x.numel()].any(0).reshape(x.shape)
-    wrong = (counts > 0) & ~(x < torch.inf)
+    wrong = (counts > 0) & numbers.wrong(x)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
         where = f"row {place[0]}, " if name in structure._own else ""
         rest = place[1:] if name in structure._own else place
-        raise ValueError(
-            f"{blame}: expected no NaN and no +inf, got {x[tuple(place)].item()} at "
-            f"{where}entry {rest}; potentials must be finite, or -inf to forbid"
-        )
+        value = x[tuple(place)].item()
+        raise ValueError(numbers.refusal(blame, value, f"{where}entry {rest}"))
 
 
 def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
@@ -143,50 +144,3 @@ def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> Non
         row = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()
         words = structure._output_words
         raise ValueError(f"y: expected {words}, got {row} at row {b}")
-
-
-def has_large(structure: "CircuitStructure") -> bool:
-    """Whether positive scores of one output may add up beyond an eighth of the range.
-
-    Then sums are taken in float64. Large negative ones alone are no such case: where
-    they leave the range, any other output is ahead.
-    """
-    if not is_plain(structure._main):
-        return False
-    potentials = [*structure._own.values(), *structure._common.values()]
-    limit = _largest_summand(structure)
-    return any(_extremes(x, limit) & faults.LARGE for x in potentials)
-
-
-def all_finite(x: Tensor) -> bool:
-    """Whether there are only finite numbers; True of what is traced, or on a device."""
-    return not is_plain(x) or not _extremes(x, torch.inf)
-
-
-def held(value: Tensor, structure: "CircuitStructure", what: str) -> Tensor:
-    """The float64 value in the dtype of the structure, which has to have room for it.
-
-    Its infinities are refused too: no row without an output gets here.
-    """
-    found = value.to(structure._main.dtype)
-    if not all_finite(found):
-        refuse(found, structure, what)
-    return found
-
-
-def refuse(found: Tensor, structure: "CircuitStructure", what: str) -> None:
-    """An error that names the largest of the potentials."""
-    dtype = structure._main.dtype
-    sizes = {}
-    for name, x in (*structure._own.items(), *structure._common.items()):
-        finite = x.detach().abs().nan_to_num(0, posinf=0)
-        sizes[name] = float(finite.amax()) if x.numel() else 0.0
-    name = max(sizes, key=lambda name: sizes[name])
-    row = int((~found.isfinite()).nonzero()[0, 0])
-    instead = ", or use float64" if dtype == torch.float32 else ""
-    raise ValueError(
-        f"{name}: expected scores so small that {dtype} has room for {what}, got "
-        f"entries of up to {sizes[name]:.3g}, and a sum beyond "
-        f"{torch.finfo(dtype).max:.3g} in row {row}; scale the scores down, forbid "
-        f"with -inf{instead}"
-    )

@@ -76,11 +76,15 @@ def covariance(
     return value.detach(), means.detach(), moved
 
 
-def best(leaves: Tensor, topology: Topology, roots: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest score of each row ``[B]``, and the labels ``[B, N]`` of an output.
+def best(
+    leaves: Tensor, topology: Topology, roots: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest score of each row ``[B]``, labels ``[B, N]`` and parts ``[B, U]``.
 
-    The gradient of a maximum marks the leaves of a maximiser.
+    Parts are the leaves that an output uses, from 0, then -1. The gradient of a maximum
+    says how often it uses each.
     """
+    B = len(leaves)
     with torch.enable_grad():
         free = leaves.detach().requires_grad_()
         value = _answers(free, topology, roots, lambda x: x.max(1).values)
@@ -89,9 +93,17 @@ def best(leaves: Tensor, topology: Topology, roots: Tensor) -> tuple[Tensor, Ten
     tables = topology.edges.positions, topology.edges.values
     positions, values = (torch.from_numpy(x[1:]).long().to(used.device) for x in tables)
     said = (used > 0) & (positions >= 0)
-    labels = positions.new_full((len(leaves), topology.labels + 1), -1)
+    labels = positions.new_full((B, topology.labels + 1), -1)
     at = torch.where(said, positions + 1, 0)
-    return value, labels.scatter(1, at, torch.where(said, values, -1))[:, 1:]
+    labels = labels.scatter(1, at, torch.where(said, values, -1))[:, 1:]
+    row, leaf = used.nonzero().unbind(1)
+    times = used[row, leaf].long()
+    row, leaf = row.repeat_interleave(times), leaf.repeat_interleave(times)
+    counts = used.sum(1).long()
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    parts = positions.new_full((B, topology.most), -1, dtype=torch.int32)
+    parts[row, place] = leaf.int()
+    return value, labels, parts
 
 
 def total(leaves: Tensor, used: Tensor) -> Tensor:

@@ -12,13 +12,16 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled, levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._circuits.by_levels import as_two, tangent, total
 from smoothsp.oracles._circuits.schedule import placed
+
+__all__ = ["choose", "sums", "tangent", "total"]
 
 
 def sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool]
-) -> tuple[Tensor, list[Tensor]]:
-    """Log-partition ``[B]`` in float64, and the marginals ``[B, ...]`` that are wanted.
+    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-partition ``[B]``, the same as two numbers, and the marginals ``[B, ...]``.
 
     Waits for the device to read one flag: are scores too large for exponents? Such rows
     are done again in log space. While a CUDA graph is captured it is not read; the
@@ -41,7 +44,8 @@ def sums(
             _do_in_log_space(leaves, asked, again.to(own.device), value, chances)
     none = own.new_empty(0)
     found = compiled.split(chances, leaves) if outwards else [none] * len(wanted)
-    return value, [x if some else none for x, some in zip(found, wanted, strict=True)]
+    marginals = [x if some else none for x, some in zip(found, wanted, strict=True)]
+    return value.to(dtype), as_two(value), marginals
 
 
 def _do_in_log_space(
@@ -54,10 +58,21 @@ def _do_in_log_space(
         chances[rows] = again[1].to(chances.dtype)
 
 
-def choose(leaves: Leaves, asked: Asked, k: None) -> tuple[Tensor, Tensor, Tensor]:
-    """Values ``[B, 1]``, labels ``[B, 1, N]`` and parts ``[B, 1, U]`` of the best."""
+def choose(
+    leaves: Leaves,
+    asked: Asked,
+    k: None,
+    dtype: torch.dtype,
+    precise: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Values ``[B, 1]``, labels ``[B, 1, N]`` and parts ``[B, 1, U]`` of the best.
+
+    The values also, second, as two numbers; ``precise``: found in float64.
+    """
     from smoothsp._kernels.circuits.cuda import best as kernels
 
+    if precise:
+        leaves = leaves.map(lambda x: x.double())
     own, shared = _joined(leaves)
     B, topology = len(own), asked.topology
     value = own.new_empty(B, dtype=torch.float64)
@@ -65,29 +80,8 @@ def choose(leaves: Leaves, asked: Asked, k: None) -> tuple[Tensor, Tensor, Tenso
     parts = own.new_full((B, topology.most), -1, dtype=torch.int32)
     rows = placed(topology, own.device), asked.lanes(own.device)
     kernels.best(own, shared, *rows, value, labels, parts)
-    return value[:, None], labels[:, None], parts[:, None]
-
-
-def tangent(
-    leaves: Leaves, asked: Asked, along: Leaves, wanted: Sequence[bool]
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
-
-    In float64; ``along`` are directions, those of shared leaves as they are or
-    ``[B, ...]``.
-    """
-    scores, ways = (x.joined().detach().double() for x in (leaves, along))
-    where = asked.topology, asked.roots
-    if not any(wanted):
-        value, chances = levels.sums(scores, *where)
-        return value, (chances * ways).sum(1), [scores.new_empty(0) for _ in wanted]
-    value, means, moved = levels.covariance(scores, *where, ways)
-    return value, means, compiled.split(moved, leaves)
-
-
-def total(leaves: Leaves, used: Tensor) -> Tensor:
-    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
-    return levels.total(leaves.joined(), used)
+    exact = as_two(value)[:, None]
+    return value.to(dtype)[:, None], exact, labels[:, None], parts[:, None]
 
 
 def _joined(leaves: Leaves) -> tuple[Tensor, Tensor]:

@@ -1,115 +1,75 @@
-"""Questions to a circuit.
+"""Questions to a circuit, and their derivatives.
 
-CPU and CUDA tensors go to compiled loops; any others are answered in plain torch, level
-by level.
+Each question has one function and one derivative: the maximum has the leaves of a
+maximiser, the log-partition the marginals, these the covariance of the leaves along a
+direction. The function is that of the loops of the device where the leaves are.
 """
 
+import copy
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._circuits import compiled, levels
+from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.asked import Asked, Leaves
-from smoothsp.oracles._circuits.gradients import (
-    Chosen,
-    Eager,
-    EagerLogPartition,
-    Entropy,
-    LogPartition,
-    Marginals,
-    Samples,
-    Score,
-    finite,
-)
-from smoothsp.oracles._circuits.loops import LOOPS, loops_for
-from smoothsp.oracles._questions.registration import (
-    is_ordinary,
-    is_plain,
-    nothing_traces,
-)
+from smoothsp.oracles._circuits.loops import loops_for
+from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.of_rows import OfRows, wanted
+from smoothsp.oracles._questions.registration import is_plain, nothing_traces
+
+Self = TypeVar("Self", bound="OfCircuit")
+# Two numbers for an answer, as ``Exact`` has them.
+FLOAT64 = torch.float64
 
 
-def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Tensor:
-    """Logarithm of the sum over all outputs ``[B]``; differentiable twice."""
-    return log_partition_looked_at(leaves, asked, dtype)[0]
+def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Exact:
+    """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
 
-
-def log_partition_looked_at(
-    leaves: Leaves, asked: Asked, dtype: torch.dtype
-) -> tuple[Tensor, bool]:
-    """``log_partition``, and whether all of it is known to be finite."""
-    tensors = (*leaves.own, *leaves.shared)
-    if nothing_traces() and all(map(_is_eager, tensors)):
-        question = Eager(asked, len(leaves.own), dtype)
-        if _wants_gradient(tensors):
-            return EagerLogPartition.apply(question, *tensors), question.finite
-        value = question.sums(tensors, [False] * len(tensors))[0]
-        return value, question.finite
-    if loops_for(leaves) is None:
-        value = levels.log_partition(leaves.joined(), asked.topology, asked.roots)
-        return value.to(dtype), False
-    return LogPartition.apply(asked, len(leaves.own), dtype, *tensors), False
-
-
-def _is_eager(x: Tensor) -> bool:
-    """Whether compiled loops may be called for it at once, where nothing traces."""
-    return is_ordinary(x) or (
-        not x.is_cpu and x.device.type in LOOPS and is_plain(x, x.device.type)
-    )
+    Of the dtype, or of float64 while something traces.
+    """
+    if not nothing_traces():
+        return Exact(LogPartition(asked, leaves, FLOAT64).ask(*leaves.every))
+    question = LogPartition(asked, leaves, dtype)
+    return Exact(question.ask(*leaves.every), question.exact)
 
 
 def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
     """Chances of the leaves, arrays ``[B, ...]``; differentiable once."""
-    if loops_for(leaves) is None:
-        graph = _wants_gradient((*leaves.own, *leaves.shared))
-        joined = leaves.joined()
-        found = levels.sums(joined, asked.topology, asked.roots, graph)[1]
-        return compiled.split(found, leaves)
-    tensors = (*leaves.own, *leaves.shared)
-    return list(Marginals.apply(asked, len(leaves.own), None, *tensors))
+    return list(Marginals(asked, leaves).ask(*leaves.every))
 
 
-def best(leaves: Leaves, asked: Asked) -> tuple[Tensor, Tensor]:
-    """Highest scores ``[B]`` in float64, and the labels ``[B, 1, N]`` of an output."""
-    if loops_for(leaves) is None:
-        value, labels = levels.best(leaves.joined(), asked.topology, asked.roots)
-        return value.double(), labels[:, None]
-    values, labels = _chosen(leaves, asked, None)
-    return values.squeeze(1), labels
-
-
-def chosen_looked_at(
-    leaves: Leaves, asked: Asked, k: int | None, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, bool]:
+def chosen(
+    leaves: Leaves,
+    asked: Asked,
+    k: int | None,
+    dtype: torch.dtype,
+    precise: bool = False,
+) -> tuple[Exact, Tensor]:
     """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best.
 
-    And whether all values are known to be finite: of the dtype then, else in float64.
-    """
-    tensors = (*leaves.own, *leaves.shared)
-    if _direct(tensors) and all(map(is_ordinary, tensors)):
-        return compiled.rounded_choice(leaves, asked, k, dtype)
-    if k is None:
-        value, labels = best(leaves, asked)
-        return value[:, None], labels, False
-    return *k_best(leaves, asked, k), False
-
-
-def k_best(leaves: Leaves, asked: Asked, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores ``[B, k]`` in float64, labels ``[B, k, N]``; on the CPU.
-
-    -inf and -1 where there are fewer outputs.
+    -inf and -1 where there are fewer outputs. Of the dtype, or of float64 while
+    something traces. The k best are found on the CPU. ``precise`` as of
+    ``compiled.choose``.
     """
     device = leaves.own[0].device
-    values, labels = _chosen(leaves.map(lambda x: x.cpu()), asked, k)
-    return values.to(device), labels.to(device)
+    if k is not None:
+        leaves = leaves.map(lambda x: x.cpu())
+    if not nothing_traces():
+        values, labels, _ = Chosen(asked, leaves, k, FLOAT64).ask(*leaves.every)
+        return Exact(values.to(device)), labels.to(device)
+    question = Chosen(asked, leaves, k, dtype, precise)
+    values, labels, _ = question.ask(*leaves.every)
+    if k is None or device.type == "cpu":
+        return Exact(values, question.exact), labels
+    return Exact(values.to(device), question.exact.to(device)), labels.to(device)
 
 
 def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``; on the CPU."""
     leaves = leaves.map(lambda x: x.detach().cpu())
-    tensors = (*leaves.own, *leaves.shared)
-    found: Tensor = Samples.apply(asked, len(leaves.own), seeds.cpu(), *tensors)
+    found: Tensor = Samples(asked, leaves).ask(*leaves.every, seeds.cpu())
     return found.to(seeds.device)
 
 
@@ -138,39 +98,343 @@ def _require_plain(name: str) -> None:
 
 def entropy(leaves: Leaves, asked: Asked) -> Tensor:
     """Entropy ``[B]`` of the outputs in float64; differentiable once."""
-    tensors = (*leaves.own, *leaves.shared)
-    if loops_for(leaves) is not None:
-        found: Tensor = Entropy.apply(asked, len(leaves.own), None, *tensors)
-        return found
-    graph, joined = _wants_gradient(tensors), leaves.joined()
-    value, chances = levels.sums(joined, asked.topology, asked.roots, graph)
-    return (value - (chances * finite(joined)).sum(1)).double().clamp(min=0)
-
-
-def score(leaves: Leaves, used: Tensor) -> Tensor:
-    """Sums ``[B, K]``, in float64, of the leaves ``used`` ``[B, K, U]``, -1 none."""
-    if loops_for(leaves) is None:
-        return levels.total(leaves.joined(), used)
-    found: Tensor = Score.apply(
-        None, len(leaves.own), used, *leaves.own, *leaves.shared
-    )
+    found: Tensor = Entropy(asked, leaves).ask(*leaves.every)
     return found
 
 
-def _wants_gradient(tensors: Sequence[Tensor]) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> Exact:
+    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none.
+
+    Of the dtype, or of float64 while something traces.
+    """
+    if not nothing_traces():
+        return Exact(Score(None, leaves, FLOAT64).ask(*leaves.every, used))
+    question = Score(None, leaves, dtype)
+    return Exact(question.ask(*leaves.every, used), question.exact)
 
 
-def _direct(tensors: Sequence[Tensor]) -> bool:
-    """Whether kernels may be called at once: no gradient is wanted, nothing traces."""
-    return nothing_traces() and not _wants_gradient(tensors)
+class OfCircuit(OfRows):
+    """A question whose first tensors are leaves: those of the rows, then shared ones.
+
+    Any others have an entry for each row.
+    """
+
+    def __init__(self, asked: Asked | None, leaves: Leaves) -> None:
+        self.asked, self.loops = asked, loops_for(leaves)
+        self.n, self.m = len(leaves.own), len(leaves.own) + len(leaves.shared)
+
+    def leaves(self, tensors: Sequence[Tensor]) -> Leaves:
+        return Leaves(tuple(tensors[: self.n]), tuple(tensors[self.n : self.m]))
+
+    def repeated(self: Self, size: int) -> Self:
+        other = copy.copy(self)
+        other.asked = None if self.asked is None else self.asked.repeat(size)
+        return other
+
+    def by_row(self, axes: Sequence[int]) -> list[bool]:
+        return [i < self.n or i >= self.m for i in range(len(axes))]
+
+    def over_rows(self, moved: Sequence[Tensor]) -> list[Tensor]:
+        """Arrays ``[B, ...]`` as gradients of leaves: shared ones summed over rows."""
+        return [x if i < self.n else x.sum(0) for i, x in enumerate(moved)]
+
+    def ask_others(self, question: type["OfCircuit"], *tensors: Tensor) -> Any:
+        """The answer to another question of the same leaves."""
+        other = question(self.asked, self.leaves(tensors))
+        return other.ask(*tensors)
 
 
-def _chosen(leaves: Leaves, asked: Asked, k: int | None) -> tuple[Tensor, Tensor]:
-    """Values ``[B, K]`` and labels ``[B, K, N]`` of the best, or of the k best."""
-    tensors = (*leaves.own, *leaves.shared)
-    if _direct(tensors):
-        values, labels, _ = loops_for(leaves).choose(leaves, asked, k)
-        return values, labels
-    values, labels, _ = Chosen.apply(asked, len(leaves.own), k, *tensors)
-    return values, labels
+class LogPartition(OfCircuit):
+    """The log-partition ``[B]``; its gradient is the marginals."""
+
+    exact: Tensor | None = None
+
+    def __init__(self, asked: Asked, leaves: Leaves, dtype: torch.dtype) -> None:
+        super().__init__(asked, leaves)
+        self.dtype = dtype
+
+    def op(self, *tensors: Tensor) -> Tensor:
+        return self._sums(tensors, [False] * self.m)[0]
+
+    def _sums(
+        self, tensors: Sequence[Tensor], wanted: Sequence[bool]
+    ) -> tuple[Tensor, list[Tensor]]:
+        given = self.leaves(tensors), self.asked, wanted, self.dtype
+        value, self.exact, found = self.loops.sums(*given)
+        return value, found
+
+    def begin(self, ctx: Any, record: None, tensors: tuple[Tensor, ...]) -> Tensor:
+        value, ctx.marginals = self._sums(tensors, wanted(ctx, self.m))
+        ctx.save_for_backward(*tensors)
+        return value
+
+    def gradient(self, ctx: Any, grad: Tensor) -> list[Tensor | None]:
+        tensors, some = ctx.saved_tensors, wanted(ctx, self.m)
+        # The first backward pass takes the marginals, in one step, so that no other
+        # thread gets them too; a later one computes them again.
+        known = vars(ctx).pop("marginals", None)
+        again = torch.is_grad_enabled()
+        if again:
+            question = Marginals(self.asked, self.leaves(tensors))
+            question.known = known if known is not None and all(some) else None
+            known = question.ask(*tensors)
+        elif known is None:
+            known = self._sums(tensors, some)[1]
+        in_place = not again and is_plain(grad)
+        found: list[Tensor | None] = []
+        for i, (x, want) in enumerate(zip(known, some, strict=True)):
+            # loops of a device, and those by levels, answer with views of one array
+            here = in_place and x.is_contiguous()
+            if not want:
+                found.append(None)
+            elif i >= self.n and here:
+                found.append(compiled.add_weighted(grad, x))
+            elif i >= self.n:
+                found.append(torch.tensordot(grad.to(x.dtype), x, 1))
+            elif here:
+                found.append(compiled.scale_in_place(grad, x))
+            else:
+                found.append(x * by_row(grad, x))
+        return found
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
+        chances = self.ask_others(Marginals, *ctx.saved_tensors)
+        return _inner(chances, tangents).to(self.dtype)
+
+
+class Marginals(OfCircuit):
+    """Chances of the leaves, arrays ``[B, ...]``; ``known`` where they are."""
+
+    known: Sequence[Tensor] | None = None
+
+    def op(self, *tensors: Tensor) -> Any:
+        if self.known is not None:
+            return tuple(self.known)
+        given = self.leaves(tensors), self.asked, [True] * self.m, tensors[0].dtype
+        return tuple(self.loops.sums(*given)[2])
+
+    def repeated(self, size: int) -> "Marginals":
+        other = super().repeated(size)
+        other.known = None
+        return other
+
+    def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    def gradient(self, ctx: Any, *grads: Tensor | None) -> Sequence[Tensor | None]:
+        if all(x is None for x in grads):
+            return grads
+        tensors = ctx.saved_tensors
+        along = self.directions(grads, tensors, rows=True)
+        return self.over_rows(self.ask_others(Covariance, *tensors, *along))
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
+        tensors = ctx.saved_tensors
+        along = self.directions(tangents, tensors, rows=False)
+        return self.ask_others(Covariance, *tensors, *along)
+
+    def directions(
+        self, given: Sequence[Tensor | None], tensors: Sequence[Tensor], rows: bool
+    ) -> list[Tensor]:
+        return _of_rows(given, tensors, self.n, self.asked.size, rows)  # type: ignore[union-attr]
+
+
+class Covariance(OfCircuit):
+    """``Cov(leaves, along)``: linear and symmetric in the direction."""
+
+    def op(self, *tensors: Tensor) -> Any:
+        leaves, along = self.leaves(tensors), Leaves(tuple(tensors[self.m :]), ())
+        moved = self.loops.tangent(leaves, self.asked, along, [True] * self.m)[2]
+        return tuple(x.to(tensors[0].dtype) for x in moved)
+
+    def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
+        ctx.save_for_backward(*tensors[: self.m])
+
+    def gradient(self, ctx: Any, *grads: Tensor) -> Any:
+        tensors = ctx.saved_tensors
+        if any(wanted(ctx, 2 * self.m)[: self.m]):
+            _refuse_third_derivatives()
+        moved = self.ask_others(Covariance, *tensors, *grads)
+        return *[None] * self.m, *moved
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
+        tensors = ctx.saved_tensors
+        if any(x is not None for x in tangents[: self.m]):
+            _refuse_third_derivatives()
+        given = tangents[self.m :], tensors, self.n, self.asked.size  # type: ignore[union-attr]
+        return self.ask_others(Covariance, *tensors, *_of_rows(*given, rows=True))
+
+
+class Entropy(OfCircuit):
+    """``log Z - <marginals, scores>``, of which the gradient is ``-Cov scores``."""
+
+    def op(self, *tensors: Tensor) -> Tensor:
+        leaves = self.leaves(tensors)
+        given = leaves, self.asked, leaves.map(finite), [False] * self.m
+        value, means, _ = self.loops.tangent(*given)
+        found: Tensor = value - means
+        return found.clamp(min=0)
+
+    def gradient(self, ctx: Any, grad: Tensor) -> list[Tensor | None]:
+        moved = [x * by_row(-grad, x) for x in self._slope(ctx)]
+        pairs = zip(self.over_rows(moved), wanted(ctx, self.m), strict=True)
+        return [x if some else None for x, some in pairs]
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
+        return -_inner(self._slope(ctx), tangents).double()
+
+    def _slope(self, ctx: Any) -> Any:
+        tensors = ctx.saved_tensors
+        scores = [finite(x) for x in tensors]
+        given = scores, tensors, self.n, self.asked.size  # type: ignore[union-attr]
+        return self.ask_others(Covariance, *tensors, *_of_rows(*given, rows=False))
+
+
+class Chosen(OfCircuit):
+    """A maximum, or the k best: its gradient counts the leaves of a maximiser.
+
+    (Danskin.) Values ``[B, K]``, labels and the leaves that are used.
+    """
+
+    exact: Any = None
+
+    def __init__(
+        self,
+        asked: Asked,
+        leaves: Leaves,
+        k: int | None,
+        dtype: torch.dtype,
+        precise: bool = False,
+    ) -> None:
+        super().__init__(asked, leaves)
+        self.k, self.dtype, self.precise = k, dtype, precise
+
+    def op(self, *tensors: Tensor) -> Any:
+        given = self.leaves(tensors), self.asked, self.k, self.dtype, self.precise
+        values, self.exact, labels, parts = self.loops.choose(*given)
+        return values, labels, parts
+
+    def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
+        _, labels, parts = output
+        ctx.mark_non_differentiable(labels, parts)
+        ctx.save_for_backward(parts, *tensors)
+
+    def gradient(self, ctx: Any, *grads: Any) -> list[Tensor | None]:
+        parts, *tensors = ctx.saved_tensors
+        some = wanted(ctx, self.m)
+        return _count(grads[0], parts, self.leaves(tensors), some)
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
+        parts, *tensors = ctx.saved_tensors
+        return _score_along(tangents, self.leaves(tensors), parts, self), None, None
+
+
+class Score(OfCircuit):
+    """Scores of the outputs that use leaves, the last tensor: linear in the leaves."""
+
+    exact: Tensor | None = None
+
+    def __init__(self, asked: None, leaves: Leaves, dtype: torch.dtype) -> None:
+        super().__init__(asked, leaves)
+        self.dtype = dtype
+
+    def op(self, *tensors: Tensor) -> Tensor:
+        found = self.loops.total(self.leaves(tensors), tensors[-1], self.dtype)
+        value: Tensor = found[0]
+        self.exact = found[1]
+        return value
+
+    def gradient(self, ctx: Any, grad: Tensor) -> list[Tensor | None]:
+        *tensors, used = ctx.saved_tensors
+        some = wanted(ctx, self.m + 1)[: self.m]
+        return [*_count(grad, used, self.leaves(tensors), some), None]
+
+    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
+        *tensors, used = ctx.saved_tensors
+        return _score_along(tangents[: self.m], self.leaves(tensors), used, self)
+
+
+class Samples(OfCircuit):
+    """Draws from seeds, the last tensor, of which no gradient is known."""
+
+    def op(self, *tensors: Tensor) -> Tensor:
+        *leaves, seeds = tensors
+        return compiled.samples(self.leaves(leaves), self.asked, seeds)  # type: ignore[arg-type]
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Scores, 0 where they are infinite, or NaN in the padding."""
+    return torch.where(scores.abs() < torch.inf, scores, 0)
+
+
+def by_row(grad: Tensor, x: Tensor) -> Tensor:
+    """A factor ``[B]`` for each row of x ``[B, ...]``."""
+    return grad.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
+
+
+def _of_rows(
+    given: Sequence[Tensor | None],
+    tensors: Sequence[Tensor],
+    n: int,
+    B: int,
+    rows: bool,
+) -> list[Tensor]:
+    """Directions ``[B, ...]``, 0 for None; without ``rows`` shared ones have no B."""
+    found = []
+    for i, (x, direction) in enumerate(zip(tensors, given, strict=True)):
+        shape = x.shape if i < n else (B, *x.shape)
+        if direction is None:
+            found.append(x.new_zeros(shape))
+        else:
+            found.append(direction if rows or i < n else direction.expand(shape))
+    return found
+
+
+def _inner(chances: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
+    """``sum of chances * tangents`` of each row, ``[B]``."""
+    products = [
+        (p * t).flatten(1).sum(1, dtype=torch.float64)
+        for p, t in zip(chances, tangents, strict=True)
+        if t is not None
+    ]
+    return torch.stack(products).sum(0)
+
+
+def _score_along(
+    tangents: Sequence[Tensor | None],
+    leaves: Leaves,
+    used: Tensor,
+    like: Chosen | Score,
+) -> Tensor:
+    pairs = zip(tangents, leaves.every, strict=True)
+    along = [torch.zeros_like(x) if t is None else t for t, x in pairs]
+    n = len(leaves.own)
+    given = Leaves(tuple(along[:n]), tuple(along[n:]))
+    found: Tensor = Score(None, given, like.dtype).ask(*along, used)
+    return found
+
+
+def _refuse_third_derivatives() -> None:
+    raise NotImplementedError(
+        "circuits: third derivatives of the log-partition are not available; "
+        "detach what needs no gradient, or differentiate twice at most"
+    )
+
+
+def _count(
+    weights: Tensor, used: Tensor, leaves: Leaves, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Weights ``[B, K]`` added up over leaves: the adjoint of ``score``."""
+    weights = weights.to(leaves.own[0].dtype)
+    if not torch.is_grad_enabled() and is_plain(weights) and is_plain(used):
+        return compiled.count(weights, used, leaves, wanted)
+    widths = [x.shape[1:].numel() for x in leaves.own]
+    widths += [x.numel() for x in leaves.shared]
+    total = weights.new_zeros(len(used), 1 + sum(widths))
+    spread = weights[..., None].expand(used.shape).flatten(1)
+    counted = total.scatter_add(1, used.flatten(1).long() + 1, spread)[:, 1:]
+    found = compiled.split(counted, leaves)
+    n = len(leaves.own)
+    found = [x if i < n else x.sum(0) for i, x in enumerate(found)]
+    return [x if some else None for x, some in zip(found, wanted, strict=True)]

@@ -12,21 +12,18 @@ from torch import Tensor
 from smoothsp.oracles._circuits import questions
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.doors import (
-    all_finite,
     check_outputs,
-    check_values,
-    has_large,
-    held,
     labels_read,
     parts_read,
-    refuse,
+    sound,
 )
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_plain, nothing_traces
-from smoothsp.oracles._questions.rounding import at_most_zero, scaled
+from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.rounding import scaled
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
@@ -58,7 +55,6 @@ class CircuitStructure(ReadOnly, Divergences):
     _common: dict[str, Tensor]
     _main: Tensor
     _asked: Asked
-    _has_large: bool | None = None
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -98,12 +94,12 @@ class CircuitStructure(ReadOnly, Divergences):
         else:
             asked = Asked(topology, roots)
         self.__dict__.update(_asked=asked, _lengths=lengths, shape=shape)
-        check_values(self, next(iter(self._own)))
+        sound(self, next(iter(self._own)))
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
         # the potentials that a cost is added to
         main = next(iter(own.values()))
-        given = {"_own": own, "_common": shared, "_main": main, "_has_large": None}
+        given = {"_own": own, "_common": shared, "_main": main}
         self.__dict__.update(own, **shared, **given)
 
     def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:
@@ -122,20 +118,10 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def _leaves(self) -> Leaves:
         own, shared = self._parts()
-        leaves = Leaves(
+        return Leaves(
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
-        if self._main.dtype == torch.float32 and self._large:
-            return leaves.map(lambda x: x.double())
-        return leaves
-
-    @property
-    def _large(self) -> bool:
-        """Whether sums have to be taken in float64; not looked at while traced."""
-        if self._has_large is None and nothing_traces():
-            self._has_large = has_large(self)
-        return bool(self._has_large)
 
     def _may_be_infeasible(self, name: str) -> bool:
         """Whether -inf among these potentials may leave a row without an output."""
@@ -204,30 +190,12 @@ class CircuitStructure(ReadOnly, Divergences):
             If y is not an output of the structure. What is not labelled may hold
             anything.
         """
-        value = self._score(y)
-        found = value.to(self._main.dtype)
-        if not all_finite(found):
-            self._require_scores(y, found)
-        return found
+        return self._exact_score(y).value.to(self._main.dtype)
 
-    def _require_scores(self, y: Tensor, found: Tensor) -> None:
-        """Only outputs with a forbidden part may have a score of -inf."""
-        allowed = self._allowed()
-        possible = questions.score(allowed, self._used(self._several(y))) == 0
-        possible = possible.reshape(found.shape)
-        if bool((possible & ~found.isfinite()).any()):
-            refuse(found.masked_fill(~possible, 0), self, "a score")
-
-    def _allowed(self) -> Leaves:
-        """The leaves with 0 for what is not forbidden."""
-        return self._leaves().map(
-            lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
-        )
-
-    def _score(self, y: Tensor) -> Tensor:
-        """Score in float64."""
-        value = questions.score(self._leaves(), self._proved(y)[1])
-        return value if y.dim() > 1 + len(self.shape) else value.squeeze(1)
+    def _exact_score(self, y: Tensor) -> Exact:
+        used = self._proved(y)[1]
+        found = questions.score(self._leaves(), used, self._main.dtype)
+        return found if y.dim() > 1 + len(self.shape) else found.squeeze(1)
 
     def _proved(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
@@ -303,20 +271,20 @@ class CircuitStructure(ReadOnly, Divergences):
         cost = checks.potentials("cost", cost).to(main.dtype)
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        total = main + cost
-        if not all_finite(total):
-            checks.sums_in_range(name, main, cost, total)
-        other = self._like({**self._own, name: total}, self._common)
-        check_values(other, "cost", only=name)
+        other = self._like({**self._own, name: main + cost}, self._common)
+        sound(other, "cost", only=name, changed=cost)
         return other
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)
-        return self._like(
+        other = self._like(
             {name: scaled(x, factor) for name, x in self._own.items()},
             {name: scaled(x, factor) for name, x in self._common.items()},
         )
+        if factor > 1:
+            sound(other, "factor", changed=self._main.new_empty(0))
+        return other
 
     def select(self: Self, rows: Tensor) -> Self:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -341,7 +309,7 @@ class CircuitStructure(ReadOnly, Divergences):
         allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
         kept = main.masked_fill(~allowed, -torch.inf)
         other = self._like({**self._own, name: kept}, self._common)
-        check_values(other, "allowed", only=name)
+        sound(other, "allowed", only=name)
         return other
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -354,18 +322,13 @@ class CircuitStructure(ReadOnly, Divergences):
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        leaves, dtype = self._leaves(), self._main.dtype
-        values, labels, finite = questions.chosen_looked_at(
-            leaves, self._asked, None, dtype
-        )
-        value = values.squeeze(1)
-        if not finite:
-            if not all_finite(value):
-                # no score was finite in float32
-                wide = leaves.map(lambda x: x.double())
-                value, labels = questions.best(wide, self._asked)
-            value = held(value, self, "the highest score")
-        return value, self._outputs(labels).squeeze(1)
+        value, y = self._exact_decode(precise=False)
+        return value.value.to(self._main.dtype), y
+
+    def _exact_decode(self, precise: bool = True) -> tuple[Exact, Tensor]:
+        given = self._leaves(), self._asked, None, self._main.dtype, precise
+        values, labels = questions.chosen(*given)
+        return values.squeeze(1), self._outputs(labels).squeeze(1)
 
     def decode_topk(
         self, k: int
@@ -388,28 +351,18 @@ class CircuitStructure(ReadOnly, Divergences):
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
         k = checks.count("k", k, self._numbers)
-        values, labels, finite = questions.chosen_looked_at(
-            self._leaves(), self._asked, k, self._main.dtype
-        )
-        valid = values > -torch.inf
-        ys, what = self._outputs(labels), "the highest scores"
-        if finite:
-            return values, ys, valid
-        if is_plain(values) and all_finite(values):
-            return held(values, self, what), ys, valid
-        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
-        if is_plain(values) and not bool(valid.all()):
-            self._require_all_listed(values, valid)
-        listed = held(values.masked_fill(~valid, 0), self, what)
-        return listed.masked_fill(~valid, -torch.inf), torch.where(some, ys, -1), valid
+        values, ys, valid = self._exact_decode_topk(k)
+        return values.value.to(self._main.dtype), ys, valid
 
-    def _require_all_listed(self, values: Tensor, valid: Tensor) -> None:
-        """Where fewer than k outputs are listed, no more exist."""
-        wide = self._allowed().map(lambda x: x.double())
-        counts = questions.log_partition(wide, self._asked, torch.float64).exp().round()
-        lost = valid.sum(1) < counts.clamp(max=valid.shape[1])
-        if bool(lost.any()):
-            refuse(torch.where(lost, -torch.inf, 0.0), self, "the highest scores")
+    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+        given = self._leaves(), self._asked, k, self._main.dtype
+        values, labels = questions.chosen(*given)
+        valid = values.value > -torch.inf
+        ys = self._outputs(labels)
+        if is_plain(valid) and bool(valid.all()):
+            return values, ys, valid
+        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        return values, torch.where(some, ys, -1), valid
 
     def sample(
         self,
@@ -466,9 +419,11 @@ class CircuitStructure(ReadOnly, Divergences):
 
         Its gradient is the marginals; it may be differentiated twice.
         """
-        leaves, dtype = self._leaves(), self._main.dtype
-        value, finite = questions.log_partition_looked_at(leaves, self._asked, dtype)
-        return value if finite else held(value, self, "a log-partition")
+        return self._exact_log_partition().value.to(self._main.dtype)
+
+    def _exact_log_partition(self) -> Exact:
+        given = self._leaves(), self._asked, self._main.dtype
+        return questions.log_partition(*given)
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Chance of each part, or how often it is expected to be used. Differentiable.
@@ -541,32 +496,31 @@ class CircuitStructure(ReadOnly, Divergences):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken in float64, before it is rounded.
+        The difference is taken before it is rounded.
         """
-        scores = self._score(y)
-        total = questions.log_partition(self._leaves(), self._asked, scores.dtype)
-        chances = scores - (total if scores.dim() == 1 else total[:, None])
-        found = at_most_zero(chances).to(self._main.dtype)
-        if not all_finite(found):
-            self._require_scores(y, found)
-        return found
+        scores, total = self._exact_score(y), self._exact_log_partition()
+        if scores.value.dim() > 1:
+            total = total.unsqueeze(1)
+        return scores.less(total, sign=-1).to(self._main.dtype)
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that an output uses only ``allowed`` parts: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all, in float64.
+        The log-partition of ``restrict(allowed)`` less that of all.
         """
-        asked, wide = self._asked, torch.float64
-        some = questions.log_partition(self.restrict(allowed)._leaves(), asked, wide)
-        chances = some - questions.log_partition(self._leaves(), asked, wide)
-        return held(at_most_zero(chances), self, "a log-probability")
+        some = self.restrict(allowed)._exact_log_partition()
+        chances = some.less(self._exact_log_partition(), sign=-1)
+        return chances.to(self._main.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         found = questions.entropy(self._leaves(), self._asked)
-        return held(found, self, "a log-partition")
+        return found.to(self._main.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        allowed = self._allowed()
-        return questions.log_partition(allowed, self._asked, self._main.dtype)
+        allowed = self._leaves().map(
+            lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
+        )
+        dtype = self._main.dtype
+        return questions.log_partition(allowed, self._asked, dtype).value.to(dtype)

@@ -110,20 +110,6 @@ def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> No
         )
 
 
-def sums_in_range(name: str, scores: Tensor, cost: Tensor, total: Tensor) -> None:
-    """No sum of a score and a cost may fall below the range: it would forbid."""
-    if not values_are_there():
-        return
-    lost = (total == -torch.inf) & (scores > -torch.inf) & (cost > -torch.inf)
-    if bool(lost.any()):
-        place = tuple(lost.nonzero()[0].tolist())
-        raise ValueError(
-            f"cost: expected sums with {name} that {scores.dtype} holds, got "
-            f"{cost[place].item():.3g} for a score of {scores[place].item():.3g} at "
-            f"row {place[0]}, entry {list(place[1:])}; forbid with -inf"
-        )
-
-
 def positive_int(name: str, value: object) -> int:
     """``value`` as an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -348,28 +334,6 @@ def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
         f"y: expected labels in [0, {states}) at every real position, got {found} at "
         f"row {row}, step {step}; mask that position if it has no label"
     )
-
-
-def candidate_values(scores: Tensor, mask: Tensor, name: str = "scores") -> None:
-    """No NaN and no +inf at a real candidate, and an output for every row."""
-    if not values_are_there() or not len(scores):
-        return
-    # scores are -inf under the mask: NaN and +inf are what is not below +inf
-    best = scores.max(1).values
-    if not bool((best < torch.inf).all()):
-        row, candidate = (~(scores < torch.inf)).nonzero()[0].tolist()
-        raise ValueError(
-            f"{name}: expected no NaN and no +inf, got "
-            f"{scores[row, candidate].item()} at row {row}, candidate {candidate}; "
-            "scores must be finite, or -inf to forbid"
-        )
-    stuck = (best == -torch.inf) & mask.any(1)
-    if bool(stuck.any()):
-        blame = "scores" if name == "cost" else name
-        raise ValueError(
-            f"{blame}: row {int(stuck.int().argmax())} has no feasible output: every "
-            "candidate is forbidden (-inf); allow at least one"
-        )
 
 
 def candidates(value: object, mask: Tensor) -> Tensor:

@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothsp.oracles._questions import exact
+from smoothsp.oracles._questions.exact import Exact
+
 
 def parts_of(structure: Any, y: Tensor) -> Tensor:
     """How often outputs ``(batch, ...)`` use each part, of the shape of a cost.
@@ -52,12 +55,11 @@ def first_potentials(structure: Any) -> Tensor:
     )
 
 
-def scores_of(structure: Any, ys: Tensor) -> Tensor:
+def scores_of(structure: Any, ys: Tensor) -> Exact:
     """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
     if hasattr(structure, "decode_topk"):
-        found: Tensor = structure.score(ys)
-        return found
-    return torch.stack([structure.score(y) for y in ys.unbind(1)], 1)
+        return exact.score(structure, ys)
+    return Exact(torch.stack([structure.score(y) for y in ys.unbind(1)], 1))
 
 
 def repeated(structure: Any, n: int) -> Any:

@@ -118,6 +118,10 @@ class Question:
         self.save(ctx, inputs, output)  # type: ignore[misc]
         return output
 
+    def repeated(self, size: int) -> "Question":
+        """The question of a batch so many times as large: its inputs tell."""
+        return self
+
     def traced(self, *inputs: Any) -> Any:
         """The answer for tensors that are traced or transformed, or on a device."""
         if torch.compiler.is_compiling() or not is_transformed():

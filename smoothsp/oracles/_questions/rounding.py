@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.registration import is_plain
-
 
 def at_most_zero(chances: Tensor) -> Tensor:
     """Log-probabilities, 0 where rounding lifted them above; gradients as they were."""
@@ -14,16 +12,7 @@ def at_most_zero(chances: Tensor) -> Tensor:
 def scaled(x: Tensor, factor: float) -> Tensor:
     """``x * factor``, in float64 where float32 would make NaN of 0 or of -inf."""
     within = 1e-30 < factor < 1e30
-    found = x * factor if within else (x.double() * factor).to(x.dtype)
-    if is_plain(found):
-        lost = found.isinf() & x.isfinite()
-        if bool(lost.any()):
-            raise ValueError(
-                f"factor: expected products that {x.dtype} holds, got {factor:.3g} for "
-                f"a potential of {x[lost][0].item():.3g}; use a smaller factor, or "
-                "forbid with -inf"
-            )
-    return found
+    return x * factor if within else (x.double() * factor).to(x.dtype)
 
 
 def weighed(values: Tensor, weight: Tensor | float) -> Tensor:

@@ -60,7 +60,8 @@ class Transformed(torch.autograd.Function):
             fold(x, dim, size) if row and isinstance(x, Tensor) else x
             for x, dim, row in zip(inputs, dims, by_row, strict=True)
         ]
-        found = Transformed.apply(question, *question.fold(tensors, size))
+        many = question.repeated(size)
+        found = Transformed.apply(many, *question.fold(tensors, size))
         if isinstance(found, tuple):
             return tuple(unfold(x, size) for x in found), (0,) * len(found)
         return unfold(found, size), 0

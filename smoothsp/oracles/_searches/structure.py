@@ -10,16 +10,15 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.of_rows import OfRows, wants_gradient
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_plain, is_transformed
-from smoothsp.oracles._questions.transforms import Transformed
-from smoothsp.oracles._searches.transformed import Found
+from smoothsp.oracles._questions.rounding import scaled
 
 Self = TypeVar("Self", bound="SearchStructure")
-# Differences and sums of scores below this are far from the end of float64.
-ROOM = 2.0**900
 
 
 class SearchStructure(ReadOnly):
@@ -55,11 +54,9 @@ class SearchStructure(ReadOnly):
         """
         self.shape = shape
         self._hold(own)
-        if self._are_finite():
-            return
-        for name in own:
-            self._check(name, name)
-        self._require_outputs(next(iter(own)))
+        blame = next(iter(own))
+        if self._look(blame):
+            self._require_outputs(blame)
 
     def _hold(self, own: dict[str, Tensor]) -> None:
         self.__dict__.update(own, _own=own)
@@ -104,12 +101,9 @@ class SearchStructure(ReadOnly):
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
 
-    def _are_finite(self) -> bool:
-        """Whether all potentials are, if that is told faster than by looking closely.
-
-        Only where an output exists whenever they are.
-        """
-        return False
+    def _have_outputs(self) -> NDArray[np.bool_]:
+        """Which rows have an output, ``(batch,)``: told faster than by finding one."""
+        return self._best()[1]
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
@@ -128,9 +122,7 @@ class SearchStructure(ReadOnly):
         if not is_transformed():
             return self._answer(k)
         rest = (getattr(self, name) for name in self._by_row)
-        found: tuple[Tensor, Tensor] = Transformed.apply(
-            Found(self, k), *self._own.values(), *rest
-        )
+        found: tuple[Tensor, Tensor] = Found(self, k).ask(*self._own.values(), *rest)
         return found
 
     def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
@@ -173,62 +165,57 @@ class SearchStructure(ReadOnly):
         return f"{kind}({', '.join(words)}, dtype={self._main.dtype})"
 
     def _array(self, name: str) -> NDArray[np.float64]:
-        """Such potentials in float64 on the CPU, -inf where nothing reads.
-
-        If some are so large that sums might leave float64, all are multiplied by one
-        power of 2, which changes no maximiser.
-        """
+        """Such potentials in float64 on the CPU, -inf where nothing reads."""
         x, read = self._own[name].detach().cpu().double(), self._reads(name)
         if read is not None:
             x = x.masked_fill(~read.cpu(), -torch.inf)
         found: NDArray[np.float64] = array(x)
-        return found if self._factor == 1 else found * self._factor
+        return found
 
-    @property
-    def _factor(self) -> float:
-        most = 0.0
-        for x in self._own.values():
-            if x.dtype == torch.float64 and x.numel():
-                size = x.detach().abs().nan_to_num(0, posinf=0)
-                most = max(most, float(size.max()))
-        return 1.0 if most < ROOM else 2.0**-120
+    def _look(
+        self, blame: str, only: str | None = None, changed: Tensor | None = None
+    ) -> bool:
+        """Look at the numbers: see that they are scores. What forbids becomes -inf.
 
-    def _check(self, name: str, blame: str) -> None:
-        """No NaN and no +inf where a row reads."""
-        x = self._own[name].detach()
-        if not checks.values_are_there() or bool((x < torch.inf).all()):
-            return
-        wrong, read = ~(x < torch.inf), self._reads(name)
-        if read is not None:
-            wrong = wrong & read
-        if bool(wrong.any()):
-            place = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"{blame}: expected no NaN and no +inf, got {x[tuple(place)].item()} "
-                f"at row {place[0]}, entry {place[1:]}; potentials must be finite, or "
-                "-inf to forbid"
-            )
+        Arguments as ``_circuits.doors.sound`` has them. Returns whether a row may lack
+        an output.
+        """
+        if not checks.values_are_there():
+            return False
+        barred = False
+        for name, x in tuple(self._own.items()):
+            if only is not None and name != only:
+                continue
+            found = numbers.look(x)
+            if found & numbers.WRONG:
+                self._refuse_wrong(name, name if blame in self._own else blame)
+            if found & numbers.LOW:
+                x = numbers.masked(x)
+                self._hold({**self._own, name: x})
+            if found & numbers.FORBIDDEN and not barred:
+                new = found if changed is None else numbers.look(changed)
+                if (new & numbers.FORBIDDEN) or (found & numbers.LOW):
+                    read = self._reads(name)
+                    few = x.detach() == -torch.inf
+                    barred = read is None or bool((few & read).any())
+        return barred
 
     def _require_outputs(self, blame: str) -> None:
-        """An output for every row, which only what is forbidden can take away."""
-        if not checks.values_are_there() or not self._may_lack_outputs():
-            return
-        _, found = self._best()
+        """An output for every row."""
+        found = self._have_outputs()
         if not found.all():
             raise ValueError(
                 f"{blame}: row {int(found.argmin())} has no feasible output: every one "
                 "uses a part that is forbidden (-inf), or none has this size; allow one"
             )
 
-    def _may_lack_outputs(self) -> bool:
-        """Whether some part is forbidden that is read."""
-        for name, x in self._own.items():
-            barred = x.detach() == -torch.inf
-            if bool(barred.any()):
-                read = self._reads(name)
-                if bool((barred if read is None else barred & read).any()):
-                    return True
-        return False
+    def _refuse_wrong(self, name: str, blame: str) -> None:
+        x, read = self._own[name].detach(), self._reads(name)
+        wrong = numbers.wrong(x) if read is None else numbers.wrong(x) & read
+        if bool(wrong.any()):
+            place = wrong.nonzero()[0].tolist()
+            where = f"row {place[0]}, entry {place[1:]}"
+            raise ValueError(numbers.refusal(blame, x[tuple(place)].item(), where))
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
@@ -285,32 +272,11 @@ class SearchStructure(ReadOnly):
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0).sum(2)
 
-    def _held(self, value: Tensor, what: str) -> Tensor:
-        """The float64 value in the dtype of the structure, which must have room."""
-        found = value.to(self._main.dtype)
-        # numpy's test is a third of the time of torch's
-        if is_plain(found) and not np.isfinite(found.detach().numpy()).all():
-            lost = found.isinf() & (value.isfinite() | (value > 0))
-            if bool(lost.any()):
-                self._refuse(lost, what)
-        return found
-
-    def _refuse(self, lost: Tensor, what: str) -> None:
-        """An error that names the largest of the potentials."""
-        sizes = {
-            name: float(x.detach().abs().nan_to_num(0, posinf=0).amax())
-            for name, x in self._own.items()
-            if x.numel()
-        }
-        name = max(sizes, key=lambda name: sizes[name])
-        dtype = self._main.dtype
-        instead = ", or use float64" if dtype == torch.float32 else ""
-        raise ValueError(
-            f"{name}: expected scores so small that {dtype} has room for {what}, got "
-            f"entries of up to {sizes[name]:.3g}, and a sum beyond "
-            f"{torch.finfo(dtype).max:.3g} in row {int(lost.nonzero()[0, 0])}; scale "
-            f"the scores down, forbid with -inf{instead}"
-        )
+    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+        """Float64 values ``(batch, k)`` of outputs y, in the dtype and as they are."""
+        wide = value.detach()
+        parts = torch.stack([wide, torch.zeros_like(wide)], -1)
+        return Exact(value.to(self._main.dtype), parts)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -320,13 +286,18 @@ class SearchStructure(ReadOnly):
         ValueError
             If y is not an output of the structure.
         """
-        return self._held(self._score(y), "a score")
-
-    def _score(self, y: Tensor) -> Tensor:
-        """Score in float64."""
         many, several = self._proved(y)
-        value = self._sum(self._used(many))
+        value = self._given(many).to(self._main.dtype)
         return value if several else value.squeeze(1)
+
+    def _exact_score(self, y: Tensor) -> Exact:
+        many, several = self._proved(y)
+        found = self._exactly(self._given(many), many)
+        return found if several else found.squeeze(1)
+
+    def _given(self, y: Tensor) -> Tensor:
+        """Scores ``(batch, k)`` in float64 of outputs whose padding may be anything."""
+        return self._sum(self._used(y))
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part that labels otherwise than y.
@@ -358,27 +329,18 @@ class SearchStructure(ReadOnly):
         cost = checks.potentials("cost", cost).to(main.dtype)
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        total = main + cost
-        checks.sums_in_range(name, main, cost, total)
-        other = self._like({**self._own, name: total})
-        other._check(name, "cost")
-        if checks.values_are_there() and bool((cost.detach() == -torch.inf).any()):
+        other = self._like({**self._own, name: main + cost})
+        if other._look("cost", name, changed=cost):
             other._require_outputs("cost")
         return other
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)
-        scaled = {}
-        for name, x in self._own.items():
-            # a factor that float32 lacks would make NaN of -inf
-            scaled[name] = (x.double() * factor).to(x.dtype)
-            if is_plain(x) and bool((scaled[name].isinf() & x.isfinite()).any()):
-                raise ValueError(
-                    f"factor: expected products that {x.dtype} holds, got {factor:.3g} "
-                    f"for {name}; use a smaller factor, or forbid with -inf"
-                )
-        return self._like(scaled)
+        other = self._like({name: scaled(x, factor) for name, x in self._own.items()})
+        if factor > 1 and other._look("factor", changed=self._main.new_empty(0)):
+            other._require_outputs("factor")
+        return other
 
     def select(self: Self, rows: Tensor) -> Self:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
@@ -397,7 +359,8 @@ class SearchStructure(ReadOnly):
         words, size = f"the shape of {name}", tuple(main.shape)
         allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
         other = self._like({**self._own, name: main.masked_fill(~allowed, -torch.inf)})
-        other._require_outputs("allowed")
+        if other._look("allowed", name):
+            other._require_outputs("allowed")
         return other
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -410,15 +373,21 @@ class SearchStructure(ReadOnly):
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
+        value, y = self._decode()
+        return value.to(self._main.dtype), y
+
+    def _exact_decode(self) -> tuple[Exact, Tensor]:
+        value, y = self._decode()
+        return self._exactly(value[:, None], y[:, None]).squeeze(1), y
+
+    def _decode(self) -> tuple[Tensor, Tensor]:
+        """The highest score in float64, and its output."""
         if self._is_plain() and not self._wants_gradient():
             best, total = self._best_and_total()
             if total is not None:
-                found = torch.from_numpy(total).to(self._main.dtype)
-                if np.isfinite(found.numpy()).all():
-                    return found, torch.from_numpy(best)
+                return torch.from_numpy(total), torch.from_numpy(best)
         y, _ = self._ask(None)
-        value = self._value(y[:, None]).squeeze(1)
-        return self._held(value, "the highest score"), y
+        return self._value(y[:, None]).squeeze(1), y
 
     def _is_plain(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
@@ -426,8 +395,7 @@ class SearchStructure(ReadOnly):
 
     def _wants_gradient(self) -> bool:
         """Whether scores have to be differentiated."""
-        given = self._own.values()
-        return torch.is_grad_enabled() and any(x.requires_grad for x in given)
+        return wants_gradient(tuple(self._own.values()))
 
     def decode_topk(
         self, k: int
@@ -446,6 +414,10 @@ class SearchStructure(ReadOnly):
             ``(batch, k)`` bool: does this output exist, with a score above -inf?
         """
         k = checks.count("k", k, len(self._main) * (1 + math.prod(self.shape)))
+        values, ys, valid = self._exact_decode_topk(k)
+        return values.value, ys, valid
+
+    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
         ys, valid = self._ask(k)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])
@@ -453,9 +425,18 @@ class SearchStructure(ReadOnly):
         # the search may add up in another order: sorted to the last bit all the same
         least = values.detach().cummin(1).values
         values = values - (values.detach() - least)
-        listed = self._held(values.masked_fill(~valid, 0), "the highest scores")
-        listed = listed.masked_fill(~valid, -torch.inf)
-        return listed, torch.where(some, ys, -1), valid
+        found = self._exactly(values, ys).filled(~valid, -torch.inf)
+        return found, torch.where(some, ys, -1), valid
+
+
+class Found(OfRows):
+    """The best outputs, or the k best, and which exist; no gradient reaches them."""
+
+    def __init__(self, structure: SearchStructure, k: int | None) -> None:
+        self.structure, self.k = structure, k
+
+    def op(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        return self.structure._of_rows(tensors)._answer(self.k)
 
 
 class Scored(torch.autograd.Function):

@@ -13,42 +13,21 @@ from torch import Tensor
 from smoothsp._kernels.searches import tree_moves, tree_samples, tree_sums
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import Known, is_transformed
-from smoothsp.oracles._questions.transforms import Transformed
-from smoothsp.oracles._searches.transformed import OfRows
+from smoothsp.oracles._questions.of_rows import OfRows
 
 
 class OfTrees(OfRows):
     """A question of arcs and lengths ``[B]``, and perhaps more that has B rows.
 
-    ``single``: exactly one word has the root for its head. ``op`` answers plain
-    tensors.
+    ``single``: exactly one word has the root for its head.
     """
-
-    op: Any = None
 
     def __init__(self, single: bool) -> None:
         self.single = single
 
-    def ask(self, *inputs: Tensor) -> Tensor:
-        """The answer; gradients reach the arcs."""
-        found: Tensor
-        if is_transformed():
-            found = Transformed.apply(self, *inputs)
-        elif torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-            found = Known.apply(self, None, *inputs)
-        else:
-            found = self.op(*inputs)
+    def ask(self, *tensors: Tensor) -> Tensor:
+        found: Tensor = super().ask(*tensors)
         return found
-
-    def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
-        """The answer, and in ``ctx`` what its gradient takes."""
-        output: Tensor = self.op(*inputs)
-        self.save(ctx, inputs, output)
-        return output
-
-    def save(self, ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
 
 class LogPartition(OfTrees):

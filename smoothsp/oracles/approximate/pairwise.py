@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 
 
 def checked(
@@ -32,7 +32,8 @@ def checked(
                 f"{e}"
             )
     E = len(index)
-    if not bool(edges.isfinite().all()):
+    nodes, edges = _scores("nodes", nodes), _scores("edges", edges)
+    if bool((edges == -torch.inf).any()):
         raise ValueError("edges: expected finite numbers; forbid labels by nodes")
     if edges.dim() == 2:
         checks.shape("edges", edges, (B, E), "(batch, E)")
@@ -40,12 +41,6 @@ def checked(
         edges = torch.where(same, edges[..., None, None], 0.0)
     checks.shape("edges", edges, (B, E, S, S), "(batch, E, S, S)")
     best = nodes.detach().amax(2)
-    if not bool((best < torch.inf).all()):
-        b, v = (~(best < torch.inf)).nonzero()[0].tolist()
-        raise ValueError(
-            f"nodes: expected no NaN and no +inf, got one at row {b}, node {v}; "
-            "potentials must be finite, or -inf to forbid"
-        )
     if bool((best == -torch.inf).any()):
         b, v = (best == -torch.inf).nonzero()[0].tolist()
         raise ValueError(
@@ -62,12 +57,14 @@ def score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
     own = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
     total = own + edges[at, e, first, second].double().sum(1)
-    found = total.to(nodes.dtype)
-    if not bool(found.isfinite().all()):
-        row = int((~found.isfinite()).nonzero()[0, 0])
-        raise ValueError(
-            f"nodes, edges: expected scores whose sum {nodes.dtype} holds, got "
-            f"{total[row].item():.3g} in row {row}; scale them down, or forbid with "
-            "-inf"
-        )
-    return found
+    return total.to(nodes.dtype)
+
+
+def _scores(name: str, x: Tensor) -> Tensor:
+    """Numbers that are scores, -inf for what forbids."""
+    wrong = numbers.wrong(x)
+    if bool(wrong.any()):
+        place = wrong.nonzero()[0].tolist()
+        where = f"row {place[0]}, entry {place[1:]}"
+        raise ValueError(numbers.refusal(name, x[tuple(place)].item(), where))
+    return numbers.masked(x)

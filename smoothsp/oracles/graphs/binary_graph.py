@@ -12,7 +12,7 @@ from torch import Tensor
 from smoothsp._kernels.searches import binary_cut, max_flow
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -122,14 +122,10 @@ class BinaryGraph(SearchStructure):
         self._hold({"nodes": nodes, "edges": edges})
         if not checks.values_are_there():
             return
-        found = np.zeros(1, np.int64)
-        binary_cut.inspect(*self._tables(), found)
-        if found[0] & binary_cut.WRONG:
-            self._check("nodes", "nodes")
-            self._check("edges", "edges")
-        if found[0] & binary_cut.REPELLING:
+        barred = self._look("nodes")
+        if binary_cut.repelling(self._tables()[1]):
             _require_submodular(self._full())
-        if found[0] & binary_cut.FORBIDDEN:
+        if barred:
             self._require_outputs("nodes")
 
     @classmethod
@@ -263,7 +259,7 @@ class BinaryGraph(SearchStructure):
         labels, found = np.empty((M, V), np.int64), np.empty(M, np.bool_)
         values, bound = np.empty((2, M))
         work = 100 * M * (V + tables[1].shape[1])
-        arrays = *tables, graph, self._factor, labels, values, bound, found
+        arrays = *tables, graph, labels, values, bound, found
         run_rows(binary_cut.cut, M, work, *arrays)
         return labels, values, bound, found
 
@@ -271,6 +267,13 @@ class BinaryGraph(SearchStructure):
         edges = self._tables()[1][rows].astype(np.float64)
         labels, _, _, found = self._cut((nodes, edges), self._graph_of(rows))
         return labels, found
+
+    def _have_outputs(self) -> Bools:
+        if numbers.look(self.edges) & numbers.FORBIDDEN:
+            return self._best()[1]
+        some = (self.nodes.detach() > -torch.inf).any(-1).flatten(1).all(1)
+        found: Bools = some.cpu().numpy()
+        return found
 
     def _best(self) -> tuple[Ints, Bools]:
         labels, _, _, found = self._cut(self._tables(), self._graph)
@@ -294,13 +297,13 @@ class BinaryGraph(SearchStructure):
 
         ``decode()`` attains it, but for rounding; so each proves the other.
         """
-        flow = self._cut(self._tables(), self._graph)[2] / self._factor
+        flow = self._cut(self._tables(), self._graph)[2]
         found = torch.from_numpy(flow).to(self.nodes.device)
         if self.edges.dim() == 4:
             # the flow has it that such an edge scores less by what it lacks
             agree, differ = _both_labels(self.edges.detach())
             found = found + (differ - agree).clamp(min=0).sum(1)
-        return self._held(found, "the bound")
+        return found.to(self.nodes.dtype)
 
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
         """Of each label of each node the highest score of a labelling that has it.
@@ -319,12 +322,12 @@ class BinaryGraph(SearchStructure):
         found, best = np.empty(M, np.bool_), np.empty((M, 1))
         graph = self._graph_of(rows)
         work = 2000 * M * (V + edges.shape[1])
-        arrays = nodes, edges, graph, self._factor, labels, lost, found
+        arrays = nodes, edges, graph, labels, lost, found
         run_rows(binary_cut.detours, M, work, *arrays)
         binary_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
         best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
-        return np.where(other, best - lost[..., None] / self._factor, best)
+        return np.where(other, best - lost[..., None], best)
 
 
 def _lay_out(edges: Ints, nodes: int) -> Graph:

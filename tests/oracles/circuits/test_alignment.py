@@ -214,7 +214,7 @@ def test_small_sizes(kind, B, N, M):
         ({"gap_first": drawn(2, 4)}, ValueError, r"gap_first: .*\(batch, N\) = \(2, 3"),
         ({"gap_second": drawn(2, 3)}, ValueError, r"gap_second: .*\(batch, M\)"),
         ({"gap_first": drawn(2, 3).float()}, TypeError, "gap_first: expected torch.fl"),
-        ({"gap_first": math.nan}, ValueError, "gap_first: expected no NaN"),
+        ({"gap_first": math.nan}, ValueError, "gap_first: expected numbers below"),
         (
             {"lengths_first": torch.tensor([4, 1])},
             ValueError,
@@ -243,18 +243,18 @@ def test_wrong_arguments_are_named(change, kind, message):
             Warping(**{"match": drawn(2, 3, 4), **change})
 
 
-def test_gaps_are_numbers_that_the_dtype_holds():
+def test_gaps_are_numbers_of_the_size_of_scores():
     match = torch.zeros(1, 2, 3)
     for one in (np.float32(1), np.float64(1), np.int64(1), 1):
         assert Alignment(match, gap_first=one).decode()[0] == 2
     for name in ("gap_first", "gap_second"):
-        for wrong in (1e39, -1e39, 10**400):
-            with pytest.raises(ValueError, match=rf"{name}: .* that torch.float32 ho"):
+        for wrong in (2.0**40, 1e39, 10**400):
+            with pytest.raises(ValueError, match=rf"{name}: expected numbers below"):
                 Alignment(match, **{name: wrong})
+        Alignment(match[:, :, :2], **{name: -1e39})
         for wrong in (True, np.bool_(False)):
             with pytest.raises(TypeError, match=f"{name}: expected a number or a ten"):
                 Alignment(match, **{name: wrong})
-    assert Alignment(match.double(), gap_first=1e39).decode()[0] == 2e39
 
 
 def gotoh(match, first, second, start, extend):

@@ -242,7 +242,7 @@ TWO = torch.tensor([[0, 1]])
                 torch.full((1, 1, 2), np.nan),
                 torch.ones(1, 2, 1),
             ),
-            r"^down, right: expected no NaN",
+            r"^down, right: expected numbers below",
         ),
     ],
 )

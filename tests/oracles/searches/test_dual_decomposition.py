@@ -145,7 +145,7 @@ PAIR = torch.tensor([[0, 1]])
         (
             (torch.full((1, 3, 3), torch.nan), torch.zeros(1, 1), PAIR),
             ValueError,
-            "nodes: expected no NaN",
+            "nodes: expected numbers below",
         ),
         (
             (torch.full((1, 3, 3), -torch.inf), torch.zeros(1, 1), PAIR),

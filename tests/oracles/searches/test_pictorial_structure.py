@@ -225,7 +225,7 @@ DEFORMATION = SPRINGS.expand(3, 4)
             lambda: PictorialStructure(
                 PARTS, DEFORMATION, CHAIN, torch.full((3, 2), torch.nan)
             ),
-            "anchors: expected finite numbers",
+            r"anchors: expected numbers below 2\^40",
         ),
         (
             lambda: PictorialStructure(
@@ -234,7 +234,7 @@ DEFORMATION = SPRINGS.expand(3, 4)
                 CHAIN,
                 torch.full((3, 2), 1e200, dtype=torch.float64),
             ),
-            "anchors, deformation: expected .* float64 holds, got anchors of up to 1e",
+            r"anchors: expected numbers below 2\^40",
         ),
         (
             lambda: PictorialStructure(PARTS, DEFORMATION, CHAIN, torch.zeros(2, 2)),

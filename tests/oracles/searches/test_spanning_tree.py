@@ -290,9 +290,9 @@ def test_what_is_never_read_hides_no_row_without_trees():
             "factor: expected a positive number, got 0",
         ),
         (
-            lambda: SpanningTree(torch.full((1, 3, 3), 3e38)).decode(),
+            lambda: SpanningTree(torch.full((1, 3, 3), 3e38)),
             ValueError,
-            "arcs: expected scores so small that torch.float32 has room for",
+            r"arcs: expected numbers below 2\^40",
         ),
         (
             lambda: SpanningTree(torch.zeros(2, 3, 3)).restrict(

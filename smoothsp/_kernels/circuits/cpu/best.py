@@ -1,7 +1,5 @@
 """The best output of each row, and which leaves it uses."""
 
-import math
-
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
@@ -16,27 +14,25 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.exact_sums import add, settle
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 
 @kernel
-def best(first, last, circuit, rows, scores, room, N, U, value, short, labels, parts):
-    """Fill value[B], labels[B, N] and parts[B, U] of the rows ``order[first:last]``.
+def best(first, last, circuit, rows, scores, room, N, U, exact, value, labels, parts):
+    """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
-    what they say, -1 where nothing does; ``value`` the sum of their scores, ``short``
-    in the float type of ``room``, scratch, ``[1, size]``. These are addresses, of
-    int32, int64 and float64; ``short`` may be 0. ``scores`` is a table of potentials of
-    that float type.
-
-    Returns how many rows have a value that is not finite there.
+    what they say, -1 where nothing does; ``exact`` the sum of their scores as two
+    numbers, ``value`` as one of the float type of ``room``, scratch, ``[1, size]``.
+    These are addresses, of int32, int64 and float64; ``value`` may be 0. ``scores`` is
+    a table of potentials of that float type.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     B = len(rows.roots)
-    value, labels = at(value, (B,), np.float64), at(labels, (B, N), np.int64)
-    parts, rounded = at(parts, (B, U), np.int32), at(short, (B if short else 0,), room)
-    bad = 0
+    exact, labels = at(exact, (B, 2), np.float64), at(labels, (B, N), np.int64)
+    parts, rounded = at(parts, (B, U), np.int32), at(value, (B if value else 0,), room)
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
@@ -50,15 +46,11 @@ def best(first, last, circuit, rows, scores, room, N, U, value, short, labels, p
             row = lanes[lane]
             root = rows.roots[row]
             trace(x, lane, L, root, circuit, stack, parts[row])
-            value[row] = read(scores, B, row, room, circuit, parts[row], labels[row])
+            read(scores, B, row, room, circuit, parts[row], labels[row], exact[row])
             if x[root * L + lane] == -np.inf:
-                value[row] = -np.inf
-            fine = math.isfinite(value[row])
-            if short:
-                rounded[row] = value[row]
-                fine = fine and math.isfinite(rounded[row])
-            bad += 0 if fine else 1
-    return bad
+                exact[row, 0] = -np.inf
+            if value:
+                rounded[row] = exact[row, 0]
 
 
 @subroutine
@@ -162,18 +154,18 @@ def best_edge(x, lane, L, item, circuit):
 
 
 @subroutine
-def read(scores, B, row, room, circuit, parts, labels):
-    """Fill the labels[N] that parts say, and return the sum of their scores."""
+def read(scores, B, row, room, circuit, parts, labels, exact):
+    """Fill the labels[N] that parts say, and exact[2] with the sum of their scores."""
     clear(labels)
-    total = 0.0
+    total = rest = 0.0
     for leaf in parts:
         if leaf < 0:
             break
-        total += score_of(scores, B, row, leaf, room)
+        total, rest = add(total, rest, score_of(scores, B, row, leaf, room))
         position = circuit.positions[1 + leaf]
         if position >= 0:
             labels[position] = circuit.values[1 + leaf]
-    return total
+    exact[0], exact[1] = settle(total, rest)
 
 
 @subroutine

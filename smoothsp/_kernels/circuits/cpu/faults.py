@@ -3,44 +3,13 @@
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.lanes import one_of
-from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
 from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.simd import load, span, where_below
-from smoothsp._kernels.vectors.simd_compare import differ
-from smoothsp._kernels.vectors.simd_parts import load_some
 
 WORD = 64
-
-
-FORBIDDEN, WRONG, LARGE = 1, 2, 4
-
-
-@kernel
-def extremes(address, size, limit, like):
-    """What ``size`` numbers of the float type of ``like`` hold: a sum of codes.
-
-    ``FORBIDDEN``: -inf, or NaN; ``WRONG``: NaN or +inf; ``LARGE``: more than ``limit``.
-    """
-    L = 64 // like.itemsize
-    values = span(at(address, (size,), like))
-    one = one_of(like)
-    zero = one - one
-    infinite, limit = constant(one, np.inf), constant(one, limit)
-    forbidden, wrong, large = zero, zero, zero
-    for i in range(0, size, L):
-        # only the last load is masked: processors do not prefetch for masked loads
-        v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
-        forbidden = where_below(zero - infinite, v, forbidden, one)
-        wrong = where_below(v, infinite, wrong, one)
-        large = where_below(limit, v, one, large)
-    found = FORBIDDEN if differ(forbidden, zero) else 0
-    found += WRONG if differ(wrong, zero) else 0
-    return found + (LARGE if differ(large, zero) else 0)
 
 
 @kernel

@@ -9,23 +9,26 @@ from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.exact_sums import add, settle
 
 
 @kernel
-def total(scores, used, like, value):
-    """Fill value[B, K] with the sums of the leaves, from 0, used[B, K, U]; -1 is none.
+def total(scores, used, like, exact):
+    """Fill exact[B, K, 2] with the sums of the leaves, from 0, used[B, K, U].
 
-    ``scores`` is a table of potentials of the float type of ``like``.
+    -1 is none. ``scores`` is a table of potentials of the float type of ``like``; each
+    sum is two numbers.
     """
     scores = potentials_at(scores)
     B, K, U = used.shape
     for b in range(B):
         for k in range(K):
-            sum_ = 0.0
+            sum_ = rest = 0.0
             for u in range(U):
                 if used[b, k, u] >= 0:
-                    sum_ += score_of(scores, B, b, used[b, k, u], like)
-            value[b, k] = sum_
+                    score = score_of(scores, B, b, used[b, k, u], like)
+                    sum_, rest = add(sum_, rest, score)
+            exact[b, k, 0], exact[b, k, 1] = settle(sum_, rest)
 
 
 @kernel

@@ -11,8 +11,6 @@ item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shorte
 Paths" (1998), section 2.
 """
 
-import math
-
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.best import maxima, read
@@ -25,7 +23,7 @@ from smoothsp._kernels.circuits.layout.addresses import (
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import at, copy
 
 # What is stored of an item, in one cache line: the row that stored it, its best
 # product, and the second with its number among the products.
@@ -40,24 +38,21 @@ FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
 
 @kernel
 def k_best(
-    first, last, circuit, rows, scores, room, K, N, U, values, short, labels, parts
+    first, last, circuit, rows, scores, room, K, N, U, exact, values, labels, parts
 ):  # fmt: skip
-    """Fill values[B, K], labels[B, K, N] and parts[B, K, U] for ``order[first:last]``.
+    """Fill exact[B, K, 2], labels[B, K, N], parts[B, K, U] of ``order[first:last]``.
 
     Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    ``short`` is values in float32. These are addresses; ``short`` may be 0. ``scores``
-    is a table of potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
-
-    Returns how many values are not finite, in float32 if asked for.
+    values[B, K] are in float32. These are addresses; ``values`` may be 0. ``scores`` is
+    a table of potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     B = len(rows.roots)
     L = 64 // room.itemsize
-    values, labels = at(values, (B, K), np.float64), at(labels, (B, K, N), np.int64)
+    exact, labels = at(exact, (B, K, 2), np.float64), at(labels, (B, K, N), np.int64)
     parts = at(parts, (B, K, U), np.int32)
-    rounded = at(short, (B if short else 0, K), np.float32)
-    bad = 0
+    rounded = at(values, (B if values else 0, K), np.float32)
     one = one_of(room)
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
@@ -83,7 +78,9 @@ def k_best(
             for k in range(K):
                 parts[row, k] = -1
                 labels[row, k] = -1
-                values[row, k] = -np.inf
+                exact[row, k, 0], exact[row, k, 1] = -np.inf, 0.0
+                if values:
+                    rounded[row, k] = -np.inf
                 if count == 0:
                     continue
                 totals[k] = offers[0]
@@ -98,18 +95,19 @@ def k_best(
                     x, place, circuit, k, K, found, totals, chain, stack, notes, losses,
                     waiting, offers, count, parts[row, k],
                 )  # fmt: skip
-                score = read(
-                    scores, B, row, room, circuit, parts[row, k], labels[row, k]
-                )
+                mine = exact[row, k]
+                read(scores, B, row, room, circuit, parts[row, k], labels[row, k], mine)
                 # summed again, so the last bits may differ: at most the score before it
-                values[row, k] = min(score, values[row, k - 1]) if k else score
-            for k in range(K):
-                fine = math.isfinite(values[row, k])
-                if short:
-                    rounded[row, k] = values[row, k]
-                    fine = fine and math.isfinite(rounded[row, k])
-                bad += 0 if fine else 1
-    return bad
+                if k and _is_below(exact[row, k - 1], mine):
+                    copy(exact[row, k - 1], mine)
+                if values:
+                    rounded[row, k] = mine[0]
+
+
+@subroutine(loops=False)
+def _is_below(one, other):
+    """Whether a number of two parts is less than another."""
+    return one[0] < other[0] or (one[0] == other[0] and one[1] < other[1])
 
 
 @subroutine

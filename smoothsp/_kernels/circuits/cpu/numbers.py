@@ -13,6 +13,7 @@ from numba.core import config
 from numba.extending import intrinsic, register_jitable
 
 from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.exact_sums import LN2, LN2_REST
 from smoothsp._kernels.vectors.simd import (
     call,
     fma,
@@ -23,8 +24,6 @@ from smoothsp._kernels.vectors.simd import (
     where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
-
-LN2 = math.log(2)
 
 
 @intrinsic
@@ -100,13 +99,22 @@ def highest(L):
 @register_jitable
 def lowest(L):
     """The exponent of zero: with any other added, lower than all of numbers."""
-    return -4e6 if L == 16 else -(2.0**50)
+    return -4e6 if L == 16 else -(2.0**56)
 
 
 @register_jitable
 def furthest(L):
-    """How far from 0 the exponent of an output may be for all others to be exact."""
-    return 2.0**20 if L == 16 else 2.0**48
+    """How far from 0 the exponent of an output may be for all others to be exact.
+
+    float64 has room for thousands of the largest scores.
+    """
+    return 2.0**20 if L == 16 else 2.0**50
+
+
+@register_jitable
+def ln2_high(L):
+    """The number of the float type that is nearest to ln 2."""
+    return 0.693147182464599609375 if L == 16 else LN2
 
 
 @register_jitable
@@ -133,8 +141,9 @@ def enter(m, e, first, last, reach, one, L):
     least = zero - most
     low, below = constant(one, lowest(L)), constant(one, -np.inf)
     whole, rate = constant(one, large(L)), constant(one, 1 / LN2)
-    high_part = constant(one, -0.693145751953125)
-    low_part = constant(one, -1.4286068203094172e-6)
+    # ln 2 in two parts: the first times k is exact within a fused product and sum
+    high_part = constant(one, -ln2_high(L))
+    low_part = constant(one, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_REST))
     for i in range(first * L, last * L, L):
         w = load(m, i)
         x = smaller(larger(w, least), most)  # comparisons with NaN are false

@@ -1,7 +1,5 @@
 """Sums over all outputs: log-partition, and marginals of every leaf."""
 
-import math
-
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import (
@@ -13,7 +11,6 @@ from smoothsp._kernels.circuits.cpu.lanes import (
     scatter,
 )
 from smoothsp._kernels.circuits.cpu.numbers import (
-    LN2,
     constant,
     faintest,
     furthest,
@@ -32,6 +29,7 @@ from smoothsp._kernels.circuits.layout.edges import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.exact_sums import log, settle
 from smoothsp._kernels.vectors.simd import (
     fma,
     larger,
@@ -45,30 +43,30 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, value, far, rounded):
-    """Fill value[B] in float64 and, if ``outwards``, the targets of ``scores``.
+def sums(first, last, circuit, rows, scores, room, outwards, exact, far, value):
+    """Fill exact[B, 2] and value[B] and, if ``outwards``, the targets of ``scores``.
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
     targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
-    ``far[b]`` is 1 if scores of row b are too large for that type: its answers are
-    not valid then. The value of a row without a possible output is -inf.
-    rounded[B] is the value in the float type. All three are addresses, far of float64;
-    ``rounded`` may be 0.
+    ``exact`` is the log-partition as two numbers, ``value`` as one of the float type;
+    -inf of a row without a possible output. ``far[b]`` is 1 if scores of row b are too
+    large for float32: its answers are not valid then. All three are addresses, far of
+    float64; ``value`` may be 0.
 
-    Returns how many rows are far or have a value that is not finite there.
+    Returns how many rows are far.
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     L = 64 // room.itemsize
     B = len(rows.roots)
-    value, far = at(value, (B,), np.float64), at(far, (B,), np.float64)
-    short = at(rounded, (B if rounded else 0,), room)
-    bad = 0
+    exact, far = at(exact, (B, 2), np.float64), at(far, (B,), np.float64)
+    rounded = at(value, (B if value else 0,), room)
+    many = 0
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
-        low, high = _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L)
+        low, high = _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L)
         if outwards:
             clear(mu, circuit, low, high, one, L)
             for lane in range(len(lanes)):
@@ -78,17 +76,15 @@ def sums(first, last, circuit, rows, scores, room, outwards, value, far, rounded
             outside(m, e, mu, circuit, low, high, one, L)
             scatter(mu, scores, B, lanes, L)
         for row in lanes:
-            fine = far[row] == 0 and math.isfinite(value[row])
-            if rounded:
-                short[row] = value[row]
-                fine = fine and math.isfinite(short[row])
-            bad += 0 if fine else 1
-    return bad
+            many += 1 if far[row] else 0
+            if value:
+                rounded[row] = exact[row, 0]
+    return many
 
 
 @kernel
-def inwards(first, last, circuit, rows, scores, room, value, far):
-    """Fill value[B], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
+def inwards(first, last, circuit, rows, scores, room, exact, far):
+    """Fill exact[B, 2], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
 
     For the rows ``rows.order[first:last]``, no more than there are lanes.
     """
@@ -97,11 +93,11 @@ def inwards(first, last, circuit, rows, scores, room, value, far):
     L = 64 // room.itemsize
     one, lanes = one_of(room), rows.order[first:last]
     m, e, mu = room[0], room[1], room[2]
-    _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L)
+    _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L)
 
 
 @subroutine(loops=False)
-def _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L):
+def _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L):
     """``inwards`` of the rows ``lanes``; returns the range of definitions."""
     low, high = bounds(circuit, rows.roots, lanes)
     reach = gather_numbers(scores, len(rows.roots), lanes, m, e, one, L)
@@ -113,8 +109,8 @@ def _inwards(lanes, circuit, rows, scores, m, e, mu, value, far, one, L):
         reach = np.float64(mu[lane]) * circuit.uses[root]
         far[row] = 1.0 if reach > furthest(L) else 0.0
         place = root * L + lane
-        z = np.float64(m[place])
-        value[row] = math.log(z) + np.float64(e[place]) * LN2 if z > 0 else -np.inf
+        total, rest = log(np.float64(m[place]), np.float64(e[place]))
+        exact[row, 0], exact[row, 1] = settle(total, rest)
     return low, high
 
 
