@@ -8,8 +8,9 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import box_search
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
@@ -105,6 +106,9 @@ class BoxSearch(SearchStructure):
         some = (self.cells.detach() > -torch.inf).flatten(1).any(1)
         found: NDArray[np.bool_] = some.cpu().numpy()
         return found
+
+    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+        return Exact(value.to(self._main.dtype), exact.as_two(value))
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)

@@ -11,6 +11,7 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.labels import log_sum, shares
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -170,6 +171,12 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
         found = self._trees(log_sum(arcs)).log_partition()
         return found.to(self.arcs.dtype)
+
+    def _exact_log_partition(self) -> Exact:
+        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        tops = arcs.amax((1, 3)) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
+        found = self._trees(log_sum(self._relative().detach())).log_partition()
+        return self._around(self.log_partition(), tops, found)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Chance of each arc with each label. Differentiable once."""

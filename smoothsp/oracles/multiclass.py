@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
@@ -335,5 +335,4 @@ class Multiclass(ReadOnly, Divergences):
 
 def _as_two(value: Tensor) -> Exact:
     """Scores, which are sums of one number."""
-    wide = value.detach().double()
-    return Exact(value, torch.stack([wide, torch.zeros_like(wide)], -1))
+    return Exact(value, exact.as_two(value))

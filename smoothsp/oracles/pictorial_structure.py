@@ -11,8 +11,9 @@ from torch import Tensor
 from smoothsp._kernels.searches import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -181,6 +182,9 @@ class PictorialStructure(SearchStructure):
         """Of the parts' scores: those of the springs are added in ``_value``."""
         part = torch.arange(self.parts.shape[1], device=y.device)
         return part * self._num_labels + self._labels(y).clamp(min=0)
+
+    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+        return Exact(value.to(self._main.dtype), exact.as_two(value))
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.labels import log_sum, shares
@@ -288,26 +287,12 @@ class SpanningTree(SearchStructure, Divergences):
         return at_most_zero(chances).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
-        value = self.log_partition()
-        if not nothing_traces():
-            return Exact(value)
-        with torch.no_grad():
-            # the best heads of all words, and what is relative to these
-            arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
-            tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
-            parts = exact.sums(tops.masked_fill(tops == -torch.inf, 0))
-            relative = LogPartition(self._single).ask(self._relative(), self._lengths)
-            parts[:, 1] += relative
-        return Exact(value, parts)
-
-    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        if not nothing_traces():
-            return Exact(value)
-        used = self._used(y)
-        arcs = self.arcs.detach().flatten(1)
-        each = arcs.gather(1, used.clamp(min=0).flatten(1)).double()
-        each = each.reshape(used.shape).masked_fill(used < 0, 0)
-        return Exact(value.to(self.arcs.dtype), exact.sums(each))
+        # the best heads of all words, and what is relative to these
+        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
+        relative = self._relative().detach()
+        found = LogPartition(self._single).ask(relative, self._lengths)
+        return self._around(self.log_partition(), tops, found)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

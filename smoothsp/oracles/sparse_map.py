@@ -11,6 +11,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import nothing_traces
@@ -226,8 +227,10 @@ def check_settings(strength: float, max_outputs: int) -> None:
     """Refuse arguments of ``SparseMAP`` that are none."""
     if isinstance(strength, bool) or not isinstance(strength, int | float):
         raise TypeError(f"strength: expected a number, got {type(strength).__name__}")
-    if not 0 < strength < float("inf"):
-        raise ValueError(f"strength: expected a positive number, got {strength}")
+    if not 0 < strength < LIMIT:
+        raise ValueError(
+            f"strength: expected a positive number below 2^40 (1.1e12), got {strength}"
+        )
     if isinstance(max_outputs, bool) or not isinstance(max_outputs, int):
         raise TypeError(f"max_outputs: expected an int, got {max_outputs!r}")
     if max_outputs < 1:

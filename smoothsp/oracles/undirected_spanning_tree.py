@@ -13,6 +13,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
 from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
@@ -197,6 +198,15 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
         Its gradient is the marginals; it may be differentiated twice.
         """
         return self._rooted(self.edges).log_partition()
+
+    def _exact_log_partition(self) -> Exact:
+        edges = torch.where(self._real, self.edges.detach().double(), -torch.inf)
+        # a tree has an edge less than there are nodes
+        at = torch.arange(1, self._most_nodes, device=edges.device)
+        top = edges.amax(1, keepdim=True) if edges.numel() else edges.sum(1, True)
+        tops = torch.where(at < self._nodes[:, None], top, 0.0)
+        found = self._rooted(self._relative().detach()).log_partition()
+        return self._around(self.log_partition(), tops, found)
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Chance of each edge. Differentiable once."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled, levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._questions.exact import as_two
 
 
 def sums(
@@ -60,9 +61,3 @@ def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none; as two numbers."""
     value = levels.total(leaves.joined().detach(), used)
     return value.to(dtype), as_two(value)
-
-
-def as_two(value: Tensor) -> Tensor:
-    """A value ``[...]`` as two numbers of float64, ``[..., 2]``."""
-    value = value.double()
-    return torch.stack([value, torch.zeros_like(value)], -1)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled, levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
-from smoothsp.oracles._circuits.by_levels import as_two, tangent, total
+from smoothsp.oracles._circuits.by_levels import tangent, total
 from smoothsp.oracles._circuits.schedule import placed
+from smoothsp.oracles._questions.exact import as_two
 
 __all__ = ["choose", "sums", "tangent", "total"]
 

@@ -97,6 +97,12 @@ def sums(x: Tensor) -> Tensor:
     return found.reshape(*x.shape[:-1], 2).to(x.device)
 
 
+def as_two(value: Tensor) -> Tensor:
+    """A value ``[...]`` as two numbers of float64, ``[..., 2]``."""
+    wide = value.detach().double()
+    return torch.stack([wide, torch.zeros_like(wide)], -1)
+
+
 def score(structure: Any, y: Tensor) -> Exact:
     """Scores of the outputs ``y``."""
     ask = _asked(structure, "score")

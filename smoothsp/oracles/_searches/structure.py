@@ -10,12 +10,16 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.of_rows import OfRows, wants_gradient
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_plain, is_transformed
+from smoothsp.oracles._questions.registration import (
+    is_plain,
+    is_transformed,
+    nothing_traces,
+)
 from smoothsp.oracles._questions.rounding import scaled
 
 Self = TypeVar("Self", bound="SearchStructure")
@@ -266,17 +270,33 @@ class SearchStructure(ReadOnly):
 
     def _sum(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
+        return self._entries(used).sum(2)
+
+    def _entries(self, used: Tensor) -> Tensor:
+        """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
         joined = _joined(tuple(self._own.values()))
         if not joined.shape[1]:
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
-        return flat.reshape(used.shape).masked_fill(used < 0, 0).sum(2)
+        return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
     def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        """Float64 values ``(batch, k)`` of outputs y, in the dtype and as they are."""
-        wide = value.detach()
-        parts = torch.stack([wide, torch.zeros_like(wide)], -1)
-        return Exact(value.to(self._main.dtype), parts)
+        """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
+
+        By default the sums of the entries that are used.
+        """
+        found = value.to(self._main.dtype)
+        if not nothing_traces():
+            return Exact(found)
+        return Exact(found, exact.sums(self._entries(self._used(y)).detach()))
+
+    def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> Exact:
+        """A log-partition, which is the sum of ``tops`` and what is relative to it."""
+        if not nothing_traces():
+            return Exact(value)
+        parts = exact.sums(tops.masked_fill(tops == -torch.inf, 0))
+        parts[:, 1] += relative
+        return Exact(value, parts)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
