@@ -25,7 +25,7 @@ _REBUILD = 10
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
 _VAST = 2.0**100
 # Times weights: costs are nothing beside scores.
-_FAR = 2.0**60
+_FAR = 2.0**20
 
 
 @dataclasses.dataclass(frozen=True)
