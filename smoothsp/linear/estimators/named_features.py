@@ -7,28 +7,31 @@ with 3, ``{"next": {"word": "met", "shape": {"x": 2}}}`` is (next, word, met) wi
 
 The name of a path is its steps joined by ``=``, each ``=`` and ``\`` within a step
 after a ``\``: different paths have different names.
+
+Tokens become lists of paths and values first, many tokens at a time, and without a loop
+in Python where all are lists of strings, or all dicts. Then one ``map`` finds the
+columns.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothsp.linear.problems._rows import Rows
 
-_SPECIAL = re.compile(r"([=\\])")
-_STEP = re.compile(r"(?:[^=\\]|\\.)*", re.DOTALL)
-_PLAIN = frozenset({bool, int, float})
+# Tokens that are looked up at once.
+_AT_ONCE = 1 << 14
+_NUMBERS = (int, float, np.number, np.bool_)
+
+# Of one step a string, else a tuple.
+Path = str | tuple[str, ...]
 
 
-class Columns:
-    """A step of all paths: the columns of those that end, and the steps that follow."""
-
-    def __init__(self) -> None:
-        self.ends: dict[str, int] = {}
-        self.onward: dict[str, Columns] = {}
+class Columns(dict[Path, int]):
+    """Columns by path."""
 
     @classmethod
     def of(cls, names: Iterable[str], escaped: bool) -> "Columns":
@@ -37,74 +40,42 @@ class Columns:
         Names that are not ``escaped`` are those of files from before paths were: such a
         name is one step, and also any two that ``=`` joins to it.
         """
+        if escaped:
+            return cls(zip(map(path_of, names), range(2**31), strict=False))
         columns = cls()
         for column, name in enumerate(names):
-            paths = [_steps(name)] if escaped else _readings(name)
-            for *first, last in paths:
-                node = columns
-                for step in first:
-                    node = node.onward.setdefault(step, cls())
-                node.ends[last] = column
+            columns.update(dict.fromkeys(_readings(name), column))
         return columns
 
-
-_NOWHERE = Columns()
-
-
-class _Numbers(dict[str, int]):
-    """A mapping that gives each new key the next number."""
-
-    def __init__(self, following: Iterator[int]) -> None:
-        self._following = following
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The number of a key."""
-        if key not in self:
-            self[key] = next(self._following)
-        return self[key]
+    def find(self, paths: Iterable[Path]) -> Iterator[int]:
+        """The column of each path, -1 where there is none."""
+        return map(self.get, paths, repeat(-1))
 
 
 class _Growing(Columns):
     """Columns, numbered in the order of their first use."""
 
-    def __init__(self, following: Iterator[int]) -> None:
-        self._following = following
-        self.ends = _Numbers(following)
-        self.onward = _Onward(following)
+    def __missing__(self, path: Path) -> int:
+        self[path] = column = len(self)
+        return column
 
-    def paths(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """All paths that were used, and their columns."""
-        for step, column in self.ends.items():
-            yield (step,), column
-        for step, node in self.onward.items():
-            assert isinstance(node, _Growing)
-            for path, column in node.paths():
-                yield (step, *path), column
-
-
-class _Onward(dict[str, Columns]):
-    def __init__(self, following: Iterator[int]) -> None:
-        self._following = following
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The node of a key, a new one if there was none."""
-        if key not in self:
-            self[key] = _Growing(self._following)
-        return self[key]
+    def find(self, paths: Iterable[Path]) -> Iterator[int]:
+        """The column of each path, a new one where there was none."""
+        return map(self.__getitem__, paths)
 
 
 def learn(X: Sequence[Sequence[Any]]) -> tuple[list[str], Rows]:
     """Every name that occurs, in alphabetical order, and the rows of all tokens."""
-    following = iter(range(2**31 - 1))
-    columns = _Growing(following)
+    columns = _Growing()
     rows = rows_by_name(X, columns, 0)
-    names = {name_of(path): column for path, column in columns.paths()}
+    names = list(map(name_of, columns))
     if not names:
         raise ValueError("X: expected at least one feature, got none")
-    order = sorted(names)
+    order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(order), dtype=np.int32)
-    place[[names[name] for name in order]] = np.arange(len(order))
-    return order, rows._replace(indices=place[rows.indices], columns=len(order))
+    place[order] = np.arange(len(order))
+    found = rows._replace(indices=place[rows.indices], columns=len(order))
+    return [names[column] for column in order], found
 
 
 def rows_by_name(X: Sequence[Sequence[Any]], columns: Columns, count: int) -> Rows:
@@ -112,72 +83,113 @@ def rows_by_name(X: Sequence[Sequence[Any]], columns: Columns, count: int) -> Ro
 
     Columns do not rise within a row, and may occur twice.
     """
-    indices: list[int] = []
-    values: list[float] = []
-    indptr = [0]
-    for token in chain.from_iterable(X):
-        _add(token, columns, indices, values)
-        indptr.append(len(indices))
+    tokens, parts = chain.from_iterable(X), []
+    while some := list(islice(tokens, _AT_ONCE)):
+        parts.append(_rows(some, columns))
+    sizes, indices, values = zip(*parts, strict=True) if parts else ((), (), ())
+    ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
     return Rows(
-        np.array(indptr, dtype=np.int64),
-        np.array(indices, dtype=np.int32),
-        np.array(values, dtype=np.float64),
+        ends,
+        np.concatenate([np.zeros(0, np.int32), *indices]),
+        np.concatenate([np.zeros(0), *values]),
         count,
     )
 
 
-def _add(token: Any, columns: Columns, indices: list[int], values: list[float]) -> None:
-    ends, onward = columns.ends, columns.onward
-    if type(token) is not dict and not isinstance(token, Mapping):
+def _rows(
+    tokens: Sequence[Any], columns: Columns
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Entries of each token, their columns and their values."""
+    paths, values, counts = _entries(tokens)
+    found = np.fromiter(columns.find(paths), np.int32, sum(counts))
+    known = found >= 0
+    if values is not None:
+        amounts = np.array(values, dtype=np.float64)
+        known &= amounts != 0
+    ends = np.cumsum([0, *counts])
+    sizes = np.diff(np.concatenate([[0], np.cumsum(known)])[ends])
+    amounts = np.ones(int(sizes.sum())) if values is None else amounts[known]
+    return sizes, found[known], amounts
+
+
+def _entries(
+    tokens: Sequence[Any],
+) -> tuple[Iterable[Path], list[Any] | None, list[int]]:
+    """Paths and values of the features of tokens, how many each has; None: all 1."""
+    kinds = set(map(type, tokens))
+    if kinds <= {list, tuple}:
+        names = list(chain.from_iterable(tokens))
+        if set(map(type, names)) <= {str}:
+            return names, None, list(map(len, tokens))
+    elif kinds == {dict}:
+        keys = list(chain.from_iterable(tokens))
+        values = list(chain.from_iterable(map(dict.values, tokens)))
+        of = set(map(type, values))
+        if set(map(type, keys)) <= {str} and of <= {str, bool, int, float}:
+            counts = list(map(len, tokens))
+            if of <= {str}:
+                return zip(keys, values, strict=True), None, counts
+            pairs = list(zip(keys, values, strict=True))
+            strings = [type(value) is str for value in values]
+            paths = [p if s else p[0] for p, s in zip(pairs, strings, strict=True)]
+            amounts = [1 if s else p[1] for p, s in zip(pairs, strings, strict=True)]
+            return paths, amounts, counts
+    found: list[tuple[Path, Any]] = []
+    counts = []
+    for token in tokens:
+        before = len(found)
+        found.extend(_features(token, ()))
+        counts.append(len(found) - before)
+    return [path for path, _ in found], [value for _, value in found], counts
+
+
+def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
+    """Paths and values of a token, or of what stands in it after some steps."""
+    if not isinstance(token, Mapping):
         if isinstance(token, str):
             raise TypeError(f"X: expected the features of each token, got {token!r}")
         for name in token:
             if not isinstance(name, str):
                 raise TypeError(f"X: expected names of features, got {name!r}")
-            column = ends.get(name)
-            if column is not None:
-                indices.append(column)
-                values.append(1.0)
+            yield (*before, name) if before else name, 1.0
         return
     for name, value in token.items():
-        key = name if type(name) is str else str(name)
-        kind = type(value)
-        if kind is str:
-            column = onward.get(key, _NOWHERE).ends.get(value)
-            value = 1.0
-        elif kind in _PLAIN or isinstance(value, int | float | np.number | np.bool_):
-            column = ends.get(key)
+        steps = (*before, str(name))
+        if isinstance(value, str):
+            yield (*steps, value), 1.0
+        elif isinstance(value, _NUMBERS):
+            yield steps if before else steps[0], value
+        elif isinstance(value, Mapping | list | tuple | set | frozenset):
+            yield from _features(value, steps)
         else:
-            inner = (value,) if isinstance(value, str) else value
-            if not isinstance(inner, Mapping | list | tuple | set | frozenset):
-                raise TypeError(
-                    "X: expected a string, a number, a list of strings or a dict as"
-                    f" feature, got {value!r} for {name!r}"
-                )
-            _add(inner, onward.get(key, _NOWHERE), indices, values)
-            continue
-        if column is not None and value:
-            indices.append(column)
-            values.append(value)
+            raise TypeError(
+                "X: expected a string, a number, a list of strings or a dict as"
+                f" feature, got {value!r} for {name!r}"
+            )
 
 
-def name_of(path: Iterable[str]) -> str:
+def name_of(path: Path) -> str:
     """The name of a path."""
-    return "=".join(_SPECIAL.sub(r"\\\1", step) for step in path)
+    steps = (path,) if isinstance(path, str) else path
+    return "=".join([x.replace("\\", "\\\\").replace("=", "\\=") for x in steps])
 
 
-def _steps(name: str) -> list[str]:
+def path_of(name: str) -> Path:
     """The path of a name."""
-    steps, at = [], 0
-    while at <= len(name):
-        found = _STEP.match(name, at)
-        assert found is not None
-        steps.append(re.sub(r"\\(.)", r"\1", found[0], flags=re.DOTALL))
-        at = found.end() + 1
-    return steps
+    if "\\" not in name:
+        steps = name.split("=")
+        return steps[0] if len(steps) == 1 else tuple(steps)
+    steps = [""]
+    for i, part in enumerate(name.split("\\\\")):
+        steps[-1] += "\\" if i else ""
+        for j, piece in enumerate(part.split("\\=")):
+            first, *more = piece.split("=")
+            steps[-1] += "=" + first if j else first
+            steps += more
+    return steps[0] if len(steps) == 1 else tuple(steps)
 
 
-def _readings(name: str) -> list[list[str]]:
+def _readings(name: str) -> list[Path]:
     """All paths that had this name before names were escaped."""
     cuts = [k for k, letter in enumerate(name) if letter == "="]
-    return [[name], *([name[:k], name[k + 1 :]] for k in cuts)]
+    return [name, *((name[:k], name[k + 1 :]) for k in cuts)]
