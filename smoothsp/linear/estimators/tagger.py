@@ -347,7 +347,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         names: list[str] = self.feature_names_ or []
         known = self.__dict__.get("_columns")
         if known is None or known[0] is not names:
-            known = self._columns = names, Columns.of(names, self._escaped)
+            # features that occur often have large weights
+            first = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
+            known = self._columns = names, Columns.of(names, self._escaped, first)
         rows = rows_by_name(X, known[1], len(names))
         sizes = sequences.sizes_of(X)
         sequences.finite_in(rows.indptr, rows.values, sizes)
