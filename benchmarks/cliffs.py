@@ -142,17 +142,17 @@ def asked(
 
 
 def turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The least seconds of each call; they take turns."""
+    """The least seconds of this process for each call; they take turns."""
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            began = time.perf_counter()
+            began = time.process_time()
             call()
-            many = max(1, int(SECONDS / (time.perf_counter() - began)))
-            began = time.perf_counter()
+            many = max(1, int(SECONDS / (time.process_time() - began)))
+            began = time.process_time()
             for _ in range(many):
                 call()
-            least[name] = min(least[name], (time.perf_counter() - began) / many)
+            least[name] = min(least[name], (time.process_time() - began) / many)
     return least
 
 
