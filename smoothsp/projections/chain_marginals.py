@@ -10,6 +10,9 @@ from smoothsp.oracles._questions import checks
 from smoothsp.projections._arguments import require
 from smoothsp.projections.simplex import project_simplex
 
+# How far tables may differ before they are given their next unit.
+_NEAR = 0.01
+
 
 @torch.no_grad()
 def project_chain_marginals(
@@ -33,7 +36,8 @@ def project_chain_marginals(
         ``(*batch, T - 1, S, S)``, float32 or float64, finite: of each pair of
         neighbours a table, the first label along rows.
     tol
-        By how much marginals of neighbouring tables may differ at most.
+        By how much marginals of neighbouring tables may differ at most; a few roundings
+        of the largest entry if these are more.
     max_iterations
         A budget for the search.
 
@@ -57,7 +61,10 @@ def project_chain_marginals(
     are projections onto simplices, and the dual is smooth. It is maximised by
     accelerated gradients, which begin anew where they point away from the last step:
     O(T S^2 log S) an iteration, all rows in float64 and together, until the slowest is
-    there. Entropic smoothing, ``Chain.edge_marginals()``, costs one such iteration.
+    there. The entries are first divided by their spread, and then by a tenth of that,
+    and so on: multipliers of one stage are near those of the next, so that large
+    entries take few iterations more than small ones. Entropic smoothing,
+    ``Chain.edge_marginals()``, costs one such iteration.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
     Training SVMs", appendix E.3: (37) and (38), the signs of whose gradients are not
@@ -87,16 +94,25 @@ def project_chain_marginals(
     given = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:
         return v.clone()
-    # a label between two tables is in S entries of each, and next to two such labels
-    step = 1 / (4 * v.shape[-1])
+    # multipliers in units of the entries: those of coarse units are near those of 1
+    spread = given.amax((-1, -2, -3)) - given.amin((-1, -2, -3))
+    require(torch.isfinite(spread), "v", spread, "entries whose differences are finite")
+    rounding = 8 * torch.finfo(given.dtype).eps * float(given.abs().max())
     at = ahead = given.new_zeros((*v.shape[:-3], v.shape[-3] - 1, v.shape[-1]))
-    momentum = given.new_ones((*v.shape[:-3], 1, 1))
+    begun = momentum = given.new_ones((*v.shape[:-3], 1, 1))
+    unit = spread.clamp(min=1)[..., None, None] if at.numel() else begun
     for _ in range(max_iterations):
-        tables = _tables(given, ahead)
+        tables = _tables(given, ahead, unit)
         slope = tables[..., :-1, :, :].sum(-2) - tables[..., 1:, :, :].sum(-1)
-        if not slope.numel() or float(slope.abs().max()) <= tol:
+        apart = float(slope.abs().max()) if slope.numel() else 0.0
+        last = bool((unit == 1).all())
+        if last and apart <= max(tol, rounding):
             return tables.to(v.dtype)
-        following = ahead - step * slope
+        if not last and apart <= _NEAR:
+            unit, at, momentum = (unit / 10).clamp(min=1), ahead, begun
+            continue
+        # a label between two tables is in S entries of each, and next to two of these
+        following = ahead - unit / (4 * v.shape[-1]) * slope
         moved = following - at
         # rows whose step and slope disagree have gone too far
         turned = (slope * moved).sum((-1, -2), keepdim=True) > 0
@@ -105,9 +121,9 @@ def project_chain_marginals(
         ahead = following + (momentum - 1) / grown * moved
         at, momentum = following, grown
     raise RuntimeError(
-        f"max_iterations: expected tables that agree to {tol:.3g} within"
-        f" {max_iterations} iterations, they differ by {float(slope.abs().max()):.3g};"
-        " raise it, or tol"
+        f"max_iterations: expected tables that agree to {max(tol, rounding):.3g} within"
+        f" {max_iterations} iterations, they differ by {apart:.3g} at entries divided"
+        f" by {float(unit.max()):.3g}; raise max_iterations"
     )
 
 
@@ -120,9 +136,9 @@ def _number(name: str, value: Any) -> float:
         raise TypeError(f"{name}: expected one number, got {found}") from None
 
 
-def _tables(v: Tensor, agreement: Tensor) -> Tensor:
-    """The tables that multipliers of the labels between them lead to."""
+def _tables(v: Tensor, agreement: Tensor, unit: Tensor) -> Tensor:
+    """The tables that multipliers of the labels between them lead to, in such units."""
     shifted = v.clone()
     shifted[..., :-1, :, :] += agreement.unsqueeze(-2)
     shifted[..., 1:, :, :] -= agreement.unsqueeze(-1)
-    return project_simplex(shifted.flatten(-2)).reshape(v.shape)
+    return project_simplex((shifted / unit[..., None]).flatten(-2)).reshape(v.shape)
