@@ -26,6 +26,7 @@ MAY_IMPORT = {
         "jaxtyping",
     },
     "viterbi": {"torch", "jaxtyping"},
+    "testing": {"torch"},
     "compilation": {"smoothsp.layers", "smoothsp.oracles", "numba", "torch"},
     "schemes": set(),
     "constraints": {"smoothsp.schemes", "smoothsp.oracles", "torch", "jaxtyping"},
@@ -124,6 +125,7 @@ PUBLIC = {
         "topology",
     },
     "smoothsp.constraints": {"Constraints", "bio", "regular"},
+    "smoothsp.testing": {"check_structure"},
     "smoothsp.schemes": {"PLAIN", "convert", "detect"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {
