@@ -233,6 +233,18 @@ PUBLIC = {
     },
     "smoothsp.lightning": {"Snapshots"},
     "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},
+    "smoothsp.models.training": {
+        "MU",
+        "NetworkOptions",
+        "Options",
+        "TOP_K",
+        "Training",
+        "TrainingOptions",
+        "check",
+        "running_average",
+        "seed_all",
+        "tell",
+    },
     "smoothsp.models.localiser": {"Found", "Localiser", "LocaliserNetwork"},
     "smoothsp.optim": {
         "CasimirSVRG",

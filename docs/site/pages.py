@@ -29,6 +29,7 @@ MODULES = (
     "smoothsp.constraints",
     "smoothsp.metrics",
     "smoothsp.schemes",
+    "smoothsp.testing",
     "smoothsp.models",
     "smoothsp.models.localiser",
     "smoothsp.models.training",
