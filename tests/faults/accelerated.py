@@ -43,8 +43,8 @@ FAULTS = {
     ),
     "support of the ball too large": (
         "projections/elastic_net",
-        "held = held.cumprod(-1).bool() & (ranked > 0)",
-        "held = ranked > 0",
+        "held = held.cumprod(-1).bool() & (size > 0)",
+        "held = size > 0",
     ),
     "steps of another quadratic": (
         AGM + "estimate_functions",

@@ -105,8 +105,8 @@ FAULTS = {
     ),
     "bias one kink too far": (
         PROBLEMS + "binary",
-        "return float(np.partition(kinks, above - 1)[above - 1])",
-        "return float(np.partition(kinks, above)[above])",
+        "return float(ends[0] + (ends[1] - ends[0]) / 2)",
+        "return float(ends[1] + (ends[1] - ends[0]))",
     ),
     "the border counts in full": (
         PROBLEMS + "binary",

@@ -12,6 +12,9 @@ from smoothsp.oracles import Multiclass
 PAGE = Path(__file__).parents[2] / "docs" / "your_own_structure.md"
 ROWS = re.findall(r"^\| `(\w+\(.*)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 SETTINGS = {**vars(losses), "mu": 5.0, "k": 2}
+POOLS = losses.ListwiseRanking | losses.NoiseContrastive | losses.PairwiseRanking
+# These return decisions.
+LAYERS = {"ImplicitMLE", "Interpolation", "NegativeIdentity"}
 OF_SETS = (losses.LatentHinge, losses.MarginalLikelihood)
 # Of ties, so that smoothing over few outputs is not exact; and a row without any, which
 # is done before the other.
@@ -45,8 +48,10 @@ def asked(loss, **options):
     """What a loss asks of a structure."""
     recorder = Recorder(Multiclass(SCORES), set())
     gold = [ALLOWED if isinstance(loss, OF_SETS) else Y]
-    if isinstance(loss, losses.SPOPlus):
+    if isinstance(loss, losses.SPOPlus | POOLS):
         gold.append(SCORES)
+    if isinstance(loss, POOLS):
+        gold.append(torch.arange(8))
     loss(recorder, *gold, **options)
     return recorder.asked
 
@@ -64,7 +69,7 @@ def test_every_loss_has_a_row():
     classes = (getattr(losses, name) for name in losses.__all__)
     modules = {x for x in classes if isinstance(x, type)}
     modules = {x.__name__ for x in modules if issubclass(x, torch.nn.Module)}
-    assert {text.split("(")[0] for text, _ in ROWS} == modules
+    assert {text.split("(")[0] for text, _ in ROWS} == modules - LAYERS
 
 
 def test_costs_and_weights_ask_what_the_page_says():

@@ -269,7 +269,9 @@ def test_one_dual_point_serves_all_large_lambda(problem, kind, steps, cache):
     ).solve(given)
     goal = KAPPA * EPS
     mean, loss, bound = worst_outputs(problem)
-    np.testing.assert_allclose(found.lam_infinity, bound / goal)
+    # costs count beside scores of up to 2^20, and the bound stays one
+    assert bound / goal <= found.lam_infinity * (1 + 1e-12)
+    np.testing.assert_allclose(found.lam_infinity, bound / goal, rtol=2**-19)
     first = found.points[0]
     assert first.lam == found.lam_infinity
     np.testing.assert_allclose(first.w, mean / first.lam, atol=1e-12)

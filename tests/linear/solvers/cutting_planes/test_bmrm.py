@@ -28,7 +28,11 @@ def noisy(seed, n=150, d=6):
 def test_the_optimum_of_two_classes(seed, lam):
     X, y = noisy(seed)
     exact = HingeSVC(
-        C=1 / (lam * len(y)), tol=1e-8, stopping="objective", max_epochs=100_000
+        C=1 / (lam * len(y)),
+        fit_intercept=False,
+        tol=1e-8,
+        stopping="objective",
+        max_epochs=100_000,
     ).fit(X, y)
     found = BMRM(lam=lam, tol=1e-9).solve(BinaryProblem(sparse.csr_array(X), y))
     assert found.converged
