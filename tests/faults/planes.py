@@ -223,7 +223,7 @@ def check_laws():
         test_set_losses.test_f1_against_the_recurrence_in_log_space(0.5, mu)
     test_set_losses.test_f1_against_the_recurrence_in_log_space(0.03, 1e-6)
     for seed in range(12):
-        test_binary.test_the_best_bias_is_an_order_statistic(seed)
+        test_binary.test_the_best_bias_is_the_middle_of_those_of_least_risk(seed)
         test_binary.test_the_slope_is_a_subgradient(seed, True)
     for seed in range(3):
         test_binary.test_sparse_samples_read_once_are_those_read_twice(seed)
