@@ -123,9 +123,10 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         return self._trees(self.arcs[..., 0])._exist(head) & known.all(2)
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        top, label = self.arcs.detach().cpu().max(3)
-        heads, found = self._trees(top)._best()
-        best = _at_heads(array(label), heads[:, None])[:, 0]
+        # in numpy: a forked child must not wait for PyTorch's threads
+        arcs = array(self.arcs.detach().cpu())
+        heads, found = self._trees(torch.from_numpy(arcs.max(3)))._best()
+        best = _at_heads(arcs.argmax(3), heads[:, None])[:, 0]
         return np.stack([heads, np.where(heads < 0, -1, best)], 2), found
 
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
