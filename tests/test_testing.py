@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from smoothsp.losses import L2, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain
 from smoothsp.testing import check_structure
 from tests.truth.circuits.cases import KINDS, SEARCHES, draw
@@ -105,3 +106,27 @@ def test_what_is_no_structure_is_named():
         check_structure(3)
     with pytest.raises(ValueError, match="outputs: expected those of 2 rows, got 1"):
         check_structure(chain(), [EVERY])
+
+
+def lowered(found):
+    return found[0] - 20, *found[1:]
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "change"),
+    [
+        (StructuralHinge(), "decode", lowered),
+        (StructuredPerceptron(), "decode", lowered),
+        (StructuralHinge(cost=None), "decode", lowered),
+        (StructuralHinge(L2(1.0, 3)), "decode_topk", lowered),
+        (StructuralHinge(Entropy(1.0)), "log_partition", lambda x: x - 20),
+    ],
+    ids=str,
+)
+def test_hinges_of_a_maximum_below_the_true_output_are_refused(loss, name, change):
+    y = chain().decode()[1]
+    assert loss(Broken("no", None), y) >= 0
+    with pytest.raises(
+        ValueError, match=r"structure: expected .* from Broken; smooths"
+    ):
+        loss(Broken(name, change), y)

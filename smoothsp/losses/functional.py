@@ -31,6 +31,7 @@ from smoothsp.oracles import (
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._questions.registration import is_plain
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -102,8 +103,9 @@ def _structural_hinge(
         scaled = _over(structure, paid, smoothing.mu)
         if scaled is not None:
             low, high = scaled
-            loss = exact.log_partition(high).less(gold_score(low, y), sign=sign)
-            return smoothing.mu * loss, None
+            total, gold = exact.log_partition(high), gold_score(low, y)
+            _require_above(high, total, gold, sign)
+            return smoothing.mu * total.less(gold, sign=sign), None
     augmented = structure if paid is None else structure.augment(paid)
     gold = gold_score(structure, y)
     return _maximum(augmented, smoothing, gold, sign)
@@ -360,9 +362,31 @@ def _maximum(
     """The maximum less ``gold``, smoothed or not; exact or not, of L2."""
     if isinstance(smoothing, L2):
         rest, top, found = _l2_maximum(structure, smoothing)
+        _require_above(structure, top, gold, sign)
         return at_zero(rest + top.less(gold), sign), found
     check_smoothing(smoothing)
-    return exact.best(structure)[0].less(gold, sign=sign), None
+    best = exact.best(structure)[0]
+    _require_above(structure, best, gold, sign)
+    return best.less(gold, sign=sign), None
+
+
+def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) -> None:
+    """No maximum of a user's structure is below the true output; ours are tested."""
+    kind = type(structure)
+    if not sign or kind.__module__.startswith("smoothsp."):
+        return
+    top, own = best.value.detach(), gold.value.detach()
+    if not is_plain(top):
+        return
+    slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + own.abs())
+    lost = top < own - slack
+    if bool(lost.any()):
+        row = int(lost.int().argmax())
+        raise ValueError(
+            "structure: expected a highest score of at least that of the true output, "
+            f"{own[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
+            f"{kind.__name__}; smoothsp.testing.check_structure says what is wrong"
+        )
 
 
 def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Exact, Tensor]:
