@@ -57,6 +57,7 @@ settings.load_profile("short")
 FIRST = (
     "oracles/test_questions.py",
     "kernels/test_device_compilation.py",
+    "ptx/test_kernels.py",
     "optim/test_ranks.py",
     "faults/test_faults.py",
     "linear/solvers/test_bcfw.py",

@@ -8,20 +8,19 @@ changes its type in a loop.
 """
 
 import importlib
-import pkgutil
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import smoothsp._kernels
 from smoothsp.oracles import SemiMarkov
 from tests.programs import run
+from tests.ptx.launch import modules, pretend
 
 B, T, K = 4, 20, 5
 WIDE = torch.float64
@@ -53,38 +52,16 @@ compiled: set[tuple[str, str]] = set()
 
 def resources(binary: bytes) -> tuple[int, int]:
     """Registers and bytes of stack of a thread, as the compiler has fixed them."""
-    from triton import knobs
+    from triton.backends import nvidia
 
+    tool = Path(nvidia.__path__[0]) / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        command = [tool, "-res-usage", file.name]
         said = run(*command)
     ((registers, stack),) = re.findall(r"REG:(\d+) STACK:(\d+)", said.stdout)
     return int(registers), int(stack)
-
-
-def pretend(generation: int) -> None:
-    """Let Triton believe in a GPU: all it asks for is which one."""
-    # pytest imports this file too, and there Triton must not come before its settings
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime.driver import driver
-
-    stub = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", generation, 32),
-        get_current_device=lambda: 0,
-        get_current_stream=lambda device: 0,
-        get_active_torch_device=lambda: torch.device("cpu"),
-    )
-    driver.set_active(stub)
-
-
-def modules() -> Iterator[ModuleType]:
-    """Yield every module of Triton kernels."""
-    package = smoothsp._kernels
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if ".cuda." in found.name:
-            yield importlib.import_module(found.name)
 
 
 def kernels() -> set[tuple[str, str]]:
@@ -97,6 +74,12 @@ def kernels() -> set[tuple[str, str]]:
         for name, value in vars(module).items()
         if isinstance(value, JITFunction) and name.endswith("_kernel")
     }
+
+
+def scan_multiplies(dtype: torch.dtype) -> bool:
+    from smoothsp._kernels.chain.cuda.scan import multiplies
+
+    return multiplies(dtype)
 
 
 def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
@@ -112,7 +95,7 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     parts = (new(B, T, S), new(B, 1 if shared else T - 1, S, S), new(B, S), new(B, S))
     wide = (new(B, K, dtype=WIDE), new(*edges, dtype=WIDE), new(S, dtype=WIDE))
     yield "sums", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
-    if S <= 64:
+    if S <= 64 and scan_multiplies(dtype):
         yield "scan", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
     moves = new(S, S) if shared else parts[1]
     yield "weigh", "weigh", (new(B), *parts, shared, parts[0], moves, new(S), new(S))

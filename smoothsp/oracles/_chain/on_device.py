@@ -93,7 +93,7 @@ def log_partition(
     value = new((B,), dtype=torch.float64)
     nodes, edges = new((B, T, S)), new((B, *as_edges(transitions).shape[1:]))
     heads, tails = new((B, S)), new((B, S))
-    parallel = scan.pays(B, T, S)
+    parallel = scan.multiplies(emissions.dtype) and scan.pays(B, T, S)
     twin = scan if parallel else cuda_sums
     _run(twin.forward_backward, chain, value, nodes, edges, heads, tails)
     return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails

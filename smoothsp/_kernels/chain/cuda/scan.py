@@ -25,6 +25,12 @@ MOST_STATES = 64
 MOST_WORK = 1 << 20
 
 
+def multiplies(dtype):
+    """Return whether Triton multiplies matrices of a dtype: float64 from 3.5 on."""
+    version = tuple(map(int, triton.__version__.split(".")[:2]))
+    return dtype == torch.float32 or version >= (3, 5)
+
+
 def pays(B, T, S, shortest=SHORTEST):
     """Return whether time in parallel is expected to win.
 
