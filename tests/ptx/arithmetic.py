@@ -35,8 +35,8 @@ class Rule:
     compute: Callable[..., Array]
 
 
-def rule(op: str) -> Rule:
-    """Return what an instruction computes, from its name such as ``add.rn.f32``."""
+def rule(op: str, given: int = 2) -> Rule:
+    """Return what ``add.rn.f32`` and its like compute, of so many operands."""
     base, *modifiers = op.split(".")
     last = modifiers[-1] if modifiers else ""
     if last == "f32x2":
@@ -68,6 +68,8 @@ def rule(op: str) -> Rule:
     if op not in table and key not in table:
         raise Unknown(op)
     arity, compute = table.get(op) or table[key]
+    if base in {"min", "max"} and given == 3:
+        return Rule((kind,) * 3, kind, lambda a, b, c: compute(compute(a, b), c))
     return Rule((kind,) * arity, kind, compute)
 
 
@@ -267,7 +269,6 @@ _INTEGERS: dict[str, tuple[int, Callable[..., Array]]] = {
     "xor": (2, operator.xor),
     "not": (1, np.invert),
     "mov": (1, lambda a: a),
-    "popc": (1, np.bitwise_count) if hasattr(np, "bitwise_count") else (1, np.abs),
 }
 _FLOATS: dict[str, tuple[int, Callable[..., Array]]] = {
     "add": (2, operator.add),

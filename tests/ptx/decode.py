@@ -195,7 +195,11 @@ def _instruction(text: str, where: str) -> Instruction:
         if max(len(made.results), len(made.operands)) != 2:
             raise Unknown(text)
     else:
-        made.op, made.rule, made.results = "compute", rule(op), given[:1]
+        made.op, made.rule, made.results = (
+            "compute",
+            rule(op, len(given) - 1),
+            given[:1],
+        )
         kinds = made.rule.operands
         made.operands = [_operand(*x) for x in zip(given[1:], kinds, strict=True)]
     return made
