@@ -121,7 +121,6 @@ def lowered(found):
         (StructuralHinge(L2(1.0, 3)), "decode_topk", lowered),
         (StructuralHinge(Entropy(1.0)), "log_partition", lambda x: x - 20),
     ],
-    ids=str,
 )
 def test_hinges_of_a_maximum_below_the_true_output_are_refused(loss, name, change):
     y = chain().decode()[1]
