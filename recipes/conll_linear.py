@@ -11,7 +11,7 @@ oracle calls and seconds.
     python recipes/conll_linear.py --data DIR --study tagger  # a good tagger, fast
 
 Writes ``STUDY.csv`` and figures to ``--out``, and there, too, each run as soon as it is
-whole: a study that was stopped goes on where it was. ``README.md`` has the results.
+whole: a study that was stopped goes on where it was. Results: ``docs/reproduction.md``.
 
 Reproduces: figures 2 and 5 of Pillutla et al., "A Smoother Way to Train Structured
 Prediction Models", on these solvers; settings as their authors published them.

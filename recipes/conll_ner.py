@@ -25,7 +25,8 @@ CoNLL-2003 English (``eng.testa``, which also chose the epoch), mean of seeds 1,
     --data DIR                       span F1 92.04    (92.02, 92.02, 92.08)
     --data DIR --embeddings FILE     span F1 92.74    (92.75, 92.74, 92.73)
 
-FILE is 5,050 words of GloVe 6B in 50 dimensions. ``README.md`` has all five losses.
+FILE is 5,050 words of GloVe 6B in 50 dimensions. Other losses:
+``docs/results/tagging.md``.
 """
 
 if __name__ == "__main__":

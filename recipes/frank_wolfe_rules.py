@@ -11,7 +11,7 @@ over the sum of the estimates) and the gain that theory predicts from uneven gap
 several kappa the cost of a regularisation path; and the eight variants.
 
 ``cells.json`` is written after each run, and ``--resume`` goes on from there; at the
-end tables and ``rules.png`` are. ``README.md`` has what came out.
+end tables and ``rules.png`` are. Results: ``docs/reproduction.md``.
 
 Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", figures 1, 2 and 7, and the advice of section 5.1.

@@ -21,7 +21,7 @@ point with its duality gap, of which the one with the best IoU on dev is solved 
 
 ``model`` is a folder that is loaded without running code; ``checkpoint.pt`` is what
 ``--resume`` needs; ``metrics.json``, ``sheet.png`` and ``path.png`` stand there at the
-end. ``README.md`` has what came out.
+end. Results: ``docs/results/images.md``.
 
 Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", for the linear model, its features and its solver.

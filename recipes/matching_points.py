@@ -17,7 +17,7 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.p
 ``metrics.json`` stand there at the end. ``--predict`` writes ``matches.json`` and
 ``matches.png``.
 
-What came out: ``README.md``.
+Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":

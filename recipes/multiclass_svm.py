@@ -18,7 +18,7 @@ end ``metrics.json``, ``accuracy.csv``, ``times.csv``, ``accuracy.png`` and
 ``time_ratio.png`` are.
 
 Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
-tables 4 to 6 and figure 2. ``README.md`` has what came out.
+tables 4 to 6 and figure 2. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":

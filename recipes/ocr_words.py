@@ -17,7 +17,7 @@ the regularisation path, certified and heuristic, and grids of 31 values.
 end ``metrics.json``, ``variants.csv``, ``gaps.csv``, ``courses.csv`` and figures are.
 
 Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
-Structured SVMs", OCR in figures 3, 5, 7 and 8. ``README.md`` has what came out.
+Structured SVMs", OCR in figures 3, 5, 7 and 8. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.p
 ``metrics.json`` stand there at the end. ``--predict`` takes an image that one person
 about fills, and writes ``pose.json`` and ``pose.png``.
 
-What came out: ``README.md``.
+Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":

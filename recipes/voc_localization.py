@@ -31,7 +31,7 @@ The weights of the backbone are random unless ``--weights`` says otherwise.
 
 Reproduces: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 section 7.1.2, but for one pass over an image in place of one for each box, and the
-twelve numbers. Measured: ``README.md``.
+twelve numbers. Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":

@@ -21,20 +21,23 @@ GOES_ON = "# After the block above.\n"
 
 
 def programs(page):
-    """The Python blocks of a page, each after those that it goes on from."""
+    """The Python blocks of a page, each after those that it goes on from, with the
+    output that the page shows of the last one: a block of text after "This prints", or
+    with nothing in between."""
     whole = []
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+    pattern = r"```python\n(.*?)```(?:\s+(?:This prints\s+)?```text\n(.*?)```)?"
+    for block, output in re.findall(pattern, page.read_text(), re.DOTALL):
         if block.startswith(GOES_ON):
-            whole[-1] += block
+            whole[-1] = whole[-1][0] + block, output
         else:
-            whole.append(block)
+            whole.append((block, output))
     return whole
 
 
 BLOCKS = [
-    pytest.param(page, block, id=f"{page.stem}-{number}")
+    pytest.param(page, block, output, id=f"{page.stem}-{number}")
     for page in EXECUTED
-    for number, block in enumerate(programs(page))
+    for number, (block, output) in enumerate(programs(page))
 ]
 FOR_USERS = [page for page in EXECUTED if page.stem != "architecture"]
 # Classes of other libraries, and what structures of one's own are written with.
@@ -67,9 +70,16 @@ def precision(page):
 
 
 @pytest.mark.usefixtures("precision")
-@pytest.mark.parametrize(("page", "block"), BLOCKS)
-def test_block_runs(page, block):
+@pytest.mark.parametrize(("page", "block", "output"), BLOCKS)
+def test_block_runs(page, block, output, capsys):
     exec(compile(block, str(page), "exec"), {"__name__": page.stem})
+    if output and torch.get_default_dtype() == torch.float32:  # as the page has it
+        assert capsys.readouterr().out == output
+
+
+def test_the_front_page_and_the_first_one_show_what_is_printed():
+    for page in ("README.md", "docs/getting_started.md"):
+        assert any(output for _, output in programs(ROOT / page)), page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
