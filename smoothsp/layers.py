@@ -70,7 +70,7 @@ class LinearChain(nn.Module):
     constraints
         Allowed starts, moves and ends, as ``constraints.bio(labels)`` makes them:
         honoured in training as in decoding. Or the labels themselves, as a sequence or
-        as a dictionary ``id2label``, for which ``constraints.bio`` is asked.
+        as a dictionary ``id2label``, which ``constraints.bio`` turns into masks.
     batch_first
         If False, emissions, tags, masks, decoded tags and marginals have time before
         batch.

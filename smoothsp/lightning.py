@@ -202,7 +202,7 @@ def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> No
 
 @dataclass(frozen=True)
 class _First:
-    """The first batches of a loader, as often as they are asked for."""
+    """The first batches of a loader, anew for each iteration."""
 
     loader: Iterable[Any]
     many: int

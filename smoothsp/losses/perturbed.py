@@ -1,4 +1,4 @@
-"""Maxima of potentials with noise: smooth on average, and only ``decode`` is asked."""
+"""Maxima of potentials with noise: smooth on average, from ``decode`` alone."""
 
 from typing import Any, Literal, get_args
 

@@ -37,7 +37,7 @@ class SparseMAPLoss(nn.Module):
     Notes
     -----
     Convex, never negative, smooth with constant 1/gamma in the potentials that a cost
-    is added to. Only ``decode`` is asked, some tens of times.
+    is added to. Calls ``decode`` alone, some tens of times.
     Source: Niculae et al., "SparseMAP: Differentiable Sparse Structured Inference"
     (2018), (8); Blondel, Martins and Niculae, "Learning with Fenchel-Young Losses"
     (2020), section 7.3.

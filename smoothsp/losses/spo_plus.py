@@ -28,7 +28,7 @@ class SPOPlus(nn.Module):
 
     Notes
     -----
-    Only ``decode`` is asked, once. In the source costs are minimised: its predicted
+    Calls ``decode`` alone, once. In the source costs are minimised: its predicted
     and true costs are ``-s`` and ``-t``.
     Source: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022), (9) and
     definition 3.

@@ -61,7 +61,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def pretrained(cls, name: str | Path) -> "Encoder":
-        """One that transformers finds under the name, or in the folder.
+        """Load the encoder that transformers finds under a name or in a folder.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a tagger knows of words, as integers.
+"""Features of words as integers.
 
 Each distinct word is described once, in a row of a table: its lower-cased form with
 digits as 0, its characters, shape, prefixes and suffixes. A sentence is a list of

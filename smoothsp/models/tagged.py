@@ -65,7 +65,7 @@ class Tagged:
         return "".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n"
 
     def json(self) -> str:
-        """One line of JSON: text, words, tags, spans, and what else was asked for.
+        """One line of JSON: text, words, tags, spans, and optional fields of ``tag``.
 
         Probabilities have two significant digits.
         """

@@ -407,7 +407,7 @@ class Tagger:
         """Scores and spans of the nbest taggings of each row.
 
         Labels that are independent may read as the same spans: the best of them counts,
-        and more are asked for.
+        and more are searched for.
         """
         head = self.network.head
         listed: list[list[tuple[float, list[Found]]]] = [[] for _ in structure.lengths]

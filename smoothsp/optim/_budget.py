@@ -78,8 +78,8 @@ def require_same_convexity(groups: Groups, weight_decay: float) -> None:
 def require_as_many(num_batches: int | None, terms: int, steps: int) -> None:
     """Refuse a number of batches that neither a snapshot nor an epoch's steps had.
 
-    Both are asked, as snapshots may be taken in larger batches. Batches of varying size
-    vary in number; kappa feels no tenth of it.
+    Both are compared, as snapshots may be taken in larger batches. Batches of varying
+    size vary in number; kappa feels no tenth of it.
     """
     if num_batches is None or not terms or not steps:
         return

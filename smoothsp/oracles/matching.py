@@ -1,4 +1,4 @@
-"""Who goes with whom: matchings of rows to columns."""
+"""Matchings of rows to columns."""
 
 from typing import Any
 

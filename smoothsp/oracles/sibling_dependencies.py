@@ -124,7 +124,7 @@ class SiblingDependencies(CircuitStructure):
 
 
 def _second_order(n: int, single_root: bool) -> tuple[Circuit, Items]:
-    """Eisner's algorithm, whose half spans know the modifier next to the last.
+    """Eisner's algorithm, whose half spans carry the modifier next to the last.
 
     ``full[h, m]`` is a head with all that lies up to m; ``half[h, m]``, the same while
     m, which h is the head of, lacks its further side; ``joint[i, j]``, two words with

@@ -34,7 +34,7 @@ class SparseMAP(ReadOnly):
     potentials. The best mixture ``sum_y p_y a(y)`` is unique, is made up of few
     outputs, often of one, and is differentiable almost everywhere: between the best
     output, which is not, and the marginals, which give weight to all outputs. Only
-    ``decode`` is asked, so every structure has it.
+    ``decode`` is called, so every structure has it.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class SparseMAP(ReadOnly):
     strength
         gamma, > 0, in units of the score.
     max_outputs
-        How often ``decode`` may be asked after the first time, at least 1.
+        Most calls of ``decode`` after the first one, at least 1.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ def project_simplex(
     TypeError
         For a dtype other than float32 and float64.
     ValueError
-        For NaN or +inf, a row of nothing but -inf, and a total that is not positive.
+        For NaN or +inf, a row of -inf alone, and a total that is not positive.
 
     Notes
     -----

@@ -260,7 +260,7 @@ def mark_of(problem: Any) -> State:
 
 
 def require_same(name: str, problem: Any, state: State) -> None:
-    """Refuse a state of other examples; those of before there were marks have none."""
+    """Refuse a state of other examples; old states have no marks."""
     mark = mark_of(problem).get("examples")
     if mark is not None and "examples" in state and state["examples"] != mark:
         raise ValueError(

@@ -118,8 +118,8 @@ class CallbackEngine:
     def visit(self, chosen: list[int]) -> None:
         """A step on each example, towards answers of the oracle at the weights before.
 
-        All are asked at once; sizes of steps are those that are best when they are
-        taken, so that the dual never falls.
+        All oracles are called at once; sizes of steps are those that are best when they
+        are taken, so that the dual never falls.
         """
         asked = [i for i in dict.fromkeys(chosen) if not self._is_known(i)]
         corners = dict(zip(asked, self._worst_of(asked), strict=True))

@@ -32,7 +32,7 @@ class Solver(Protocol):
         Whether a certificate is worth its time after Ctrl-C.
     repeats
         Whether a run that is resumed begins with the last certificate: ``state`` is
-        then that of before it, one pass earlier.
+        then the state one pass earlier.
 
     Notes
     -----
@@ -44,7 +44,7 @@ class Solver(Protocol):
                 certify()                       recorded, told to the callback
 
     To resume bit for bit, ``state`` and ``load`` carry all that the steps depend on:
-    iterates, counters, random streams. ``state`` may be asked for between any two
+    iterates, counters, random streams. ``state`` may be read between any two
     passes, within callbacks too, and after Ctrl-C in the middle of ``advance``: what a
     pass changes is therefore replaced at its end, by one assignment.
 

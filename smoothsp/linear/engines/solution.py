@@ -103,7 +103,7 @@ class Solution:
     status
         Why the solver stopped, as a sentence.
     converged
-        Whether the gap is as small as was asked for.
+        Whether the gap is at most the tolerance.
     history
         What was known at each certificate.
     state

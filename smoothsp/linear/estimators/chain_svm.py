@@ -32,7 +32,7 @@ class ChainSVM(Tagger):
         Nesterov's method, each of which takes all sentences in a pass.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
-        times its minimum. ``"sgd"`` knows no gap of the hinge, and stops when the
+        times its minimum. ``"sgd"`` computes no gap of the hinge, and stops when the
         objective has not fallen by that share in two evaluations.
     cost
         ``(classes, classes)``, from the true tag to the guessed one, in the order of

@@ -45,7 +45,7 @@ class Columns(dict[Path, int]):
             Names that are not are those of files from before paths were: such a name is
             one step, and also any two that ``=`` joins to it.
         first
-            All columns, those that are asked for most before others: side by side they
+            All columns, the most frequent first: side by side they
             stay in the cache, which halves the time of a look-up.
         """
         order = range(len(names)) if first is None else first

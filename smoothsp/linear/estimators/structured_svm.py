@@ -57,7 +57,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         cutting planes of the hinge; ``"agm"``, Nesterov's method, of either loss.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
-        times its minimum. ``"sgd"`` knows no gap of the hinge, and stops when the
+        times its minimum. ``"sgd"`` computes no gap of the hinge, and stops when the
         objective has not fallen by that share in two evaluations.
     cost, cost_scale
         As of ``StructureProblem``: Hamming or a function, and ``(n,)`` numbers that

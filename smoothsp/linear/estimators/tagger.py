@@ -122,7 +122,7 @@ def options_of(estimator: Any, make: Any, given: Mapping[str, Any]) -> dict[str,
 
 
 def keep_solution(estimator: Any, solution: Solution) -> None:
-    """Set what is known about a fit; warn if it fell short of what was asked for."""
+    """Set what is known about a fit; warn if it stopped above ``tol``."""
     estimator.history_ = solution.history
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual

@@ -1,6 +1,6 @@
 """What is learnt from: examples, features, costs, and an oracle for the worst output.
 
-A problem knows nothing of how it is solved; any of ``smoothsp.linear.solvers`` takes
+A problem does not depend on how it is solved; any of ``smoothsp.linear.solvers`` takes
 any of them.
 """
 

@@ -85,7 +85,7 @@ class CallbackProblem:
     batch_oracle
         ``batch_oracle(rows, w)`` gives what ``max_oracle`` does for each of some
         examples, a list of ints: of :class:`BCFW` with a ``batch_size``. By default
-        these are asked one by one.
+        the oracle is called for one after the other.
     sparse
         Whether psi is a scipy CSR matrix ``(1, num_weights)``: a step then costs its
         entries, however many weights there are.

@@ -53,8 +53,8 @@ class StructureProblem(StructureSums):
     Potentials are linear in the weights: products of weights with features of parts, or
     weights as such. The structure is any that ``smoothsp.oracles`` has, or of your own:
     what an output's score says of each potential, ``phi``, comes by automatic
-    differentiation of ``score(y)``. Features stay sparse, and the structure is asked
-    for many examples at once where a solver lets it.
+    differentiation of ``score(y)``. Features stay sparse, and the structure holds
+    many examples at once if the solver allows it.
 
     Parameters
     ----------

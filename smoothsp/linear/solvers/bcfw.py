@@ -33,7 +33,7 @@ class BCFW:
 
     A step asks the max oracle for the worst output of one example and moves the dual
     variable of that example towards it by exact line search. Every ``refresh_every``
-    passes all examples are asked, which gives the exact duality gap.
+    passes the oracle is called for all examples, which gives the exact duality gap.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class BCFW:
         From a solution at another lambda: ``"primal"`` keeps its weights where the new
         lambda is smaller, ``"dual"`` keeps its dual variables.
     batch_size
-        Examples that are asked for at once, at the same weights, before a step on each:
+        Examples whose oracle is called at once, at the same weights, before their steps:
         of :class:`StructureProblem`, whose structures decode batches, and of
         :class:`CallbackProblem` with a ``batch_oracle``. Answers are as many steps old,
         so that more passes are needed; not of chains in compiled loops.

@@ -1,4 +1,4 @@
-"""What is asked of a circuit: which of its items for which row, and of which scores."""
+"""A query of a circuit: which of its items for which row, and of which scores."""
 
 from collections import OrderedDict
 from typing import Any, NamedTuple

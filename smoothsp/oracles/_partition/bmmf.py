@@ -6,7 +6,7 @@ has not, and the highest such max-marginal is its score: two new parts, two new 
 max-marginals.
 
 Where outputs tie, labels of highest max-marginals need not be those of one output, so
-the output of a part is asked for, not read off them.
+the output of a part is searched for, not read off them.
 
 Source: Yanover and Weiss, "Finding the M Most Probable Configurations using Loopy
 Belief Propagation" (2004), with a maximum in place of their decoding.

@@ -138,7 +138,7 @@ def log_partition(structure: Any) -> Exact:
 def _asked(structure: Any, name: str) -> Any:
     """The method ``_exact_...`` that belongs to a question; None if there is none.
 
-    A class that answers the question in its own way is asked that.
+    A class with a method of its own for the question has it called.
     """
     if not nothing_traces():
         return None

@@ -191,7 +191,7 @@ def are_ordinary(first: object, second: object) -> bool:
 def is_ordinary(tensor: object) -> bool:
     """Whether this is a dense CPU tensor that nothing wraps: its memory is its values.
 
-    Not to be asked while ``torch.compile`` traces.
+    Not for use while ``torch.compile`` traces.
     """
     return (
         type(tensor) in PLAIN and _keys(tensor).raw_repr() in ORDINARY  # type: ignore[arg-type]
