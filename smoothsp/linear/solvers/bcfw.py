@@ -80,7 +80,7 @@ class BCFW:
         From a solution at another lambda: ``"primal"`` keeps its weights where the new
         lambda is smaller, ``"dual"`` keeps its dual variables.
     batch_size
-        Examples whose oracle is called at once, at the same weights, before their steps:
+        Examples whose oracle is called at once, at equal weights, before their steps:
         of :class:`StructureProblem`, whose structures decode batches, and of
         :class:`CallbackProblem` with a ``batch_oracle``. Answers are as many steps old,
         so that more passes are needed; not of chains in compiled loops.
