@@ -2,7 +2,8 @@
 
 Peers are the textbook recurrences in log space, as PyTorch makes them fast: whole
 batches, all items of a level at once. pytorch-crf has second-order chains as chains of
-pairs of labels. One command races everything, on one thread and on two, each in a
+pairs of labels; PyEPO, if it is installed, solves shortest paths by linear
+programmes. One command races everything, on one thread and on two, each in a
 process of its own, and writes a CSV and a table:
 
     pip install -e ".[bench]"
@@ -20,7 +21,7 @@ from torch import Tensor
 
 import circuits
 from dynamic_programmes.races import ROWS, Call, Race, drawn, values, with_gradients
-from smoothsp import oracles
+from smoothsp import losses, oracles
 
 NONE = -math.inf
 
@@ -295,6 +296,111 @@ def undirected(nodes: int, target: float) -> Race:
     )
 
 
+INSTANCES, BATCH = 1000, 32
+
+
+def grid_paths() -> list[Race]:
+    """Paths of a 5 x 5 grid under 1,000 costs, and epochs of training by them."""
+    at = torch.arange(25).reshape(5, 5)
+    ways = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
+    index = torch.cat([torch.stack([x.flatten() for x in way], 1) for way in ways])
+    # the peer's order: the arcs of a line to the right, then those down from it
+    index = index[
+        (index[:, 0] // 5 * 50 + (index[:, 1] - index[:, 0])).argsort(stable=True)
+    ]
+    E = len(index)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(INSTANCES, 5, generator=generator).double()
+    map_ = torch.randint(2, (E, 5), generator=generator).double()
+    costs = ((features @ map_.T / math.sqrt(5) + 3) ** 4 + 1) / 3.5**4
+
+    def build(x: Tensor) -> oracles.ShortestPath:
+        return oracles.ShortestPath(-x, index, 0, 24)
+
+    best, y = build(costs).decode()
+
+    def peer() -> object:
+        from pyepo.model.ort import shortestPathModel
+
+        model = shortestPathModel((5, 5))
+        if model.arcs != [tuple(arc) for arc in index.tolist()]:
+            raise RuntimeError("arcs in another order")
+        return model
+
+    def epoch(loss: Callable[..., Tensor]) -> Callable[[torch.dtype], Call]:
+        """One epoch of a linear model, always the same; the mean loss."""
+
+        def make(dtype: torch.dtype) -> Call:
+            x, c, w, z = (t.to(dtype) for t in (features, costs, y, -best[:, None]))
+
+            def call() -> tuple[Tensor]:
+                torch.manual_seed(0)
+                model = torch.nn.Linear(5, E)
+                model = model.to(dtype)
+                optimizer = torch.optim.Adam(model.parameters(), 0.01)
+                total = torch.zeros((), dtype=dtype)
+                for first in range(0, INSTANCES, BATCH):
+                    some = slice(first, first + BATCH)
+                    found = loss(model(x[some]), c[some], w[some], z[some])
+                    optimizer.zero_grad()
+                    found.backward()
+                    optimizer.step()
+                    total += found.detach()
+                return (total / math.ceil(INSTANCES / BATCH),)
+
+            return call
+
+        return make
+
+    def solved(dtype: torch.dtype) -> Call:
+        model, tables = peer(), costs.to(dtype).numpy()
+
+        def call() -> Tensor:
+            found = []
+            for table in tables:
+                model.setObj(table)  # type: ignore[attr-defined]
+                found.append(-model.solve()[1])  # type: ignore[attr-defined]
+            return torch.tensor(found)
+
+        return values(call)
+
+    def lost(x: Tensor, c: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        return losses.SPOPlus()(build(x), w.long(), -c)
+
+    def perturbed(x: Tensor, c: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        return losses.PerturbedLoss(8, 1.0)(build(x), w.long())
+
+    def lost_by_peer(dtype: torch.dtype) -> Call:
+        import pyepo
+
+        return epoch(pyepo.func.SPOPlus(peer()))(dtype)
+
+    def perturbed_by_peer(dtype: torch.dtype) -> Call:
+        import pyepo
+
+        loss = pyepo.func.PFY(peer(), n_samples=8, sigma=1.0)
+        return epoch(lambda x, c, w, z: loss(x, w))(dtype)
+
+    name, theirs = "1,000 shortest paths, 5 x 5 grid", "PyEPO with OR-Tools"
+    return [
+        Race(
+            f"{name}: decode",
+            30,
+            lambda dtype: values(lambda: build(costs.to(dtype)).decode()[0]),
+            {theirs: solved},
+        ),
+        Race(f"{name}: an epoch of SPO+", 30, epoch(lost), {theirs: lost_by_peer}),
+        Race(
+            f"{name}: an epoch of 8 perturbed samples",
+            30,
+            epoch(perturbed),
+            {theirs: perturbed_by_peer},
+            # noise of another dtype is other noise
+            tolerance=0.2,
+        ),
+    ]
+
+
 def drawn_graph(nodes: int, arcs: int, seed: int) -> Tensor:
     """Arcs to higher numbers, into each node and out of each, ``[arcs, 2]``."""
     generator = torch.Generator().manual_seed(seed)
@@ -314,6 +420,7 @@ def all_races() -> list[Race]:
         lattices(400, 1000, 10),
         *lattices_of_rows(100, 1000),
         undirected(30, 1),
+        *grid_paths(),
     ]
 
 

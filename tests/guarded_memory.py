@@ -35,6 +35,7 @@ from smoothsp.oracles import (
     PictorialStructure,
     ProjectiveDependencies,
     SemiMarkov,
+    ShortestPath,
     SpanningTree,
     SpanTree,
     SumStructure,
@@ -301,6 +302,10 @@ def searches(dtype: torch.dtype) -> Iterator[SearchStructure]:
             for each in (index, index.expand(B, -1, 2)):
                 edges = drawn(B, len(index)).abs()
                 yield BinaryGraph(drawn(B, n, 2), edges, each)
+        index = torch.randint(n + 1, (n, 2), generator=generator)
+        path = torch.cat([index, torch.tensor([[0, n]])])
+        for each in (path, path.expand(B, -1, 2)):
+            yield ShortestPath(-drawn(B, n + 1).abs(), each, 0, n)
         if n:
             yield BoxSearch(drawn(B, n, 1))
             yield BoxSearch(drawn(B, 2, n))

@@ -108,6 +108,7 @@ PUBLIC = {
         "RegularLanguage",
         "SecondOrderChain",
         "SemiMarkov",
+        "ShortestPath",
         "SiblingDependencies",
         "SpanTree",
         "SpanningTree",

@@ -14,6 +14,7 @@ from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.graphs.binary_graph import BinaryGraph
 from smoothsp.oracles.graphs.lattice import Lattice
 from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
+from smoothsp.oracles.graphs.shortest_path import ShortestPath
 from smoothsp.oracles.graphs.tree import Tree
 from smoothsp.oracles.knapsack import Knapsack
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
@@ -63,6 +64,7 @@ __all__ = [
     "RegularLanguage",
     "SecondOrderChain",
     "SemiMarkov",
+    "ShortestPath",
     "SiblingDependencies",
     "SpanTree",
     "SpanningTree",

@@ -15,12 +15,12 @@ from smoothsp.oracles._questions.arrays import array, constant
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.rounding import at_most_zero
-from smoothsp.oracles._searches.structure import SearchStructure
+from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class UndirectedSpanningTree(SearchStructure, Divergences):
+class UndirectedSpanningTree(ChosenEdges, Divergences):
     r"""A batch of undirected graphs, whose outputs are the spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
@@ -78,21 +78,12 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
     """
 
     edges: Tensor
-    index: Tensor
     _by_row = ("index", "_nodes", "_table")
     _output_words = "0 or 1 for each edge, 1 for those of one spanning tree"
 
     def __init__(self, edges: Tensor, index: Tensor) -> None:
-        edges = checks.potentials("edges", edges)
-        if edges.dim() != 2:
-            raise ValueError(f"edges: expected (batch, E), got {tuple(edges.shape)}")
+        edges, index = edges_and_index("edges", edges, index)
         B, E = edges.shape
-        index = checks.integers("index", index, edges.device)
-        if tuple(index.shape) not in ((E, 2), (B, E, 2)):
-            raise ValueError(
-                f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
-                f"got {tuple(index.shape)}"
-            )
         given: NDArray[np.int64] = constant("index", index)
         rows = given.shape[0] if given.ndim == 3 else 1
         nodes, table = _laid_out(given.tobytes(), rows, E)
@@ -104,37 +95,6 @@ class UndirectedSpanningTree(SearchStructure, Divergences):
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
         self._start({"edges": edges}, (E,))
-
-    @property
-    def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the edges of each row."""
-        return self._real.sum(1)
-
-    @property
-    def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: one more than the last edge of each row."""
-        E = self.shape[0]
-        at = torch.arange(1, E + 1, device=self.edges.device)
-        ends = torch.where(self._real, at, 0)
-        return ends.amax(1, keepdim=True) if E else ends.sum(1, keepdim=True)
-
-    @property
-    def _real(self) -> Tensor:
-        return self.index[..., 0] >= 0
-
-    def _reads(self, name: str) -> Tensor:
-        return self._real
-
-    @property
-    def _num_labels(self) -> int:
-        return 2
-
-    def _labels(self, y: Tensor) -> Tensor:
-        return y.masked_fill(~self._real[:, None], -1)
-
-    def _used(self, y: Tensor) -> Tensor:
-        at = torch.arange(self.shape[0], device=y.device)
-        return torch.where((y == 1) & self._real[:, None], at, -1)
 
     def _exist(self, y: Tensor) -> Tensor:
         if not checks.values_are_there():

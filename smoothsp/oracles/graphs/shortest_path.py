@@ -1,0 +1,234 @@
+"""Best paths of directed graphs, which may have cycles."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.searches import shortest_paths
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.arrays import array, constant
+from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class ShortestPath(ChosenEdges):
+    r"""A batch of directed graphs, whose outputs are the paths from source to target.
+
+    .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
+        y \in \{0, 1\}^E \text{ the arcs of a path without a cycle}
+
+    Scores are minus lengths. A score of ``-inf`` forbids an arc. Everything is exact,
+    and differentiable in the arcs.
+
+    Parameters
+    ----------
+    arcs
+        ``(batch, E)``: of each arc that is on the path, at most 0 as a rule; float32 or
+        float64; bfloat16 and float16 are computed in float32. Scores may be positive
+        where no cycle that a path can meet has a positive score: the best path would
+        be that of a travelling salesman. A cost that a loss adds counts, too.
+    index
+        ``(E, 2)`` integers: from which node to which each arc goes, of any numbers from
+        0 on; one graph for all rows. Several arcs may join the same nodes. Or
+        ``(batch, E, 2)``, a graph for each row, with -1 for arcs that it lacks: those
+        are never read, and get exactly zero gradient.
+    source, target
+        Nodes: integers, or one for each row ``(batch,)``. If they are the same node,
+        the only output is the empty path, with score 0.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, NaN or +inf where it is read, a row without a path that is
+        allowed, or with a cycle of positive score. Cycles of score 0 are fine; sums
+        that differ by a few roundings in float64 are equal.
+
+    Notes
+    -----
+    An output is ``(batch, E)``: 1 for arcs on the path, 0 for others, -1 for those that
+    the row lacks. The Hamming cost counts the arcs on the path that y has not.
+
+    ``decode`` is O(E log V) a row, and O(V E) where scores are positive, O(E) if each
+    arc goes to a higher number as well. Each of the k best takes at most V shortest
+    paths. In float64, on the CPU; tensors on a device are brought there and back.
+
+    There is no ``log_partition``: to sum over paths without a cycle is #P-hard. Use
+    ``Lattice`` for graphs without cycles.
+
+    Source: Dijkstra, "A Note on Two Problems in Connexion with Graphs" (1959), problem
+    2; Johnson, "Efficient Algorithms for Shortest Paths in Sparse Networks" (1977), for
+    positive scores; Yen, "Finding the K Shortest Loopless Paths in a Network" (1971),
+    in the form of Lawler (1972), for the k best.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import ShortestPath
+    >>> index = torch.tensor([[0, 1], [1, 2], [2, 1], [0, 2], [2, 3], [1, 3]])
+    >>> minutes = torch.tensor([[4.0, 1.0, 1.0, 1.0, 3.0, 1.0]])
+    >>> value, y = ShortestPath(-minutes, index, 0, 3).decode()
+    >>> value.tolist(), y.tolist()
+    ([-3.0], [[0, 0, 1, 1, 0, 1]])
+    """
+
+    arcs: Tensor
+    _by_row = ("index", "_which", "_ends")
+    _output_words = "0 or 1 for each arc, 1 along one path from source to target"
+
+    def __init__(
+        self, arcs: Tensor, index: Tensor, source: int | Tensor, target: int | Tensor
+    ) -> None:
+        arcs, index = edges_and_index("arcs", arcs, index)
+        B, E = arcs.shape
+        ends = [
+            checks.row_integers(name, x, B, arcs.device)
+            for name, x in (("source", source), ("target", target))
+        ]
+        given: Ints = constant("index", index)
+        several = given.ndim == 3 or any(
+            isinstance(x, Tensor) for x in (source, target)
+        )
+        rows = B if several else min(B, 1)
+        pairs = tuple(zip(*(x[:rows] for x in ends), strict=True))
+        graphs = len(given) if given.ndim == 3 else 1
+        self._laid_out = _lay_out(given.tobytes(), graphs, E, pairs)
+        self._which, self._ends = (
+            torch.from_numpy(x).to(arcs.device).expand(B, *x.shape[1:])
+            for x in (self._laid_out.which, self._laid_out.ends)
+        )
+        # a copy, which nobody else can change
+        self.index = index.clone().expand(B, E, 2)
+        self._start({"arcs": arcs}, (E,))
+
+    def _reads(self, name: str) -> Tensor | None:
+        return None if self._laid_out.whole else self._real
+
+    def _exist(self, y: Tensor) -> Tensor:
+        if not checks.values_are_there():
+            return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
+        found = np.empty(tuple(y.shape[:2]), np.bool_)
+        shortest_paths.exist(array(y.cpu()), *self._graphs(), found)
+        return torch.from_numpy(found).to(y.device)
+
+    def _graphs(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
+        """Graphs, and of each row which it has, and its ends."""
+        return self._laid_out.graphs, array(self._which.cpu()), array(self._ends.cpu())
+
+    def _look(
+        self, blame: str, only: str | None = None, changed: Tensor | None = None
+    ) -> bool:
+        """As ever, and whether a cycle may have a positive score."""
+        barred = super()._look(blame, only, changed)
+        if barred or self._laid_out.ordered or not checks.values_are_there():
+            return barred
+        return bool((self._main.detach() > 0).any())
+
+    def _require_outputs(self, blame: str) -> None:
+        self._search(blame)
+        super()._require_outputs(blame)
+
+    def _search(self, blame: str = "arcs") -> tuple[Ints, Floats, Bools]:
+        """Best outputs, their scores, and which rows have any."""
+        arcs = self._array("arcs")
+        B, E = arcs.shape
+        outputs, values = np.empty((B, E), np.int64), np.empty(B)
+        found = np.empty(B, np.int64)
+        work = 50 * B * (E + 1)
+        given = arcs, *self._graphs()
+        run_rows(shortest_paths.best, B, work, *given, outputs, values, found)
+        _refuse_cycles(found, blame)
+        return outputs, values, found == shortest_paths.PATH
+
+    def _best(self) -> tuple[Ints, Bools]:
+        outputs, _, found = self._search()
+        return outputs, found
+
+    def _best_and_total(self) -> tuple[Ints, Floats]:
+        outputs, values, _ = self._search()
+        return outputs, values
+
+    def _k_best(self, k: int) -> tuple[Ints, Bools]:
+        arcs = self._array("arcs")
+        B, E = arcs.shape
+        outputs, found = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
+        work = 500 * B * k * (E + 1)
+        given = arcs, *self._graphs()
+        run_rows(shortest_paths.k_best, B, work, *given, outputs, found)
+        _refuse_cycles(found[:, 0], "arcs")
+        return outputs, found == shortest_paths.PATH
+
+
+def _refuse_cycles(found: Ints, blame: str) -> None:
+    cycle = found == shortest_paths.CYCLE
+    if cycle.any():
+        raise ValueError(
+            f"{blame}: row {int(cycle.argmax())} has a cycle of positive score, which "
+            "makes the best path without a cycle NP-hard; keep scores at most 0, with "
+            "the cost that a loss adds, or use a graph without cycles"
+        )
+
+
+class _Graphs(NamedTuple):
+    """The graphs of a batch, as kernels read them."""
+
+    graphs: tuple[Ints, ...]  # begin, order, tail and head, of each graph
+    which: Ints  # [rows]: the graph of each row
+    ends: Ints  # [rows, 2]: source and target
+    whole: bool  # whether no row lacks an arc
+    ordered: bool  # whether each arc goes to a higher number: there is no cycle
+
+
+@lru_cache(maxsize=64)
+def _lay_out(
+    index: bytes, graphs: int, E: int, pairs: tuple[tuple[int, int], ...]
+) -> _Graphs:
+    """Of int64 ``[graphs, E, 2]``, with source and target of one row, or of each."""
+    given = np.frombuffer(index, np.int64).reshape(graphs, E, 2)
+    real = given[..., 0] >= 0
+    wrong = (given < -1).any(2) | (real != (given[..., 1] >= 0))
+    if wrong.any():
+        row, e = np.argwhere(wrong)[0]
+        raise ValueError(
+            "index: expected two nodes for each arc, from 0 on, or -1 for none, got "
+            f"{given[row, e].tolist()} at row {row}, arc {e}"
+        )
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    # nodes that do not occur are left out
+    known = np.unique(np.concatenate([given[real].ravel(), ends.ravel(), [0]]))
+    V = len(known)
+    tail, head = (
+        np.where(real, np.searchsorted(known, given[..., i]), -1) for i in (0, 1)
+    )
+    start = np.where(real, tail, V)
+    order = np.argsort(start, axis=1, kind="stable")
+    bounds = [np.searchsorted(np.sort(x), np.arange(V + 1)) for x in start]
+    begin = np.array(bounds).reshape(graphs, V + 1)
+    ends = np.searchsorted(known, ends)
+    which = np.arange(graphs) if graphs > 1 else np.zeros(len(ends), np.int64)
+    laid_out = tuple(
+        np.ascontiguousarray(x, np.int64) for x in (begin, order, tail, head)
+    )
+    rows = len(ends)
+    outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
+    found = np.empty(rows, np.int64)
+    arcs = np.zeros((rows, E))
+    shortest_paths.best(0, rows, arcs, laid_out, which, ends, outputs, values, found)
+    if not found.all():
+        row = int(found.argmin())
+        source, target = pairs[row]
+        raise ValueError(
+            f"index: expected a path from source to target, got none from {source} to "
+            f"{target} at row {row}"
+        )
+    ordered = bool((tail < head)[real].all())
+    return _Graphs(laid_out, which, ends, bool(real.all()), ordered)

@@ -1,0 +1,234 @@
+"""Shortest paths: networkx, Lattice, positive scores, sizes, faults, messages."""
+
+import itertools
+
+import networkx as nx
+import pytest
+import torch
+from torch.testing import assert_close
+
+from smoothsp.losses import (
+    Interpolation,
+    NegativeIdentity,
+    PerturbedLoss,
+    SPOPlus,
+    StructuralHinge,
+    regret,
+)
+from smoothsp.oracles import Lattice, ShortestPath
+from smoothsp.testing import check_structure
+from tests.truth.searches import shortest_path as truth
+
+NONE = -torch.inf
+
+
+def drawn_graph(nodes, arcs, seed=0):
+    """A path through all nodes, and arcs between any two, both ways."""
+    generator = torch.Generator().manual_seed(seed)
+    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)], 1)
+    others = torch.randint(nodes, (arcs - nodes + 1, 2), generator=generator)
+    return torch.cat([path, others])
+
+
+def lengths_of(rows, arcs, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, arcs, generator=generator, dtype=torch.float64)
+
+
+def networkx_graph(index, lengths):
+    """Of several arcs between the same nodes the shortest."""
+    graph = nx.DiGraph()
+    for (start, end), length in zip(index.tolist(), lengths.tolist(), strict=True):
+        if start != end:
+            known = graph.get_edge_data(start, end, {"length": length})["length"]
+            graph.add_edge(start, end, length=min(known, length))
+    return graph
+
+
+def test_the_best_paths_are_those_of_networkx():
+    index, lengths = drawn_graph(60, 300), lengths_of(4, 300)
+    sources = torch.tensor([0, 3, 7, 50])
+    value, y = ShortestPath(-lengths, index, sources, 59).decode()
+    for b, source in enumerate(sources.tolist()):
+        graph = networkx_graph(index, lengths[b])
+        expected = nx.dijkstra_path_length(graph, source, 59, "length")
+        assert_close(-value[b].item(), expected)
+        ends = index[y[b] == 1].tolist()
+        assert {source, 59} == set.symmetric_difference(
+            *map(set, zip(*ends, strict=True))
+        )
+
+
+def test_the_k_best_are_those_of_networkx():
+    index = drawn_graph(12, 60).unique(dim=0)
+    lengths = lengths_of(2, len(index))
+    values, ys, valid = ShortestPath(-lengths, index, 0, 11).decode_topk(200)
+    assert valid.all()
+    for b in range(2):
+        assert len({tuple(y) for y in ys[b].tolist()}) == 200
+        graph = networkx_graph(index, lengths[b])
+        paths = nx.shortest_simple_paths(graph, 0, 11, "length")
+        expected = [
+            nx.path_weight(graph, path, "length")
+            for path in itertools.islice(paths, 200)
+        ]
+        assert_close(-values[b], torch.tensor(expected, dtype=torch.float64))
+
+
+def test_scores_of_a_price_at_each_node_may_be_positive():
+    # prices leave the order of paths as it is, and make some arcs positive
+    index, lengths = drawn_graph(20, 90), lengths_of(3, 90)
+    price = 3 * lengths_of(3, 20, seed=1)
+    gained = -lengths + price[:, index[:, 0]] - price[:, index[:, 1]]
+    assert (gained > 0).sum() > 30
+    plain, priced = (ShortestPath(x, index, 0, 19) for x in (-lengths, gained))
+    found, expected = priced.decode_topk(40), plain.decode_topk(40)
+    assert found[1].equal(expected[1])
+    assert_close(found[0], expected[0] + price[:, :1] - price[:, 19:])
+    assert priced.decode()[1].equal(plain.decode()[1])
+
+
+def test_graphs_without_cycles_are_lattices():
+    index = drawn_graph(30, 120).sort(1).values
+    index = index[index[:, 0] < index[:, 1]]
+    arcs = torch.randn(4, len(index), generator=torch.Generator().manual_seed(0))
+    path, lattice = ShortestPath(arcs, index, 0, 29), Lattice(arcs, index)
+    for x, y in zip(path.decode_topk(50), lattice.decode_topk(50), strict=True):
+        assert_close(x, y)
+    y, true = lattice.decode_topk(2)[1][:, 1], arcs.flip(1)
+    for loss in (
+        lambda s: SPOPlus()(s, y, true),
+        lambda s: regret(s, y, true),
+        lambda s: StructuralHinge()(s, y),
+        lambda s: PerturbedLoss(4)(s, y),
+    ):
+        found = []
+        for structure in (path, lattice):
+            torch.manual_seed(0)
+            found.append(loss(structure))
+        assert_close(*found)
+    for layer in (Interpolation(2.0), NegativeIdentity()):
+        slopes = []
+        for kind in (
+            lambda x: ShortestPath(x, index, 0, 29),
+            lambda x: Lattice(x, index),
+        ):
+            x = arcs.clone().requires_grad_()
+            (layer(kind(x)) * arcs).sum().backward()
+            slopes.append(x.grad)
+        assert_close(*slopes)
+
+
+def test_cycles_of_score_0_are_fine_whatever_their_sum_is_rounded_to():
+    index = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 1], [2, 4]])
+    for scores in ([-1, 0.1, 0.2, -0.3, -1], [-1, 0.7, -0.6, -0.1, 2], [0, 0, 0, 0, 0]):
+        arcs = torch.tensor([scores], dtype=torch.float64)
+        value, y = ShortestPath(arcs, index, 0, 4).decode()
+        assert y.tolist() == [[1, 1, 0, 0, 1]]
+        assert_close(value, arcs[:, [0, 1, 4]].sum(1))
+
+
+def test_a_cycle_that_no_path_can_meet_may_have_any_score():
+    # through the source, out of the target, nowhere from the source, nowhere on
+    index = [[0, 1], [1, 0], [1, 2], [2, 1], [3, 4], [4, 3], [4, 1], [1, 5], [5, 5]]
+    built = ShortestPath(torch.ones(1, 9), torch.tensor(index), 0, 2)
+    _, ys, valid = built.decode_topk(3)
+    assert valid.tolist() == [[True, False, False]]
+    assert ys[0, 0].tolist() == [1, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("arcs", [[-1, 2, -1.5, -1], [1, 1, 1, NONE]])
+def test_a_cycle_of_positive_score_is_refused(arcs):
+    index = torch.tensor([[0, 1], [1, 2], [2, 1], [2, 3]])
+    arcs = torch.tensor([[-1.0, -1, -1, -1], arcs])
+    if arcs[1, 3] == NONE:
+        # from there the target cannot be reached
+        with pytest.raises(ValueError, match="arcs: row 1 has no feasible output"):
+            ShortestPath(arcs, index, 0, 3)
+        return
+    with pytest.raises(ValueError, match="arcs: row 1 has a cycle of positive score"):
+        ShortestPath(arcs, index, 0, 3)
+    fine = ShortestPath(arcs.clamp(max=0), index, 0, 3)
+    cost = torch.tensor([[0.0, 0, 0, 0], [0, 2, 0, 0]])
+    with pytest.raises(ValueError, match="cost: row 1 has a cycle of positive score"):
+        fine.augment(cost)
+    with pytest.raises(ValueError, match="arcs: row 1 has a cycle of positive score"):
+        torch.func.vmap(lambda x: ShortestPath(x, index, 0, 3).decode()[0])(arcs[None])
+
+
+def test_the_laws_of_structures_hold():
+    case = truth.case(None)
+    arcs = -torch.rand(2, len(truth.GRAPH), generator=torch.Generator().manual_seed(3))
+    arcs[1, 4] = NONE
+    built = ShortestPath(arcs.double() - 2, torch.tensor(truth.GRAPH), 0, 3)
+    check_structure(built)
+    kept = [y for y in case.outputs[1] if y[4] == 0]
+    check_structure(built, [list(case.outputs[0]), kept])
+
+
+@pytest.mark.parametrize("B", [0, 1, 2])
+def test_sizes_of_0_and_1(B):
+    none, one = torch.zeros(0, 2, dtype=torch.int64), torch.tensor([[4, 2]])
+    built = ShortestPath(torch.zeros(B, 0), none, 3, 3)
+    assert built.decode()[0].tolist() == [0.0] * B
+    assert built.decode_topk(2)[2].tolist() == [[True, False]] * B
+    built = ShortestPath(torch.full((B, 1), -2.0), one.expand(B, 1, 2), 4, 2)
+    assert built.decode()[0].tolist() == [-2.0] * B
+    assert built.decode_topk(2)[1].tolist() == [[[1], [-1]]] * B
+    big = torch.tensor([[10**17, 5], [5, 2**62]])
+    assert ShortestPath(-torch.ones(B, 2), big, 10**17, 2**62).decode()[1].all()
+
+
+def test_whoever_changes_the_index_changes_nothing():
+    index = torch.tensor([[0, 1], [1, 2]])
+    built = ShortestPath(-torch.ones(1, 2), index, 0, 2)
+    index.fill_(0)
+    assert built.index.tolist() == [[[0, 1], [1, 2]]]
+    assert built.decode()[0].item() == -2
+
+
+zeros = torch.zeros(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((zeros[0], [[0, 1]], 0, 1), r"arcs: expected \(batch, E\), got \(2,\)"),
+        ((zeros, [[0, 1]], 0, 1), r"index: expected \(E, 2\) = \(2, 2\) or .*\(1, 2\)"),
+        ((zeros, [[0, 1], [-1, 2]], 0, 1), r"index: expected two .*\[-1, 2\] .* arc 1"),
+        ((zeros, [[0, 1], [-2, -2]], 0, 1), r"index: expected two nodes .*\[-2, -2\]"),
+        ((zeros, [[0, 1], [2, 1]], 0, 2), "index: expected a path .* from 0 to 2 at"),
+        ((zeros, [[0, 1], [1, 0]], -1, 1), "source: expected at least 0, got -1"),
+        (
+            (zeros, [[0, 1], [1, 2]], 0, torch.tensor([2, 3])),
+            "index: .* none from 0 to 3 at row 1",
+        ),
+        (
+            (zeros, [[0, 1], [1, 2]], 0, torch.tensor([2])),
+            r"target: expected \(batch,\)",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    arcs, index, source, target = arguments
+    with pytest.raises(ValueError, match=message):
+        ShortestPath(arcs, torch.tensor(index), source, target)
+
+
+def test_a_mask_of_finite_numbers_forbids():
+    index = torch.tensor([[0, 1], [0, 1]])
+    for mask in (NONE, -1e30, torch.finfo(torch.float32).min):
+        built = ShortestPath(torch.tensor([[-5.0, mask]]), index, 0, 1)
+        assert built.decode_topk(2)[2].tolist() == [[True, False]]
+    with pytest.raises(ValueError, match="arcs: row 0 has no feasible output"):
+        ShortestPath(torch.tensor([[mask, NONE]]), index, 0, 1)
+
+
+def test_a_heap_of_many_nodes_is_one():
+    # a star out and in, whose lengths come in every order
+    n = 300
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0)) + 1
+    ways = [[[0, v], [v, n + 1]] for v in order.tolist()]
+    index, lengths = torch.tensor(ways).reshape(-1, 2), lengths_of(1, 2 * n)
+    value, _ = ShortestPath(-lengths, index, 0, n + 1).decode()
+    assert_close(value, -lengths.reshape(1, n, 2).sum(2).amin(1))
