@@ -16,3 +16,12 @@ def launch(
     """
     with torch.cuda.device_of(near):
         kernel[(programs,)](*args, **options)
+
+
+def triton_version() -> str:
+    """Return the version of Triton, or nothing if it is not installed."""
+    try:
+        import triton
+    except ImportError:
+        return ""
+    return str(triton.__version__)

@@ -2,8 +2,11 @@
 
 Each function is the CUDA kernel of the op ``smoothsp::chain_<its name>``: arguments and
 answers are those of the CPU kernel. The arguments of a chain are those of
-``_chain.arrays``. Nothing moves to the host, and nothing waits for the device, except
+``_chain.record``. Nothing moves to the host, and nothing waits for the device, except
 where a docstring says so. Triton is imported at the first question.
+
+Functions that call kernels are ``tried``: ``by_steps`` has one of each name, in plain
+PyTorch, which replaces all of them in a process where one gave a wrong answer.
 """
 
 from collections.abc import Callable
@@ -12,8 +15,12 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
+from smoothsp.oracles._chain import by_steps
+from smoothsp.oracles._chain.trials import tried
 from smoothsp.oracles._questions import numbers
 from smoothsp.oracles._questions.checks import label_out_of_range
+
+Chain = tuple[Tensor, ...]
 
 
 def as_edges(transitions: Tensor) -> Tensor:
@@ -84,21 +91,48 @@ def log_partition(
     The log-partition is in float64 if ``wide``, else of the dtype of the potentials.
     One launch, or a few with time in parallel where ``chain.cuda.scan.pays``.
     """
-    from smoothsp._kernels.chain.cuda import scan
-    from smoothsp._kernels.chain.cuda import sums as cuda_sums
-
     chain = (emissions, transitions, start, end, steps, lengths)
+    parallel = _scan_pays(emissions)
+    kernels = _log_partition_in_parallel if parallel else _log_partition_by_step
+    value, nodes, edges, heads, tails = kernels(chain)
+    return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
+
+
+def _scan_pays(emissions: Tensor) -> bool:
+    try:
+        from smoothsp._kernels.chain.cuda import scan
+    except ImportError:  # without Triton: the trial of the other kernel says so
+        return False
+    return bool(scan.multiplies(emissions.dtype) and scan.pays(*emissions.shape))
+
+
+@tried(by_steps.log_partition)
+def _log_partition_by_step(chain: Chain) -> tuple[Tensor, ...]:
+    from smoothsp._kernels.chain.cuda import sums
+
+    return _sums(sums.forward_backward, chain)
+
+
+@tried(by_steps.log_partition)
+def _log_partition_in_parallel(chain: Chain) -> tuple[Tensor, ...]:
+    from smoothsp._kernels.chain.cuda import scan
+
+    return _sums(scan.forward_backward, chain)
+
+
+def _sums(kernel: Callable[..., None], chain: Chain) -> tuple[Tensor, ...]:
+    """Log-partition in float64, and marginals, by one of two kernels."""
+    emissions, transitions, *_ = chain
     B, T, S = emissions.shape
     new = emissions.new_empty
     value = new((B,), dtype=torch.float64)
     nodes, edges = new((B, T, S)), new((B, *as_edges(transitions).shape[1:]))
     heads, tails = new((B, S)), new((B, S))
-    parallel = scan.multiplies(emissions.dtype) and scan.pays(B, T, S)
-    twin = scan if parallel else cuda_sums
-    _run(twin.forward_backward, chain, value, nodes, edges, heads, tails)
-    return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
+    _run(kernel, chain, value, nodes, edges, heads, tails)
+    return value, nodes, edges, heads, tails
 
 
+@tried(by_steps.weigh)
 def weigh(
     weights: Tensor, parts: tuple[Tensor, ...], shared: bool
 ) -> tuple[Tensor, ...]:
@@ -132,13 +166,19 @@ def covariance(
     v_tails: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Covariance of every part with the sum of weights v over an output's parts."""
-    from smoothsp._kernels.chain.cuda import covariance as cuda_covariance
-
     chain = (emissions, transitions, start, end, steps, lengths)
-    weights = [x.detach().contiguous() for x in (v_nodes, v_edges, v_heads, v_tails)]
-    nodes, edges, heads, tails = (torch.empty_like(v) for v in weights)
-    _run(cuda_covariance.covariance, chain, *weights, nodes, edges, heads, tails)
+    nodes, edges, heads, tails = _covariance(chain, v_nodes, v_edges, v_heads, v_tails)
     return nodes, edges, heads, tails
+
+
+@tried(by_steps.covariance)
+def _covariance(chain: Chain, *weights: Tensor) -> tuple[Tensor, ...]:
+    from smoothsp._kernels.chain.cuda import covariance as kernels
+
+    given = [x.detach().contiguous() for x in weights]
+    found = tuple(torch.empty_like(v) for v in given)
+    _run(kernels.covariance, chain, *given, *found)
+    return found
 
 
 def entropy(
@@ -150,10 +190,14 @@ def entropy(
     lengths: Tensor,
 ) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
+    return _entropy((emissions, transitions, start, end, steps, lengths))
+
+
+@tried(by_steps.entropy)
+def _entropy(chain: Chain) -> Tensor:
     from smoothsp._kernels.chain.cuda import samples
 
-    chain = (emissions, transitions, start, end, steps, lengths)
-    value = emissions.new_empty((len(emissions),))
+    value = chain[0].new_empty((len(chain[0]),))
     _run(samples.entropy, chain, value)
     return value
 
@@ -181,7 +225,8 @@ def score(
     return value
 
 
-def _score(chain: tuple[Tensor, ...], labels: Tensor) -> tuple[Tensor, Tensor]:
+@tried(by_steps.score)
+def _score(chain: Chain, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Scores ``[B, K]``, and ``[B]`` the first step with a bad label, or -1."""
     from smoothsp._kernels.chain.cuda import given_outputs
 
@@ -202,6 +247,7 @@ def _refuse(fault: Tensor, labels: Tensor, S: int) -> None:
         raise ValueError(label_out_of_range(S, label, row, step))
 
 
+@tried(by_steps.count)
 def count(
     weights: Tensor,
     labels: Tensor,
@@ -243,13 +289,19 @@ def decode(
     lengths: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Scores ``[B]`` of maximisers ``[B, T]``, -1 where there is no real position."""
-    from smoothsp._kernels.chain.cuda import best
-
     chain = (emissions, transitions, start, end, steps, lengths)
-    labels = torch.empty_like(steps, memory_format=torch.contiguous_format)
-    _run(best.viterbi, chain, labels)
+    labels = _viterbi(chain)
     value = score(*chain, labels[:, None], trusted=True)
     return value.squeeze(1).to(emissions.dtype), labels
+
+
+@tried(by_steps.viterbi)
+def _viterbi(chain: Chain) -> Tensor:
+    from smoothsp._kernels.chain.cuda import best
+
+    labels = torch.empty_like(chain[4], memory_format=torch.contiguous_format)
+    _run(best.viterbi, chain, labels)
+    return labels
 
 
 def decode_topk(
@@ -262,12 +314,16 @@ def decode_topk(
     k: int,
 ) -> tuple[Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``."""
+    return _viterbi_topk((emissions, transitions, start, end, steps, lengths), k)
+
+
+@tried(by_steps.viterbi_topk)
+def _viterbi_topk(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     from smoothsp._kernels.chain.cuda import best
 
-    B, T = steps.shape
-    chain = (emissions, transitions, start, end, steps, lengths)
-    labels = steps.new_empty((B, k, T))
-    valid = steps.new_empty((B, k), dtype=torch.bool)
+    B, T = chain[4].shape
+    labels = chain[4].new_empty((B, k, T))
+    valid = chain[4].new_empty((B, k), dtype=torch.bool)
     _run(best.viterbi_topk, chain, labels, valid)
     return labels, valid
 
@@ -282,9 +338,13 @@ def sample(
     uniforms: Tensor,
 ) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
+    return _sample((emissions, transitions, start, end, steps, lengths), uniforms)
+
+
+@tried(by_steps.sample)
+def _sample(chain: Chain, uniforms: Tensor) -> Tensor:
     from smoothsp._kernels.chain.cuda import samples
 
-    chain = (emissions, transitions, start, end, steps, lengths)
     uniforms = uniforms.contiguous()
     labels = torch.empty_like(uniforms, dtype=torch.int64)
     _run(samples.sample, chain, uniforms, labels)

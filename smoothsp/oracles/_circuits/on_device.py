@@ -2,18 +2,25 @@
 
 The functions are those of ``compiled``, with its arguments and answers. Log-partition,
 marginals and maximum are Triton kernels, one launch each way; second derivatives are
-answered by ``levels``. Triton is imported at the first question.
+answered by ``levels``. Triton is imported at the first question. Each kernel is tried
+on a small circuit before its first use; ``by_levels`` replaces both in a process where
+one gave a wrong answer.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._circuits import compiled, levels
+from smoothsp.oracles._circuits import by_levels, compiled, levels
 from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.by_levels import tangent, total
+from smoothsp.oracles._circuits.circuit import Circuit, Items
 from smoothsp.oracles._circuits.schedule import placed
+from smoothsp.oracles._circuits.topology import topology
+from smoothsp.oracles._questions.device_check import hold, sound
 from smoothsp.oracles._questions.exact import as_two
 
 __all__ = ["choose", "sums", "tangent", "total"]
@@ -28,6 +35,15 @@ def sums(
     are done again in log space. While a CUDA graph is captured it is not read; the
     answer for such rows then means nothing.
     """
+    near = leaves.own[0]
+    if not sound(near, f"circuits' sums, {near.dtype}", partial(_try, near.dtype)):
+        return by_levels.sums(leaves, asked, wanted, dtype)
+    return _sums(leaves, asked, wanted, dtype)
+
+
+def _sums(
+    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     from smoothsp._kernels.circuits.cuda import numbers
     from smoothsp._kernels.circuits.cuda import sums as kernels
 
@@ -70,10 +86,20 @@ def choose(
 
     The values also, second, as two numbers; ``precise``: found in float64.
     """
-    from smoothsp._kernels.circuits.cuda import best as kernels
-
     if precise:
         leaves = leaves.map(lambda x: x.double())
+    near = leaves.own[0]
+    trial = partial(_try_choice, near.dtype)
+    if not sound(near, f"circuits' maximum, {near.dtype}", trial):
+        return by_levels.choose(leaves, asked, k, dtype)
+    return _choose(leaves, asked, dtype)
+
+
+def _choose(
+    leaves: Leaves, asked: Asked, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from smoothsp._kernels.circuits.cuda import best as kernels
+
     own, shared = _joined(leaves)
     B, topology = len(own), asked.topology
     value = own.new_empty(B, dtype=torch.float64)
@@ -96,3 +122,50 @@ def _joined(leaves: Leaves) -> tuple[Tensor, Tensor]:
 def _capturing(near: Tensor) -> bool:
     """Whether a CUDA graph is being captured, when nothing may be read."""
     return near.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _chains(T: int, S: int) -> tuple[Circuit, Items]:
+    """Chains of all lengths up to T, of S states."""
+    circuit = Circuit()
+    score, moves = circuit.leaves(T, S), circuit.shared(S, S)
+    reached, into = circuit.chart(T, S), circuit.chart(T, S)
+    roots = circuit.chart(T)
+    reached[0] = score[0]
+    for t in range(T):
+        if t:
+            circuit.define(into[t], (reached[t - 1][None], moves.T))
+            circuit.multiply(reached[t], into[t], score[t])
+        circuit.define(roots[t], (reached[t],))
+    circuit.label(score, np.arange(T)[:, None], np.arange(S))
+    return circuit, roots
+
+
+def _example(dtype: torch.dtype) -> tuple[Leaves, Asked]:
+    """Return rows for two programs, on the CPU; one shared leaf is forbidden."""
+    T, S, B = 3, 2, 9
+    found = topology(_chains, T, S)
+    generator = torch.Generator("cpu").manual_seed(0)
+    own = torch.randn(B, T, S, generator=generator, dtype=dtype, device="cpu")
+    moves = torch.randn(S, S, generator=generator, dtype=dtype, device="cpu")
+    moves[0, 1] = -torch.inf
+    rows = torch.arange(B, device="cpu") % T
+    return Leaves((own,), (moves,)), Asked(found, found.roots[rows])
+
+
+def _try(dtype: torch.dtype, device: torch.device) -> None:
+    """Raise if sums of a small circuit are not those of the CPU."""
+    leaves, asked = _example(dtype)
+    given = asked, [True, True], torch.float64
+    value, _, marginals = by_levels.sums(leaves.map(lambda x: x.double()), *given)
+    found = _sums(leaves.map(lambda x: x.to(device)), *given)
+    narrow = [x.to(dtype) for x in (value, *marginals)]
+    hold([x.to(dtype) for x in (found[0], *found[2])], narrow)
+
+
+def _try_choice(dtype: torch.dtype, device: torch.device) -> None:
+    """Raise if the best outputs of a small circuit are not those of the CPU."""
+    leaves, asked = _example(dtype)
+    value, _, labels, parts = by_levels.choose(leaves, asked, None, dtype)
+    found = _choose(leaves.map(lambda x: x.to(device)), asked, dtype)
+    hold([found[0], found[2]], [value, labels])
+    hold([found[3].sort().values], [parts.sort().values])

@@ -80,7 +80,8 @@ def count(
     B, K, T = labels.shape
     S = emissions.shape[2]
     groups = min(B, GROUPS)
-    ends = start.new_zeros((2, groups, S))
+    # two tensors, not one: Triton compiles anew for addresses that are not aligned
+    ends = [start.new_zeros((groups, S)) for _ in range(2)]
     moves = start.new_zeros((groups, S, S)) if shared else transitions
     launch(
         _count_kernel,

@@ -1,0 +1,157 @@
+"""Whether Triton kernels are right on this machine's device: each is tried before use.
+
+Before kernels answer a question for the first time, they answer it for a small batch
+that has a known answer. Trials that passed are remembered on disk, per model of the
+device, driver, version of Triton, and sources of the kernels. After a trial that fails,
+the process computes in plain PyTorch on the device. ``SMOOTHSP_CHECK_DEVICE=0`` turns
+trials off.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import smoothsp._kernels
+from smoothsp._kernels.compilation.launch import triton_version
+
+KERNELS = Path(smoothsp._kernels.__path__[0])
+CLEAR = "\r\x1b[K"
+OFF = "SMOOTHSP_CHECK_DEVICE"
+# Relative and absolute, as the tests have them; integers are equal.
+TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
+
+_lock = threading.RLock()
+_failed = False
+_passed: dict[str, set[str]] = {}
+
+
+def is_tried(near: Tensor) -> bool:
+    """Return whether kernels for this tensor are tried: on CUDA devices, unless off."""
+    return near.is_cuda and os.environ.get(OFF) != "0"
+
+
+def sound(near: Tensor, question: str, trial: Callable[[torch.device], None]) -> bool:
+    """Return whether kernels may answer a question on the device of ``near``.
+
+    At the first call for a question ``trial(device)`` is run, which raises if their
+    answer is wrong. While a CUDA graph is captured nothing is tried.
+    """
+    global _failed
+    if not is_tried(near):
+        return True
+    if _failed:
+        return False
+    key = device_key(near.device)
+    if question in _known(key):
+        return True
+    if near.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True
+    with _lock:
+        if question not in _known(key) and not _failed:
+            try:
+                with _told(question):
+                    trial(near.device)
+            except torch.OutOfMemoryError:
+                return True  # which says nothing of kernels
+            except Exception as error:
+                _failed = True
+                _warn(question, near.device, error)
+            else:
+                _remember(key, question)
+    return not _failed
+
+
+@contextlib.contextmanager
+def _told(question: str) -> Iterator[None]:
+    """Tell a terminal what is compiled meanwhile."""
+    talks = sys.stderr.isatty()
+    if talks:
+        what = f"compiling and checking GPU kernels ({question}), once on a machine"
+        sys.stderr.write(f"{CLEAR}smoothsp: {what}")
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if talks:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+
+
+def hold(found: Any, expected: Any) -> None:
+    """Raise if answers of a device, tensors, are not those of the CPU."""
+    for one, other in zip(found, expected, strict=True):
+        rtol, atol = TOLERANCE.get(one.dtype, (0, 0))
+        torch.testing.assert_close(one.cpu(), other, rtol=rtol, atol=atol)
+
+
+def _warn(question: str, device: torch.device, error: Exception) -> None:
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    warnings.warn(
+        f"smoothsp: the GPU kernels of {question} failed their check on {device} "
+        f"({what[:600]}). This process computes in plain PyTorch on the device from "
+        f"now on: the answers are right, but take longer. Set {OFF}=0 to use the "
+        "kernels without the check",
+        stacklevel=2,
+    )
+
+
+@functools.cache
+def device_key(device: torch.device) -> str:
+    """Return what trials depend on: device, driver, versions and kernels."""
+    parts = [_sources(), triton_version(), torch.__version__]
+    if device.type == "cuda":
+        driver = Path("/proc/driver/nvidia/version")
+        with contextlib.suppress(OSError):
+            parts.append(driver.read_text())
+        parts.append(str(torch.cuda.get_device_properties(device)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _sources() -> str:
+    """Return the hash of all Triton kernels."""
+    digest = hashlib.sha256()
+    for path in sorted(KERNELS.rglob("cuda/*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _file(key: str) -> Path:
+    """Return where trials are remembered: beside the compiled kernels of the CPU."""
+    folder = os.environ.get("NUMBA_CACHE_DIR") or KERNELS / "__pycache__"
+    return Path(folder) / f"device_check.{key[:16]}.json"
+
+
+def _known(key: str) -> set[str]:
+    if key not in _passed:
+        _passed[key] = set()
+        # a file that is damaged or missing: everything is tried again
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            found = json.loads(_file(key).read_text())
+            if found["key"] == key:
+                _passed[key] = set(map(str, found["passed"]))
+    return _passed[key]
+
+
+def _remember(key: str, question: str) -> None:
+    """Add a trial that passed to those of the process and those on disk."""
+    _passed[key].add(question)
+    path = _file(key)
+    content = json.dumps({"key": key, "passed": sorted(_passed[key])})
+    # where nothing can be written each process tries again
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)

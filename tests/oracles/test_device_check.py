@@ -1,0 +1,165 @@
+"""Wrong kernels of a device are noticed, and PyTorch answers in their place."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from smoothsp._kernels.compilation.launch import launch
+from smoothsp.oracles._chain import on_device
+from smoothsp.oracles._questions import device_check
+from tests.instances.circuits import semi_markov, small
+from tests.instances.drawn import chains, generators
+from tests.kernels.test_circuit_twins import choose, sums
+from tests.kernels.twins import DEVICE, OPS, WIDE, Twins, kernels, ugly_case
+from tests.oracles.test_cuda_ops import NAMES, compare
+
+pytestmark = pytest.mark.skipif(
+    DEVICE == "cuda", reason="kernels run in Triton's interpreter, as if on a device"
+)
+NARROW = torch.float32
+# B, T, S, whether each step has transitions of its own
+SIZES = [(3, 5, 4, False), (3, 5, 4, True), (2, 1, 17, True)]
+# Module and first kernel that each question launches.
+BROKEN = {
+    "log_partition": "sums",
+    "weigh": "weigh",
+    "covariance": "covariance",
+    "entropy": "samples",
+    "score": "given_outputs",
+    "count": "given_outputs",
+    "decode": "best",
+    "decode_topk": "best",
+    "sample": "samples",
+}
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path):
+    """A process that has not tried anything, on a machine where nothing was."""
+    monkeypatch.setattr(device_check, "is_tried", lambda near: True)
+    monkeypatch.setattr(device_check, "_failed", False)
+    monkeypatch.setattr(device_check, "_passed", {})
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def twins(size, dtype=WIDE):
+    case = ugly_case(*size)
+    return Twins.of(case, dtype, torch.Generator().manual_seed(0))
+
+
+def without_last_program(kernel, programs, near, *args, **options):
+    launch(kernel, programs - 1, near, *args, **options)
+
+
+def nothing(*args, **options):
+    pass
+
+
+def not_at_all(*args, **options):
+    raise RuntimeError("no compiler\nwas found")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_torch_answers_as_the_cpu(name, watched, monkeypatch):
+    monkeypatch.setattr(device_check, "_failed", True)
+    monkeypatch.setattr(kernels(BROKEN[name]), "launch", not_at_all)
+    for size in SIZES:
+        compare(name, twins(size))
+    compare(name, twins(SIZES[0], NARROW))
+
+
+def test_counts_of_groups_of_rows_are_those_of_the_cpu(watched, monkeypatch):
+    monkeypatch.setattr(device_check, "_failed", True)
+    rows = twins((5, 4, 3, False))
+    given = (rows.randn(5, 2), rows.labels(2), *rows.chain[4:], 3, True, 3)
+    found, expected = on_device.count(*given), OPS.chain_count(*given)
+    torch.testing.assert_close(found, tuple(expected), rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=settings.default.max_examples // 5)
+@given(case=chains(), generator=generators())
+def test_plain_torch_answers_as_the_cpu_for_any_chain(case, generator):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_check, "is_tried", lambda near: True)
+        patch.setattr(device_check, "_failed", True)
+        for name in NAMES:
+            compare(name, Twins.of(case, WIDE, generator))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
+    # the programs of a count share all rows, however many there are
+    unlike = {"entropy": not_at_all, "count": nothing}
+    wrong = unlike.get(name, without_last_program)
+    monkeypatch.setattr(kernels(BROKEN[name]), "launch", wrong)
+    torch.use_deterministic_algorithms(True)  # what is not written is NaN
+    try:
+        with pytest.warns(UserWarning, match="failed their check") as told:
+            compare(name, twins(SIZES[0]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    (said,) = told
+    why = "no compiler was found" if name == "entropy" else "AssertionError: Tensor"
+    assert why in str(said.message)
+    assert "plain PyTorch" in str(said.message)
+    # once, and for all questions
+    for other in ("decode", name):
+        compare(other, twins(SIZES[1], NARROW))
+    assert not list(watched.iterdir())
+
+
+def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
+    tried = []
+    hold = device_check.hold
+
+    def counted(*answers):
+        tried.append(1)
+        hold(*answers)
+
+    monkeypatch.setattr("smoothsp.oracles._chain.trials.hold", counted)
+    for _ in range(2):
+        for size in SIZES[:2]:
+            compare("score", twins(size))
+    assert len(tried) == 2  # transitions that are shared, and those of each step
+    compare("score", twins((1, 2, 17, False)))
+    assert len(tried) == 3  # and another block of states
+    # another process
+    device_check._passed.clear()
+    compare("score", twins(SIZES[0]))
+    assert len(tried) == 3
+    # and one that finds the file damaged
+    device_check._passed.clear()
+    (file,) = watched.iterdir()
+    file.write_text(file.read_text()[:-9])
+    compare("score", twins(SIZES[0]))
+    assert len(tried) == 4
+
+
+@pytest.mark.parametrize("question", ["sums", "best"])
+def test_a_wrong_kernel_of_circuits_is_replaced(question, watched, monkeypatch):
+    module = pytest.importorskip(f"smoothsp._kernels.circuits.cuda.{question}")
+    leaves, asked = small(semi_markov, NARROW)
+    ask = sums if question == "sums" else choose
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = ask(leaves, asked)
+    assert len(list(watched.iterdir())) == 1
+    device_check._passed.clear(), [x.unlink() for x in watched.iterdir()]
+    monkeypatch.setattr(module, "launch", without_last_program)
+    with pytest.warns(UserWarning, match=f"circuits' {'sums' if ask is sums else 'm'}"):
+        found = ask(leaves, asked)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-5, atol=1e-5)
+
+
+def test_trials_are_for_cuda_devices_and_can_be_turned_off(monkeypatch):
+    there, here = SimpleNamespace(is_cuda=True), torch.zeros(1)
+    monkeypatch.delenv(device_check.OFF, raising=False)
+    assert device_check.is_tried(there)
+    assert not device_check.is_tried(here)
+    monkeypatch.setenv(device_check.OFF, "0")
+    assert not device_check.is_tried(there)
