@@ -48,3 +48,15 @@ def extremes(address, size, like):
         finite = where_below(nothing, v, one, zero)
         low = where_below(zero - limit, v, low, larger(finite, low))
     return found + FORBIDDEN + (LOW if differ(low, zero) else 0)
+
+
+@kernel
+def forbid(given, size, like, out):
+    """Copy ``size`` numbers, -inf for what is at or below -LIMIT.
+
+    ``given`` and ``out`` are addresses, and may be the same.
+    """
+    values, found = at(given, (size,), like), at(out, (size,), like)
+    least, nothing = like.dtype.type(-LIMIT), like.dtype.type(-np.inf)
+    for i in range(size):
+        found[i] = nothing if values[i] <= least else values[i]

@@ -17,6 +17,8 @@ from smoothsp.oracles._questions.registration import (
     nothing_traces,
 )
 
+LOW = sum(validation.LOW_BITS)
+
 
 def chain_record(
     emissions: object,
@@ -142,13 +144,19 @@ def looked_at(chain: Record, name: str = "") -> Record:
             f"{blame}: row {row} has no feasible output: every path is "
             f"forbidden (-inf) by step {step}; allow at least one"
         )
-    low = found & sum(validation.LOW_BITS)
-    if not low:
+    if not found & LOW:
         return chain
-    pairs = zip(validation.LOW_BITS, chain.potentials, strict=True)
-    emissions, transitions, start, end = (
-        numbers.masked(x) if low & bit else x for bit, x in pairs
-    )
+    emissions, transitions, start, end = chain.potentials
+    in_emissions, in_transitions, in_start, in_end = validation.LOW_BITS
+    # one by one: a loop over them takes as long as the copy of a small batch
+    if found & in_emissions:
+        emissions = numbers.masked(emissions)
+    if found & in_transitions:
+        transitions = numbers.masked(transitions)
+    if found & in_start:
+        start = numbers.masked(start)
+    if found & in_end:
+        end = numbers.masked(end)
     masked = emissions, transitions, start, end
     return Record(masked, chain.positions, chain.plain)
 

@@ -355,11 +355,11 @@ def exist(asked: Asked, used: Tensor) -> Any:
     return found
 
 
-def possible(leaves: Leaves, asked: Asked) -> Any:
-    """Whether a row has an output that is not forbidden: bool ``[B]``."""
-    found = np.empty(len(asked.roots), np.bool_)
+def impossible(leaves: Leaves, asked: Asked) -> int:
+    """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
-    faults.possible(asked.edges_at, asked.rows.roots, given.at, vector, found)
+    roots, table = asked.rows.roots, given.at
+    found: int = faults.impossible(asked.edges_at, roots, table, vector)
     return found
 
 

@@ -12,7 +12,7 @@ from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.asked import Asked
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import numbers
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_ordinary, nothing_traces
 
 if TYPE_CHECKING:
     from smoothsp.oracles._circuits.structure import CircuitStructure
@@ -125,12 +125,14 @@ def _refuse_wrong(
 
 
 def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
-    leaves = structure._leaves().map(lambda x: x.detach().cpu())
-    possible = compiled.possible(leaves, structure._asked)
-    if not possible.all():
+    leaves = structure._leaves()
+    if not is_ordinary(leaves.own[0]):
+        leaves = leaves.map(lambda x: x.detach().cpu())
+    row = compiled.impossible(leaves, structure._asked)
+    if row >= 0:
         raise ValueError(
-            f"{blame}: row {int(possible.argmin())} has no feasible output: every one "
-            "uses a part that is forbidden (-inf), or none has this size; allow one"
+            f"{blame}: row {row} has no feasible output: every one uses a part that is "
+            "forbidden (-inf), or none has this size; allow one"
         )
 
 

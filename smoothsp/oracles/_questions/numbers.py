@@ -16,6 +16,7 @@ from smoothsp._kernels.vectors.extremes import (
     LOW,
     WRONG,
     extremes,
+    forbid,
 )
 from smoothsp.oracles._questions.registration import is_ordinary
 
@@ -66,8 +67,18 @@ def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def masked(x: Tensor) -> Tensor:
-    """``x`` with -inf for what forbids; the gradient there is exactly 0."""
-    return torch.threshold(x, -LIMIT, -torch.inf)
+    """``x`` with -inf for what forbids; gradients flow as through a copy.
+
+    No output uses what forbids, so that its gradient is exactly 0.
+    """
+    if not is_ordinary(x):
+        return torch.threshold(x, -LIMIT, -torch.inf)
+    if x.requires_grad or not x.is_contiguous():
+        given = found = x.clone(memory_format=torch.contiguous_format)
+    else:
+        given, found = x, x.new_empty(x.shape)
+    forbid(given.data_ptr(), x.numel(), _LIKE[x.dtype], found.data_ptr())
+    return found
 
 
 def wrong(x: Tensor) -> Tensor:

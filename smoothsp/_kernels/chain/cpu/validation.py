@@ -13,7 +13,17 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.extremes import LIMIT, LOW, WRONG, extremes
-from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
+from smoothsp._kernels.vectors.simd import (
+    fma,
+    get,
+    load,
+    span,
+    splat,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_compare import differ
+from smoothsp._kernels.vectors.simd_parts import load_some
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
 # numbers that forbid. Then: a number that is refused; a row without an output.
@@ -119,12 +129,16 @@ def look(
             and not barred & WRONG
             and not (own == 0 and fine[N])
         ):
-            n = _stuck_at(
-                b * T, (0 if shared else b * (T - 1) - 1), own_size, order[:N],
-                span(at(emissions, (B * T * S,), zeros)),
-                span(at(transitions, (moves_size,), zeros)),
-                span(at(start, (S,), zeros)), span(at(end, (S,), zeros)), S, path, dead,
-            )  # fmt: skip
+            scores = span(at(emissions, (B * T * S,), zeros))
+            if shared and not common:
+                n = _bare_at(b * T, order[:N], scores, S, zeros)
+            else:
+                n = _stuck_at(
+                    b * T, (0 if shared else b * (T - 1) - 1), own_size, order[:N],
+                    scores, span(at(transitions, (moves_size,), zeros)),
+                    span(at(start, (S,), zeros)), span(at(end, (S,), zeros)),
+                    S, path, dead,
+                )  # fmt: skip
             fine[N] |= own == 0
             if n >= 0:
                 stuck[0], stuck[1] = b, order[n]
@@ -133,6 +147,25 @@ def look(
         found |= LOW_BITS[x] if code & LOW else 0
         found |= REFUSED if code & WRONG else 0
     return found
+
+
+@subroutine
+def _bare_at(row, order, emissions, S, like):
+    """The first step of a row whose states are all forbidden, -1 if there is none.
+
+    All that tells of an output where states may follow each other in any way.
+    """
+    L = 64 // like.itemsize
+    zero, one = splat(like.dtype.type(0)), splat(like.dtype.type(1))
+    least = splat(like.dtype.type(-LIMIT))
+    for n in range(len(order)):
+        e, allowed = (row + order[n]) * S, zero
+        for j in range(0, S, L):
+            v = load_some(emissions, e + j, S - j, least)
+            allowed = where_below(least, v, one, allowed)
+        if not differ(allowed, zero):
+            return n
+    return -1
 
 
 @subroutine

@@ -13,8 +13,8 @@ WORD = 64
 
 
 @kernel
-def possible(circuit, roots, table, like, answer):
-    """Fill answer[B]: whether the row has an output without a score of -inf.
+def impossible(circuit, roots, table, like):
+    """The first row without an output whose scores are above -inf; -1 if all have one.
 
     ``table`` is one of potentials of the float type of ``like``.
     """
@@ -30,20 +30,31 @@ def possible(circuit, roots, table, like, answer):
             width = table[t, WIDTH]
             every = 1 if table[t, SHARED] else B
             scores = at(table[t, ADDRESS], (every * width,), like)
-            for leaf in range(width):
-                word = np.uint64(0)
-                if table[t, SHARED]:
-                    word = ~word if scores[leaf] > -np.inf else word
-                else:
-                    for lane in range(rows):
-                        if scores[(begin + lane) * width + leaf] > -np.inf:
-                            word |= np.uint64(1) << np.uint64(lane)
-                words[first + leaf] = word
+            if table[t, SHARED]:
+                for leaf in range(width):
+                    allowed = scores[leaf] > -np.inf
+                    words[first + leaf] = ~np.uint64(0) if allowed else np.uint64(0)
+            else:
+                row_words = words[first : first + width]
+                row_words[:] = 0
+                # row by row, so that a vector holds neighbouring leaves
+                for lane in range(rows):
+                    add_row(scores, (begin + lane) * width, lane, row_words)
             first += width
         spread(circuit, low, high, words)
         for lane in range(rows):
             bit = np.uint64(1) << np.uint64(lane)
-            answer[begin + lane] = words[roots[begin + lane]] & bit != 0
+            if words[roots[begin + lane]] & bit == 0:
+                return begin + lane
+    return -1
+
+
+@register_jitable
+def add_row(scores, start, lane, words):
+    """Set the bit of a row in the words of the leaves that it may use."""
+    bit = np.uint64(1) << np.uint64(lane)
+    for leaf in range(len(words)):
+        words[leaf] |= bit if scores[start + leaf] > -np.inf else np.uint64(0)
 
 
 @register_jitable
