@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.sums_in_log_space import exp
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 
@@ -59,7 +60,7 @@ def sample(
                     if peak > -np.inf:
                         c = 0.0
                         for i in range(S):
-                            c += math.exp(pull[i] - peak)
+                            c += exp(pull[i] - peak)
                         alphas[n, j] = peak + math.log(c) + emissions[b, t, j]
                 top = max(top, alphas[n, j])
             if top > -np.inf:
@@ -81,7 +82,7 @@ def sample(
                     peak = max(peak, pull[i])
                 c = 0.0
                 for i in range(S):
-                    pull[i] = math.exp(pull[i] - peak)
+                    pull[i] = exp(pull[i] - peak)
                     c += pull[i]
                 t = steps[b, n]
                 target = uniforms[b, k, t] * c
@@ -138,20 +139,21 @@ def entropy(
                 if n == 0:
                     grown[j] = np.float64(start[j]) + emissions[b, t, j]
                 else:
-                    peak = -np.inf
+                    peak = grown[j] = -np.inf
+                    if emissions[b, t, j] == -np.inf:
+                        continue
                     for i in range(S):
                         pull[i] = alpha[i] + transitions[p, q, i, j]
                         peak = max(peak, pull[i])
-                    grown[j] = -np.inf
                     if peak > -np.inf:
                         c = 0.0
                         for i in range(S):
-                            c += math.exp(pull[i] - peak)
+                            c += exp(pull[i] - peak)
                         log_c = math.log(c)
                         for i in range(S):
                             log_chance = pull[i] - peak - log_c
-                            if log_chance > -np.inf:
-                                chance = math.exp(log_chance)
+                            chance = exp(log_chance)
+                            if chance > 0:
                                 grown_h[j] += chance * (h[i] - log_chance)
                         grown[j] = peak + log_c + emissions[b, t, j]
                 top = max(top, grown[j])
@@ -168,8 +170,9 @@ def entropy(
             continue
         c = 0.0
         for s in range(S):
-            c += math.exp(alpha[s] - peak)
+            c += exp(alpha[s] - peak)
         for s in range(S):
             log_chance = alpha[s] - peak - math.log(c)
-            if log_chance > -np.inf:
-                value[b] += math.exp(log_chance) * (h[s] - log_chance)
+            chance = exp(log_chance)
+            if chance > 0:
+                value[b] += chance * (h[s] - log_chance)
