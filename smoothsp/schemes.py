@@ -6,7 +6,7 @@ schemes; ``"plain"`` stands for tags that write no spans, such as parts of speec
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 __all__ = ["PLAIN", "convert", "detect"]
 
@@ -71,14 +71,22 @@ def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain
     >>> detect([["DET", "NOUN", "VERB"]])
     'plain'
     """
-    given = [list(tags) for tags in sentences]
-    counts = Counter(tag for tags in given for tag in tags if tag not in ("O", None))
+    # many sentences have the same tags
+    given = Counter(map(tuple, sentences))
+    counts: Counter[str | None] = Counter()
+    for tags, times in given.items():
+        for tag in tags:
+            counts[tag] += times
+    del counts["O"], counts[None]
     parts = {tag: split(tag) for tag in counts if tag is not None}
     typed = sum(counts[tag] for tag in parts if is_tag(tag) and len(tag) > 1)
     bare = counts.keys() <= ROLES.keys()
     if counts and not bare and 20 * typed < counts.total():
         return PLAIN
-    patterns = Counter(x for tags in given for x in _patterns(tags, parts))
+    patterns: Counter[Any] = Counter()
+    for tags, times in given.items():
+        for pattern in _patterns(tags, parts):
+            patterns[pattern] += times
     return max(
         sorted(SHAPES, key=lambda name: len(PREFIXES[name])),
         key=lambda name: sum(

@@ -98,7 +98,7 @@ def texts(folder: Path | None, drawn: int = 400) -> Texts:
 
 def read(path: Path) -> Sentences:
     sentences = column_files.read(path).sentences
-    return Sentences([list(s.rows) for s in sentences], [s.tags for s in sentences])
+    return Sentences([s.rows for s in sentences], [s.tags for s in sentences])
 
 
 @cache

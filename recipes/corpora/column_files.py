@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from corpora import conllu_rows
@@ -72,8 +73,13 @@ class Sentence:
     words: list[str]
     tags: list[str]
     """As they stand in the file."""
-    rows: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
-    """All columns of each word but numbers and tags, the word first."""
+    others: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
+    """The other columns but numbers, from top to bottom."""
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """All columns of each word but numbers and tags, the word first."""
+        return list(zip(self.words, *self.others, strict=True))
 
 
 @dataclass(frozen=True)
@@ -184,8 +190,11 @@ def _texts(lines: Sequence[str]) -> File:
 def _with_scheme(found: Sequence[Found], unknown: str | None, where: str) -> File:
     """The sentences whose tags are all in the scheme that most tags are in."""
     good = [x[0].tags for x in found if not isinstance(x, str)]
-    scheme = schemes.detect([t if t != unknown else None for t in x] for x in good)
-    known = {tag for tags in good for tag in tags if tag != unknown}
+    given = good
+    if unknown is not None:
+        given = [[None if tag == unknown else tag for tag in tags] for tags in good]
+    scheme = schemes.detect(given)
+    known = set(chain.from_iterable(good)) - {unknown}
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
         wrong |= known & (BARE - {"O"})
@@ -195,13 +204,13 @@ def _with_scheme(found: Sequence[Found], unknown: str | None, where: str) -> Fil
             bad.append(one)
             continue
         sentence, lines = one
-        pairs = zip(sentence.tags, lines, strict=True)
-        first = next((pair for pair in pairs if pair[0] in wrong), None)
-        if first is None:
+        if wrong.isdisjoint(sentence.tags):
             sentences.append(sentence)
         else:
+            pairs = zip(sentence.tags, lines, strict=True)
+            tag, line = next(pair for pair in pairs if pair[0] in wrong)
             of = "" if scheme == schemes.PLAIN else f" of the scheme {scheme} as others"
-            bad.append(f"line {first[1]}: expected a tag{of}{where}, got {first[0]!r}")
+            bad.append(f"line {line}: expected a tag{of}{where}, got {tag!r}")
     return File(sentences, scheme, bad=bad)
 
 
@@ -254,21 +263,23 @@ class Form:
         found: list[Found] = []
         for first, block in blocks(lines):
             try:
-                words = list(self._words(block, first))
-                for number, row in words:
-                    if not row[self.word].strip(" "):
+                numbers, rows = self._words(block, first)
+                if not rows:
+                    continue
+                columns = list(zip(*rows, strict=True))
+                for number, word in zip(numbers, columns[self.word], strict=True):
+                    if not word.strip(" "):
                         raise ValueError(
                             f"line {number}: expected a word in column {self.word + 1},"
                             " got an empty one. Write the word, or leave the whole line"
                             " blank to end the sentence"
                         )
-                if words:
-                    numbers, rows = zip(*words, strict=True)
-                    tags = [self._tag_of(row) for row in rows]
-                    sentence = Sentence(
-                        [row[self.word] for row in rows], tags, self._others(rows)
-                    )
-                    found.append((sentence, numbers))
+                # the collector of garbage passes over tuples of strings and numbers
+                others = tuple(columns[n] for n in self._others)
+                sentence = Sentence(
+                    list(columns[self.word]), self._tags_in(columns), others
+                )
+                found.append((sentence, tuple(numbers)))
             except ValueError as error:
                 found.append(str(error))
         return found
@@ -284,27 +295,33 @@ class Form:
 
     def _words(
         self, block: Sequence[str], first: int
-    ) -> Iterator[tuple[int, list[str]]]:
-        for number, line in enumerate(block, first):
-            if wrong := bad_byte(line):
-                raise ValueError(f"line {number}: {wrong}")
+    ) -> tuple[list[int], list[list[str]]]:
+        """Line number and columns of each word of a sentence."""
+        if not all(map(str.isascii, block)):
+            for number, line in enumerate(block, first):
+                if wrong := bad_byte(line):
+                    raise ValueError(f"line {number}: {wrong}")
+        numbers: list[int] = []
+        rows: list[list[str]] = []
         if self.strict:
-            yield from conllu_rows.words_of(block, first, self.names)
-            return
-        begun, before = False, None
-        parted = "tabs" if self.tabs else "blanks"
+            for number, row in conllu_rows.words_of(block, first, self.names):
+                numbers.append(number)
+                rows.append(row)
+            return numbers, rows
+        before = None
         for number, line in enumerate(block, first):
-            if self.is_comment(line, begun):
+            if line[0] == "#" and self.is_comment(line, begun=bool(rows)):
                 continue
-            begun, row = True, _fields(line, self.tabs)
+            row = _fields(line, self.tabs)
             if len(row) != self.width:
+                parted = "tabs" if self.tabs else "blanks"
                 raise ValueError(
                     f"line {number}: expected {self.width} columns parted by {parted}"
                     f" as on line {self.line}, got {len(row)} ({line.strip()[:60]!r})"
                 )
-            if self.numbered and NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
-                continue
             if self.numbered:
+                if NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
+                    continue
                 if not row[0].isdecimal() or before not in (None, int(row[0]) - 1):
                     after = "" if before is None else f" {before + 1}"
                     raise ValueError(
@@ -312,19 +329,23 @@ class Form:
                         f" first column, got {row[0][:60]!r}"
                     )
                 before = int(row[0])
-            yield number, row
+            numbers.append(number)
+            rows.append(row)
+        return numbers, rows
 
-    def _tag_of(self, row: Sequence[str]) -> str:
+    def _tags_in(self, columns: Sequence[Sequence[str]]) -> list[str]:
         if self.key is not None:
-            pairs = dict(pair.partition("=")[::2] for pair in row[-1].split("|"))
-            return pairs.get(self.key, "O")
-        return "" if self.tag is None else row[self.tag]
+            pairs = [[x.partition("=") for x in last.split("|")] for last in columns[-1]]
+            known = [{name: value for name, _, value in x} for x in pairs]
+            return [values.get(self.key, "O") for values in known]
+        return [""] * len(columns[0]) if self.tag is None else list(columns[self.tag])
 
-    def _others(self, rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    @property
+    def _others(self) -> list[int]:
+        """Columns that hold neither numbers nor words nor tags."""
         if self.numbered:
-            return [(row[self.word],) for row in rows]
-        others = [n for n in range(self.width) if n not in (self.word, self.tag)]
-        return [tuple(row[n] for n in (self.word, *others)) for row in rows]
+            return []
+        return [n for n in range(self.width) if n not in (self.word, self.tag)]
 
 
 def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -> Form:
@@ -468,7 +489,7 @@ def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """The lines of each sentence, and the number of the first."""
     start = 0
     for number, line in enumerate([*lines, ""]):
-        if not line.strip() or line.split()[0] == DOCUMENT:
+        if not line.strip() or (DOCUMENT in line and line.split()[0] == DOCUMENT):
             if start < number:
                 yield start + 1, lines[start:number]
             start = number + 1
@@ -478,7 +499,8 @@ def _fields(line: str, tabs: bool) -> list[str]:
     # Only tabs and blanks part columns: words may be other white space, U+00A0 say.
     if tabs:
         return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
-    return [field for field in line.replace("\t", " ").split(" ") if field]
+    fields = line.replace("\t", " ").split(" ")
+    return [field for field in fields if field] if "" in fields else fields
 
 
 # --- JSON lines ---
@@ -515,8 +537,7 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
                 f" and {len(tags)} tags"
             )
         elif words:
-            rows = [(word,) for word in words]
-            yield Sentence(words, tags, rows), [number] * len(words)
+            yield Sentence(words, tags), [number] * len(words)
 
 
 def _of_names(row: object, names: tuple[str, ...]) -> object:

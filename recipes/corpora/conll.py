@@ -134,5 +134,5 @@ def converted(
             )
         else:
             tags = possible([t if t != unknown else None for t in s.tags], file.scheme)
-        found.append(Sentence(s.words, tags, s.rows))
+        found.append(Sentence(s.words, tags, s.others))
     return found, file.scheme

@@ -97,13 +97,15 @@ def follow(
             rows.append({"calls": calls, "seconds": np.nan, "F": np.inf, "F1": 0.0})
             break
         state = solution.state
+        F = solution.primal
+        if method.smooths:
+            F = task.train.primal(solution.w, c / len(task.train))
         rows.append(
             {
                 "calls": calls,
                 # as it was before F was evaluated
                 "seconds": float(state["seconds"]),
-                # without smoothing, whatever the solver minimises
-                "F": task.train.primal(solution.w, c / len(task.train)),
+                "F": F,
                 "F1": task.f1(solution.w),
             }
         )

@@ -92,7 +92,7 @@ def columns_of(path: Path, layout: Layout = AS_USUAL) -> Split:
     tags = [s.tags for s in file.sentences]
     if file.scheme == schemes.PLAIN:
         tags = [schemes.convert(row, "BIOES", file.scheme) for row in tags]
-    return Split([list(s.rows) for s in file.sentences], tags)
+    return Split([s.rows for s in file.sentences], tags)
 
 
 def usable(templates: tuple[str, ...], split: Split) -> list[str]:

@@ -26,6 +26,11 @@ class Method:
     def name(self) -> str:
         return f"{self.family}, {self.setting}" if self.setting else self.family
 
+    @property
+    def smooths(self) -> bool:
+        """Whether the solver minimises a smoothed hinge in place of F."""
+        return self.options.get("mu", 0.0) > 0
+
     def settings(self, c: float) -> dict[str, Any]:
         """Options at this c."""
         return {

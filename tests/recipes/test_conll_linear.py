@@ -13,6 +13,7 @@ from linear_tagging import data, report
 from linear_tagging import figures as linear_tagging_figures
 from linear_tagging.data import Split, columns_of
 from linear_tagging.methods import STUDIES, Method
+from smoothsp.linear.solvers import SVRG, CasimirSVRG
 from tests.recipes.runs import killed
 
 
@@ -167,6 +168,19 @@ def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
         assert often[-1]["F1"] == once[0]["F1"]
         seconds = [row["seconds"] for row in often]
         assert seconds == sorted(seconds) and seconds[0] > 0
+
+
+def test_F_is_that_of_the_history_or_without_smoothing(task):
+    lam = 1.0 / len(task.train)
+    for method in STUDIES["solvers"]:
+        found = method.make(1.0, lam, 3, 6).solve(task.train)
+        F = found.history[-1].primal
+        smooths = method.solver in (SVRG, CasimirSVRG)
+        if smooths:
+            assert F != task.train.primal(found.w, lam)
+            F = task.train.primal(found.w, lam)
+        [row] = linear_tagging_curves.follow(task, method, 1.0, 3, [6], lambda _: None)
+        assert row["F"] == F
 
 
 class Explodes:
