@@ -335,7 +335,9 @@ class Form:
 
     def _tags_in(self, columns: Sequence[Sequence[str]]) -> list[str]:
         if self.key is not None:
-            pairs = [[x.partition("=") for x in last.split("|")] for last in columns[-1]]
+            pairs = [
+                [x.partition("=") for x in last.split("|")] for last in columns[-1]
+            ]
             known = [{name: value for name, _, value in x} for x in pairs]
             return [values.get(self.key, "O") for values in known]
         return [""] * len(columns[0]) if self.tag is None else list(columns[self.tag])

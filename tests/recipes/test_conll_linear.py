@@ -171,15 +171,14 @@ def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
 
 
 def test_F_is_that_of_the_history_or_without_smoothing(task):
-    lam = 1.0 / len(task.train)
+    # one of them sums in another order than the problem here
+    lam = 0.1 / len(task.train)
     for method in STUDIES["solvers"]:
-        found = method.make(1.0, lam, 3, 6).solve(task.train)
+        found = method.make(0.1, lam, 3, 10).solve(task.train)
         F = found.history[-1].primal
-        smooths = method.solver in (SVRG, CasimirSVRG)
-        if smooths:
-            assert F != task.train.primal(found.w, lam)
+        if method.solver in (SVRG, CasimirSVRG):
             F = task.train.primal(found.w, lam)
-        [row] = linear_tagging_curves.follow(task, method, 1.0, 3, [6], lambda _: None)
+        [row] = linear_tagging_curves.follow(task, method, 0.1, 3, [10], lambda _: None)
         assert row["F"] == F
 
 
