@@ -15,7 +15,7 @@ PACKAGE = ROOT / "smoothsp"
 # What each part may import besides itself and the standard library.
 MAY_IMPORT = {
     "_kernels": {"numpy", "numba", "llvmlite", "torch", "triton"},
-    "oracles": {"smoothsp._kernels", "numpy", "torch", "jaxtyping"},
+    "oracles": {"smoothsp._kernels", "highspy", "numpy", "torch", "jaxtyping"},
     "losses": {"smoothsp.oracles", "torch", "jaxtyping"},
     "layers": {
         "smoothsp.constraints",
@@ -94,6 +94,7 @@ PUBLIC = {
         "CircuitStructure",
         "Formula",
         "Grammar",
+        "IntegerProgram",
         "Knapsack",
         "LabelledSpanningTree",
         "Lattice",

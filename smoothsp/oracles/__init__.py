@@ -16,6 +16,7 @@ from smoothsp.oracles.graphs.lattice import Lattice
 from smoothsp.oracles.graphs.loopy_graph import LoopyGraph
 from smoothsp.oracles.graphs.shortest_path import ShortestPath
 from smoothsp.oracles.graphs.tree import Tree
+from smoothsp.oracles.integer_program import IntegerProgram
 from smoothsp.oracles.knapsack import Knapsack
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.matching import Matching
@@ -50,6 +51,7 @@ __all__ = [
     "CircuitStructure",
     "Formula",
     "Grammar",
+    "IntegerProgram",
     "Knapsack",
     "LabelledSpanningTree",
     "Lattice",
