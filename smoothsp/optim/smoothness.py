@@ -1,14 +1,18 @@
-r"""The smoothness of a loss, by line search: how long its gradients hold.
+r"""The smoothness of a loss, by line search and power iteration.
 
 The gradient of an L-smooth function promises a decrease,
 
 .. math:: f(w - \nabla f(w) / L) \le f(w) - \|\nabla f(w)\|^2 / (2 L),
 
-so where the promise is not kept, L is larger.
+so where the promise is not kept, L is larger. A line search looks along gradients only;
+power iteration finds the direction in which they turn most,
+
+.. math:: L \ge \max_{\|v\| = 1} \|\nabla f(w + h v) - \nabla f(w)\| / h.
 """
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -28,18 +32,25 @@ from smoothsp.optim._inspection import Buffers
 _NAME = "estimate_smoothness"
 # line searches, and how much L falls after one that went well: they settle
 _LEAST, _MOST, _FALL = 32, 256, 2 ** (-1 / 8)
+# power iterations of a batch: how many, the growth that ends them, what a largest
+# eigenvalue may have above them, and within which part of a step gradients differ
+_TURNS, _GROWTH, _MARGIN, _PART = 16, 1.01, 1.1, 64
 
 
 @torch.no_grad()
 def estimate_smoothness(
     params: Iterable[Tensor], closure: Closure, batches: Iterable[Any]
 ) -> float:
-    r"""The ``smoothness`` of a loss, for ``CasimirSVRG`` and ``ProxLinear``.
+    r"""Bound the ``smoothness`` of a loss, for ``CasimirSVRG`` and ``ProxLinear``.
 
     Makes steps of SGD of length 1/L, one a batch. Where a step decreases the loss of
     its batch by less than :math:`\|\nabla f\|^2 / (2 L)`, L doubles; else it falls by
     8 %. The first L is :math:`\|\nabla f\|^2 / (2 f)`, below which a loss that is
     never negative cannot be. At the end the parameters are put back.
+
+    Power iterations on differences of gradients follow, at the parameters: over a
+    distance of :math:`h = \|\nabla f\| / (64 L)` they find the direction in which the
+    gradient of each batch turns most, for up to 256 batches.
 
     Parameters
     ----------
@@ -55,9 +66,10 @@ def estimate_smoothness(
     Returns
     -------
     float
-        The largest L of the second half of the steps, at the mu that the loss has now.
-        At most twice the Lipschitz constant of the mini-batches' gradients, which may
-        be far larger than what the steps met. 0 if no batch has a gradient.
+        The largest L of the second half of the steps, or 1.1 times the largest
+        curvature of a batch around the parameters if that is more; at the mu that the
+        loss has now. At most twice the Lipschitz constant of the mini-batches'
+        gradients, which may be far larger elsewhere. 0 if no batch has a gradient.
 
     Raises
     ------
@@ -68,15 +80,18 @@ def estimate_smoothness(
 
     Notes
     -----
-    Two evaluations of the closure a batch, which see the same random numbers; buffers,
-    as those of BatchNorm, are put back. Memory: three times the parameters. With
-    ``torch.distributed`` losses and gradients are averaged over the processes, which
-    need equally many batches.
+    Two evaluations of the closure a batch and then up to 18, mostly 7, which see the
+    same random numbers; buffers, as those of BatchNorm, are put back. Batches of an
+    iterator are kept. Memory: five times the parameters. With ``torch.distributed``
+    losses and gradients are averaged over the processes, which need equally many
+    batches.
 
     Works for losses with kinks too, where there is no constant: with few best outputs
-    in ``L2(mu, k)``, or without smoothing. For networks trained by ``ProxLinear``, give
-    the variables of ``Linearised`` and a closure that calls it: what counts there is
-    the curvature of Gauss and Newton, :math:`J^T \nabla^2 h \, J`.
+    in ``L2(mu, k)``, or without smoothing. A difference of gradients that doubles as h
+    is halved is a jump at a kink and does not count as curvature. For networks trained
+    by ``ProxLinear``, give the variables of ``Linearised`` and a closure that calls it:
+    what counts there is the curvature of Gauss and Newton,
+    :math:`J^T \nabla^2 h \, J`.
 
     Source: in the manner of Schmidt, Le Roux and Bach, "Minimizing finite sums with the
     stochastic average gradient", but with one doubling a step at most, as where outputs
@@ -101,15 +116,22 @@ def estimate_smoothness(
     _checks.function("closure", closure)
     start = [p.detach().clone() for p in moving]
     search = _LineSearch(moving, closure)
+    once: list[Any] = []
     try:
         with Buffers().held(look=True):
             for batch in _enough(batches, search):
+                if isinstance(batches, Iterator):
+                    once.append(batch)
                 search.step(batch)
+            torch._foreach_copy_(moving, start)
+            L = max(search.seen[len(search.seen) // 2 :], default=0.0)
+            turn = _Turn(moving, closure, L)
+            largest = [turn.largest(one) for one in islice(once or batches, _MOST) if L]
     finally:
         torch._foreach_copy_(moving, start)
         for p in moving:
             p.grad = None
-    return max(search.seen[len(search.seen) // 2 :], default=0.0)
+    return max([L, *(_MARGIN * one for one in largest)])
 
 
 def _enough(batches: Iterable[Any], search: "_LineSearch") -> Iterator[Any]:
@@ -125,6 +147,29 @@ def _enough(batches: Iterable[Any], search: "_LineSearch") -> Iterator[Any]:
             raise ValueError(f"batches: {_NAME} expected at least one, got none")
         if isinstance(batches, Iterator) or len(search.seen) == before:
             return
+
+
+def _evaluate(
+    params: list[Tensor], closure: Closure, batch: Any
+) -> tuple[float, list[Tensor]]:
+    """Loss of a batch and its gradient; 0 where it does not reach a parameter."""
+    loss = evaluate(_NAME, lambda: closure(batch), params)
+    require_gradient(_NAME, params, loss)
+    _ranks.average_gradients(params)
+    value = _ranks.mean_over_ranks(loss_of(_NAME, loss).to(params[0].device))
+    return value, [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+
+
+def _evaluate_first(
+    params: list[Tensor], closure: Closure, batch: Any
+) -> tuple[float, list[Tensor]]:
+    value, gradient = _evaluate(params, closure, batch)
+    if not math.isfinite(value):
+        raise RuntimeError(
+            f"{_NAME}: expected a finite loss, got {value}; start at parameters "
+            "where it is"
+        )
+    return value, gradient
 
 
 class _LineSearch:
@@ -145,22 +190,14 @@ class _LineSearch:
         """Try a step on a batch; undo it if it increases the loss."""
         here = [p.detach().clone() for p in self.params]
         random = RandomState(self.params)
-        value = self._value(batch)
-        gradient = [
-            torch.zeros_like(p) if p.grad is None else p.grad for p in self.params
-        ]
-        if not math.isfinite(value):
-            raise RuntimeError(
-                f"{_NAME}: expected a finite loss, got {value}; start at parameters "
-                "where it is"
-            )
+        value, gradient = _evaluate_first(self.params, self.closure, batch)
         square = norm(gradient) ** 2
         if not square:
             return
         self.L = self.L or (square / (2 * value) if value > 0 else square)
         torch._foreach_add_(self.params, gradient, alpha=-1 / self.L)
         random.restore()
-        there = self._value(batch)
+        there, _ = _evaluate(self.params, self.closure, batch)
         promise = square / (2 * self.L)
         eps = max(torch.finfo(p.dtype).eps for p in self.params)
         rounding = 8 * eps * (abs(value) + abs(there))
@@ -176,9 +213,50 @@ class _LineSearch:
         if kept:
             self.L *= _FALL
 
-    def _value(self, batch: Any) -> float:
-        """Loss of a batch; its gradient is left in the parameters."""
-        loss = evaluate(_NAME, lambda: self.closure(batch), self.params)
-        require_gradient(_NAME, self.params, loss)
-        _ranks.average_gradients(self.params)
-        return _ranks.mean_over_ranks(loss_of(_NAME, loss).to(self.params[0].device))
+
+class _Turn:
+    r"""The most that a gradient turns: power iteration on its differences.
+
+    v becomes :math:`(\nabla f(w + h v) - \nabla f(w)) / h`, the product of the Hessian
+    and v but for terms of the order of h.
+    """
+
+    def __init__(self, params: list[Tensor], closure: Closure, L: float) -> None:
+        self.params, self.closure, self.L = params, closure, L
+        generator = torch.Generator().manual_seed(0)
+        # batches turn alike: one's last direction is where the next begins
+        self.v = [torch.randn(p.shape, generator=generator).to(p) for p in params]
+
+    def largest(self, batch: Any) -> float:
+        """Curvature of a batch within a part of a step of length 1/L."""
+        start = [p.detach().clone() for p in self.params]
+        random = RandomState(self.params)
+        _, gradient = _evaluate_first(self.params, self.closure, batch)
+        here = [one.clone() for one in gradient]
+
+        def turned(h: float) -> list[Tensor]:
+            torch._foreach_add_(self.params, self.v, alpha=h / norm(self.v))
+            random.restore()
+            _, there = _evaluate(self.params, self.closure, batch)
+            torch._foreach_copy_(self.params, start)
+            torch._foreach_sub_(there, here)
+            torch._foreach_div_(there, h)
+            return there
+
+        steepness, eps = norm(here), max(torch.finfo(p.dtype).eps for p in self.params)
+        h = max(steepness / (_PART * self.L), 100 * eps * norm(start))
+        if not h:
+            return 0.0
+        if steepness:
+            torch._foreach_add_(self.v, here, alpha=norm(self.v) / steepness)
+        found = 0.0
+        for _ in range(_TURNS):
+            v = turned(h)
+            before, found = found, norm(v)
+            if not 0 < found < math.inf:
+                return before
+            if found <= _GROWTH * before:
+                break
+            self.v = v
+        # found = curvature + jump / h where the gradient jumps at a kink: no curvature
+        return min(found, max(0.0, 2 * found - norm(turned(h / 2))))

@@ -53,9 +53,9 @@ class CasimirSVRG:
         outputs.
     smoothness
         L of ``"const"``, positive: how fast the slope of the smoothed loss of an
-        example turns. The rate is ``1 / (L + lam + kappa)``. None: what line searches
-        along steps on up to 100 examples find (``optim.estimate_smoothness``); they
-        take a few hundred oracle calls, which are counted.
+        example turns. The rate is ``1 / (L + lam + kappa)``. None: what
+        ``optim.estimate_smoothness`` finds on up to 100 examples; it takes several
+        hundred oracle calls, which are counted.
     rate
         gamma of ``"adapt"``, positive.
     kappa
