@@ -338,3 +338,12 @@ NESTED = torch.nested.nested_tensor(
 def test_bad_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_network_without_numbers_is_told_how_to_get_some():
+    head = LinearChain(3).to("meta")
+    emissions = torch.zeros(2, 4, 3, device="meta")
+    tags = torch.zeros(2, 4, dtype=torch.int64, device="meta")
+    for call in (lambda: head(emissions, tags), lambda: head.decode(emissions)):
+        with pytest.raises(TypeError, match=r"tensor on meta; .*module\.to_empty\(\)"):
+            call()

@@ -86,10 +86,12 @@ def test_only_known_devices_are_accepted(capsys):
     assert "invalid choice" in capsys.readouterr().err
 
 
-def test_without_a_device_nothing_is_measured(monkeypatch):
+def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit, match="no CUDA device is here, nothing measured"):
+    with pytest.raises(SystemExit) as ended:
         on_cuda.main(oracles.parse(["--device", "cuda"]))
+    assert ended.value.code == 2
+    assert "no CUDA device is here, nothing measured" in capsys.readouterr().err
 
 
 def test_what_is_not_measured_is_not_a_number():

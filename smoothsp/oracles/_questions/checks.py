@@ -76,9 +76,12 @@ def potentials(name: str, value: object) -> Tensor:
             f"{name}: expected float32 or float64 (or a half type), got {value.dtype}"
         )
     if value.device.type not in DEVICES:
+        remedy = "move it with .cpu(), gradients flow back through the move"
+        if value.is_meta:
+            remedy = "it has no values: give the network some with module.to_empty()"
         raise TypeError(
             f"{name}: structures compute on {' and '.join(DEVICES)}, got a tensor on "
-            f"{value.device}; move it with .cpu(), gradients flow back through the move"
+            f"{value.device}; {remedy}"
         )
     return value
 
