@@ -104,6 +104,7 @@ PUBLIC = {
         "Multiclass",
         "PartialStructure",
         "PictorialStructure",
+        "PlackettLuce",
         "ProjectiveDependencies",
         "RegularChain",
         "RegularLanguage",

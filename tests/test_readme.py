@@ -42,6 +42,7 @@ BLOCKS = [
 FOR_USERS = [page for page in EXECUTED if page.stem != "architecture"]
 # Classes of other libraries, and what structures of one's own are written with.
 NAMES_OF_OTHERS = {"AveragedModel", "DataLoader", "DistributedDataParallel"}
+NAMES_OF_OTHERS |= {"LinearConstraint"}
 NAMES_OF_OTHERS |= {"ConvergenceWarning", "GradScaler", "GridSearchCV", "LinearSVC"}
 NAMES_OF_OTHERS |= {"AutoModel", "AutoTokenizer", "ModelCheckpoint", "Scan", "Trainer"}
 NAMES_OF_PEERS = {

@@ -211,8 +211,8 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
                     f"cost: expected a tensor (batch, k) = {tuple(ys.shape[:2])} for "
                     f"outputs {tuple(ys.shape)}, got {type(found).__name__} {shape}"
                 )
-            table = structure.hamming(y)
-            found = found.to(table.device, table.dtype)
+            like = structure.score(y)
+            found = found.to(like.device, like.dtype)
             if not bool(found.isfinite().all()):
                 raise ValueError("cost: expected finite numbers")
             return found

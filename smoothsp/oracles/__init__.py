@@ -22,6 +22,7 @@ from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.matching import Matching
 from smoothsp.oracles.multiclass import Multiclass
 from smoothsp.oracles.pictorial_structure import PictorialStructure
+from smoothsp.oracles.plackett_luce import PlackettLuce
 from smoothsp.oracles.projective import ProjectiveDependencies
 from smoothsp.oracles.protocols import (
     PartialStructure,
@@ -61,6 +62,7 @@ __all__ = [
     "Multiclass",
     "PartialStructure",
     "PictorialStructure",
+    "PlackettLuce",
     "ProjectiveDependencies",
     "RegularChain",
     "RegularLanguage",

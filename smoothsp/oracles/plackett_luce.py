@@ -1,0 +1,294 @@
+"""Rankings of items by repeated choice."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions.read_only import ReadOnly, put
+
+# In place of -inf: nothing beside any score, and without NaN in derivatives.
+_NOTHING = -1e30
+
+
+class PlackettLuce(ReadOnly):
+    r"""A batch of distributions of rankings: each place is a choice among what is left.
+
+    .. math:: p(y) = \prod_t \frac{\exp \mathrm{scores}[y_t]}
+        {\sum_{i \notin \{y_1, \dots, y_{t - 1}\}} \exp \mathrm{scores}[i]}
+
+    The score of a ranking is its log-probability. A score of ``-inf`` forbids an item:
+    no ranking has it. Everything is exact, and differentiable in the scores.
+
+    Parameters
+    ----------
+    scores
+        ``(batch, N)``, float32 or float64; bfloat16 and float16 are computed in
+        float32. Adding a number to a row changes nothing.
+    places
+        How many items an output has, from the best on: top-k rankings. All if absent,
+        or if there are fewer.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, dtype or device.
+    ValueError
+        For a wrong shape, or NaN or +inf.
+
+    Notes
+    -----
+    An output is ``(batch, places)``: the items from the first place on, -1 after the
+    last one of the row. A row of which all items are forbidden has one output, the
+    empty ranking. ``log_prob`` also takes beginnings of rankings.
+
+    ``decode`` is O(N log N), ``log_prob`` O(N), each of the k best O(places N log N).
+    The log-probability is no sum of the scores of parts: there is no ``augment``, and
+    no loss that needs one. Train by ``CRFLoss``, the maximum likelihood, or by
+    ``MinimumRisk`` with a function of rankings as cost.
+    On the CPU and on CUDA devices.
+
+    Source: Plackett, "The Analysis of Permutations" (1975), model 1; Yellott, "The
+    Relationship between Luce's Choice Axiom, Thurstone's Theory of Comparative
+    Judgment, and the Double Exponential Distribution" (1977), theorem 5, for samples;
+    Lawler, "A Procedure for Computing the K Best Solutions to Discrete Optimization
+    Problems" (1972), for the k best.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import PlackettLuce
+    >>> rankings = PlackettLuce(torch.tensor([[0.0, 2.0, 1.0]]))
+    >>> rankings.decode()[1].tolist()
+    [[1, 2, 0]]
+    >>> first = torch.tensor([[1]])  # item 1 comes first
+    >>> round(rankings.log_prob(first).exp().item(), 4)
+    0.6652
+    """
+
+    scores: Tensor
+    places: int
+
+    def __init__(self, scores: Tensor, places: int | None = None) -> None:
+        scores = checks.potentials("scores", scores)
+        if scores.dim() != 2:
+            raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
+        N = scores.shape[1]
+        most = N if places is None else checks.positive_int("places", places)
+        self.places = min(most, N)
+        self.scores = scores
+        if not checks.values_are_there():
+            return
+        found = numbers.look(scores)
+        if found & numbers.WRONG:
+            row, i = numbers.wrong(scores).nonzero()[0].tolist()
+            value = scores[row, i].item()
+            raise ValueError(numbers.refusal("scores", value, f"row {row}, item {i}"))
+        if found & numbers.LOW:
+            put(self, "scores", numbers.masked(scores))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an output of one row."""
+        return (self.places,)
+
+    @property
+    def _items(self) -> Tensor:
+        """How many items each row may rank."""
+        return (self.scores.detach() > -torch.inf).sum(1)
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: how many items an output has."""
+        return self._items.clamp(max=self.places)
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 1"]:
+        """``(batch, 1)``: the same."""
+        return self.lengths[:, None]
+
+    def __repr__(self) -> str:
+        shape, dtype = tuple(self.scores.shape), self.scores.dtype
+        return f"PlackettLuce(scores={shape}, places={self.places}, dtype={dtype})"
+
+    def select(self, rows: Tensor) -> "PlackettLuce":
+        """The distributions of the given rows: bool ``(batch,)``, or int64 indices."""
+        rows = checks.rows(rows, len(self.scores), self.scores.device)
+        other = object.__new__(PlackettLuce)
+        other.__dict__.update(scores=self.scores[rows], places=self.places)
+        return other
+
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
+        """1 for items that y ranks, else 0."""
+        many, _ = self._several(y)
+        counts = self.scores.new_zeros(len(many), self.scores.shape[1] + 1)
+        ones = counts.new_ones(many[:, 0].shape)
+        return counts.scatter(1, many[:, 0] + 1, ones)[:, 1:]
+
+    # Probabilities --------------------------------------------------------------
+
+    def _several(self, y: Tensor) -> tuple[Tensor, bool]:
+        """Rankings or beginnings ``(batch, k, T)``, and whether k was there."""
+        y = checks.integers("y", y, self.scores.device)
+        (B, N), one = self.scores.shape, y.dim() == 2
+        many = y[:, None] if one else y
+        if many.dim() != 3 or len(many) != B or many.shape[2] > N:
+            raise ValueError(
+                f"y: expected ({B}, T) or ({B}, k, T), with T at most {N}, got "
+                f"{tuple(y.shape)}"
+            )
+        if not checks.values_are_there():
+            return many, not one
+        inside = (many >= 0) & (many < N)
+        item = many.clamp(0, max(N - 1, 0))
+        wrong = ~(inside | (many == -1)).all(2)
+        if N:
+            scores = self.scores.detach()[:, None].expand(-1, many.shape[1], -1)
+            wrong |= (inside & (scores.gather(2, item) == -torch.inf)).any(2)
+        wrong |= (inside[..., 1:] & ~inside[..., :-1]).any(2)
+        ordered = many.sort(2).values
+        wrong |= (
+            (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+        ).any(2)
+        if bool(wrong.any()):
+            b, k = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                "y: expected items that are allowed, each once, and -1 after the last "
+                f"one, got {many[b, k].tolist()} at row {b}"
+            )
+        return many, not one
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability that the ranking is y, or begins with y.
+
+        Parameters
+        ----------
+        y
+            ``(batch, T)`` or ``(batch, k, T)`` items in order, of any T up to N; -1
+            after the last one.
+        """
+        many, several = self._several(y)
+        (B, N), k, T = self.scores.shape, many.shape[1], many.shape[2]
+        real = many >= 0
+        if not T:
+            value = self.scores.sum(1, keepdim=True).masked_fill(real.any(), 0)
+            value = torch.zeros_like(value).expand(B, k)
+            return value if several else value.squeeze(1)
+        # the items of y, then all others
+        place = many.new_full((B, k, N + 1), N)
+        at = torch.arange(T, device=many.device).expand(B, k, T)
+        place = place.scatter(2, torch.where(real, many, N), at)[..., :N]
+        value = self._of_orders(place.argsort(dim=2, stable=True), T, real)
+        return value if several else value.squeeze(1)
+
+    score = log_prob
+
+    def _of_orders(self, order: Tensor, T: int, real: Tensor) -> Tensor:
+        """Log-probabilities ``(batch, k)`` of the first items of ``(batch, k, N)``."""
+        wide = self.scores.double().clamp(min=_NOTHING)
+        scores = wide[:, None].expand(order.shape).gather(2, order)
+        left = scores.flip(2).logcumsumexp(2).flip(2)
+        steps = (scores - left)[..., :T]
+        return steps.masked_fill(~real, 0).sum(2).to(self.scores.dtype)
+
+    # Rankings -------------------------------------------------------------------
+
+    def _sorted(self, scores: Tensor) -> Tensor:
+        """Items from the highest score on, ``(..., places)``, -1 for none."""
+        values, items = scores.sort(dim=-1, descending=True, stable=True)
+        return items.masked_fill(values == -torch.inf, -1)[..., : self.places]
+
+    def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch places"]]:
+        """The most probable ranking, and its log-probability: by falling score.
+
+        Of ``places`` below N the most probable beginning.
+        """
+        y = self._sorted(self.scores.detach())
+        return self.log_prob(y), y
+
+    def decode_topk(
+        self, k: int
+    ) -> tuple[
+        Float[Tensor, "batch k"],
+        Int[Tensor, "batch k places"],
+        Bool[Tensor, "batch k"],
+    ]:
+        """The k most probable rankings, sorted and distinct.
+
+        Returns
+        -------
+        values
+            ``(batch, k)`` log-probabilities, best first; -inf where fewer exist.
+        ys
+            ``(batch, k, places)``, -1 where there is no item.
+        valid
+            ``(batch, k)`` bool: does this ranking exist?
+        """
+        B, N = self.scores.shape
+        k = checks.count("k", k, B * (1 + N))
+        with torch.no_grad():
+            ys, valid = self._k_best(k)
+        some = torch.where(valid[..., None], ys, ys[:, :1])
+        values = self.log_prob(some).masked_fill(~valid, -torch.inf)
+        return values, ys.masked_fill(~valid[..., None], -1), valid
+
+    def _k_best(self, k: int) -> tuple[Tensor, Tensor]:
+        """Rankings ``(batch, k, places)``, and which of them exist.
+
+        A ranking is followed by those that keep its beginning, take at one place the
+        next worse of the items left, and the rest by score. Places before the last one
+        that was changed so stay. Each ranking but the best follows one other, which is
+        at least as probable.
+        """
+        (B, N), P, device = self.scores.shape, self.places, self.scores.device
+        sorted_ = self.scores.sort(dim=1, descending=True, stable=True)
+        ranked = PlackettLuce(sorted_.values.double(), max(P, 1))
+        items, length = self._items[:, None], self.lengths[:, None]
+        at, rank = torch.arange(P, device=device), torch.arange(N, device=device)
+        # pools of orders of all ranks, where each was changed last, and their values
+        pool = rank.expand(B, 1, N)
+        changed = torch.zeros(B, 1, dtype=torch.int64, device=device)
+        value = self.scores.new_zeros(B, 1, dtype=torch.float64)
+        row = torch.arange(B, device=device)
+        found, valid = [], []
+        for left in range(k - 1, -1, -1):
+            best, place = value.max(1)
+            order, since = pool[row, place], changed[row, place]
+            found.append(order)
+            valid.append(best > -torch.inf)
+            value[row, place] = -torch.inf
+            if not left or not P:
+                continue
+            # of each place the next worse item behind it
+            worse = (rank > at[:, None]) & (order[:, None] > order[:, :P, None])
+            next_ = torch.where(worse, order[:, None], N).amin(2)
+            fine = (next_ < items) & (at >= since[:, None]) & (at < length)
+            keys = torch.where(rank < at[:, None], rank - 2 * N, order[:, None])
+            keys = torch.where(order[:, None] == next_[..., None], -1, keys)
+            orders = order[:, None].expand(B, P, N).gather(2, keys.argsort(2))
+            real = (at < length)[:, None].expand(B, P, P)
+            values = ranked._of_orders(orders, P, real)
+            values = values.masked_fill(~(fine & valid[-1][:, None]), -torch.inf)
+            value = torch.cat([value, values], 1)
+            pool = torch.cat([pool, orders], 1)
+            changed = torch.cat([changed, at.expand(B, P)], 1)
+            # no more are ever listed
+            value, kept = value.topk(min(left, value.shape[1]), 1)
+            changed = changed.gather(1, kept)
+            pool = pool.gather(1, kept[..., None].expand(*kept.shape, N))
+        orders = torch.stack(found, 1)[..., :P]
+        real = (at < length)[:, None]
+        ranks = orders.flatten(1)
+        ys = sorted_.indices.gather(1, ranks) if N else ranks
+        return ys.reshape(orders.shape).masked_fill(~real, -1), torch.stack(valid, 1)
+
+    def sample(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "batch n places"]:
+        """Independent rankings: by falling score with independent Gumbel noise."""
+        B, N = self.scores.shape
+        n = checks.count("n", n, B * (1 + N), sampled=True)
+        generator = checks.generator(generator)
+        scores = self.scores.detach().double()[:, None].expand(B, n, N)
+        noise = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        return self._sorted(scores - noise.exponential_(generator=generator).log())
