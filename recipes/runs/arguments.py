@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from runs import checkpoint
+
 
 def one_of(config: Any, **choices: Sequence[str]) -> None:
     for name, allowed in choices.items():
@@ -49,6 +51,10 @@ def of_run(config: Any) -> None:
         raise ValueError("resume: expected --resume or --predict, got both")
     if config.resume and config.overwrite:
         raise ValueError("resume: expected --resume or --overwrite, got both")
+    several = getattr(config, "compare", False) or getattr(config, "study", ())
+    if config.resume and not several:
+        # before data are read or drawn, which may take minutes
+        checkpoint.require_file(config.checkpoint)
     used = config.predict is not None or getattr(config, "evaluate", None) is not None
     if used or config.resume or config.overwrite:
         return

@@ -111,7 +111,7 @@ def to_resume(
     """The state saved at ``path``, made with the same settings; None to start over."""
     if not resume:
         return None
-    _require_file(path)
+    require_file(path)
     state = load(path)
     refuse_nan(path, state, "the state")
     require_same(path, state["settings"], settings)
@@ -121,7 +121,7 @@ def to_resume(
 
 def read_numbers(path: Path) -> dict[str, Any]:
     """What a run to resume has saved, if all of its tensors are numbers."""
-    _require_file(path)
+    require_file(path)
     state = read(path)
     refuse_nan(path, state, "the checkpoint")
     return state
@@ -138,7 +138,7 @@ def require_same(path: Path, began: dict[str, Any], settings: dict[str, Any]) ->
             )
 
 
-def _require_file(path: Path) -> None:
+def require_file(path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(
             f"resume: expected a run to continue, found no {path}. Start it without"

@@ -23,6 +23,16 @@ RECIPES = (
     "ocr_words",
     "voc_localization",
 )
+SAVING = (
+    "conll_ner",
+    "constituency",
+    "horse_segmentation",
+    "matching_points",
+    "pose_tree",
+    "ud_parser",
+    "voc_localization",
+)
+RESUMING = sorted({*RECIPES, *SAVING} - {"conll_linear"})
 
 
 def begin(name, out, **options):
@@ -113,7 +123,7 @@ def test_what_killed_runs_left_unfinished_is_removed(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "conll_linear"])
+@pytest.mark.parametrize("name", RESUMING)
 def test_a_run_that_fails_at_once_leaves_no_folder(name, tmp_path):
     (tmp_path / "mine").mkdir()
     for out in (tmp_path / "a" / "b", tmp_path / "mine"):
@@ -174,17 +184,6 @@ def test_a_second_lightning_run_replaces_the_first(tiny, tmp_path):
     (tmp_path / "last.ckpt").unlink()
     with pytest.raises(FileNotFoundError, match=r"last.ckpt"):
         lightning_ner.main(tiny, "adam", 1, tmp_path, resume=True)
-
-
-SAVING = (
-    "conll_ner",
-    "constituency",
-    "horse_segmentation",
-    "matching_points",
-    "pose_tree",
-    "ud_parser",
-    "voc_localization",
-)
 
 
 @pytest.mark.parametrize("name", SAVING)
