@@ -5,13 +5,13 @@ Run as ``python -m tests.faults.accelerated FOLDER 1``; see ``tests/faults/runne
 
 import sys
 
-import numba  # noqa: F401  imported once, before the forks
 import numpy as np
-import scipy.optimize  # noqa: F401
-import sklearn.utils.class_weight  # noqa: F401
 import torch
 
+from smoothsp.projections import project_box_equality
 from tests.faults.runner import report
+from tests.linear.accelerated import test_agm, test_estimate_functions
+from tests.projections import test_boxes_and_balls as boxes
 
 KERNEL = "_kernels/multiclass/box_equality"
 AGM = "linear/solvers/accelerated/"
@@ -121,10 +121,6 @@ FAULTS = {
 
 def check_laws() -> None:
     """What holds of projections and of methods, on the smallest instances."""
-    from smoothsp.projections import project_box_equality
-    from tests.linear.accelerated import test_agm, test_estimate_functions
-    from tests.projections import test_boxes_and_balls as boxes
-
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     # the search itself, before steps of Newton

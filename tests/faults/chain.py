@@ -5,11 +5,10 @@ Run as ``python -m tests.faults.chain FOLDER 1``; see ``tests/faults/runner.py``
 
 import sys
 
-import jaxtyping  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import torch
 from torch.testing import assert_close
 
+from smoothsp.oracles import Chain, SparseMAP
 from tests.faults.runner import report
 from tests.truth.chain_cases import ChainCase
 
@@ -239,8 +238,6 @@ def cases() -> list[ChainCase]:
 
 def check_laws() -> None:
     """Compare every oracle of every case with enumeration."""
-    from smoothsp.oracles import Chain, SparseMAP
-
     # so large that the entropy is lost in the rounding of the log-partition
     emissions = torch.tensor([[[0.0, 1, 2], [1, 0, 1], [2, 2, 0]]]).double()
     moves = torch.tensor([[0.0, 1, 0], [2, 0, 1], [0, 0, 1]]).double()

@@ -5,12 +5,12 @@ Run as ``python -m tests.faults.circuits FOLDER 1``; see ``tests/faults/runner.p
 
 import sys
 
-import jaxtyping  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import torch
 from torch.testing import assert_close
 
 from tests.faults.runner import report
+from tests.truth.circuits import chain
+from tests.truth.circuits.cases import draw
 
 KERNELS = "_kernels/circuits/cpu/"
 ENGINE = "oracles/_circuits/"
@@ -233,9 +233,6 @@ KINDS = (
 
 def check_laws() -> None:
     """Answers and gradients of a few small batches are those of enumeration."""
-    from tests.truth.circuits import chain
-    from tests.truth.circuits.cases import draw
-
     for kind in KINDS:
         for seed in (0, 4, 5):
             check_one(draw(kind, seed))

@@ -6,13 +6,13 @@ see ``tests/faults/runner.py``.
 
 import sys
 
-import jaxtyping  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import torch
-import triton  # noqa: F401, TID253
 from torch.testing import assert_close
 
+from smoothsp.oracles import SpanTree
+from smoothsp.oracles._circuits import compiled, levels, on_device
 from tests.faults.runner import report
+from tests.instances.circuits import projective, semi_markov, small
 
 KERNELS = "_kernels/circuits/cuda/"
 ENGINE = "oracles/_circuits/"
@@ -94,10 +94,6 @@ FAULTS = {
 
 def check_laws() -> None:
     """Sums are those of plain torch; the best is that of the CPU, to the bit."""
-    from smoothsp.oracles import SpanTree
-    from smoothsp.oracles._circuits import compiled, levels, on_device
-    from tests.instances.circuits import projective, semi_markov, small
-
     torch.use_deterministic_algorithms(True)  # so that fresh memory holds NaN
     wide = torch.float64
     leaves, asked = small(semi_markov, wide, spread=30.0)

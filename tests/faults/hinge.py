@@ -5,12 +5,10 @@ Run as ``python -m tests.faults.hinge FOLDER 1``; see ``tests/faults/runner.py``
 
 import sys
 
-import cvxpy  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import numpy as np
-import torch  # noqa: F401
 
 from tests.faults.runner import report
+from tests.linear.estimators import test_binary_rows as laws
 
 KERNEL, DUAL = "_kernels/multiclass/binary_hinge", "linear/descent/binary_dual"
 
@@ -58,8 +56,6 @@ FAULTS = {
 
 def check_laws() -> None:
     """Compare certificates, steps and weights with plain numpy."""
-    from tests.linear.estimators import test_binary_rows as laws
-
     for form in laws.FORMS:
         laws.test_what_a_certificate_leaves_out_has_no_gap(form, np.float64)
         laws.test_a_certificate_is_to_the_bit_one_that_looks_at_all(form)

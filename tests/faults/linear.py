@@ -7,14 +7,21 @@ import itertools
 import sys
 from types import SimpleNamespace
 
-import cvxpy  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import numpy as np
-import scipy.optimize  # noqa: F401
-import sklearn.utils.class_weight  # noqa: F401
-import torch  # noqa: F401
 
+from smoothsp._kernels.linear.frank_wolfe import draw, fill_tree, set_leaf
+from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
+from smoothsp.linear.problems import MulticlassProblem
+from smoothsp.linear.solvers import BCFW, SGD, SVRG, RegularisationPath
+from smoothsp.linear.solvers.path import run
 from tests.faults.runner import report
+from tests.linear.problems.test_hashed_chain import (
+    SOLVERS,
+    test_iterates_are_those_on_the_enumeration,
+)
+from tests.truth.chain_losses import Truth, sgd, svrg_epoch
+from tests.truth.frank_wolfe import as_callbacks
+from tests.truth.linear_chain import corners, phi, random_chain
 
 KERNELS, PATH = "_kernels/linear/", "linear/solvers/path/"
 
@@ -187,9 +194,6 @@ FAULTS = {
 
 def check_laws() -> None:
     """Compare losses, slopes and iterates with enumeration, and both engines."""
-    from smoothsp.linear.problems import MulticlassProblem
-    from tests.truth.linear_chain import random_chain
-
     uneven = np.array([[0, 1, 2], [0.5, 0, 1], [3, 1, 0]])
     scales = np.linspace(0.3, 2, 5)
     problem = random_chain(1, n=5, cost=uneven, cost_scale=scales)
@@ -207,10 +211,6 @@ def check_laws() -> None:
 
 
 def check_losses(problem) -> None:
-    from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
-    from tests.truth.chain_losses import Truth
-    from tests.truth.linear_chain import phi
-
     close = np.testing.assert_allclose
     for loss, scale in itertools.product(KINDS, (1.0, 1e3)):
         w = scale * np.random.default_rng(0).normal(size=problem.num_weights)
@@ -230,16 +230,11 @@ def check_losses(problem) -> None:
 
 
 def truth_hinge(problem, i, w):
-    from tests.truth.linear_chain import corners
-
     psi, loss, _ = corners(problem, i)
     return (loss - psi @ w).max()
 
 
 def check_primal_solvers(problem) -> None:
-    from smoothsp.linear.solvers import SGD, SVRG
-    from tests.truth.chain_losses import Truth, sgd, svrg_epoch
-
     begin = np.random.default_rng(1).normal(size=problem.num_weights)
     start, n = SimpleNamespace(w=begin), len(problem)
 
@@ -260,9 +255,6 @@ def check_primal_solvers(problem) -> None:
 
 
 def check_dual_solver(problem) -> None:
-    from smoothsp.linear.solvers import BCFW
-    from tests.truth.frank_wolfe import as_callbacks
-
     for steps in ("fw", "pairwise", "away"):
         solver = BCFW(lam=0.05, steps=steps, tol=0.0, max_passes=9, refresh_every=3)
         one, other = (solver.solve(p) for p in (problem, as_callbacks(problem)))
@@ -274,18 +266,11 @@ def check_dual_solver(problem) -> None:
 
 
 def check_shared_weights() -> None:
-    from tests.linear.problems.test_hashed_chain import (
-        SOLVERS,
-        test_iterates_are_those_on_the_enumeration,
-    )
-
     for name in SOLVERS:
         test_iterates_are_those_on_the_enumeration(name, 7)
 
 
 def check_draws() -> None:
-    from smoothsp._kernels.linear.frank_wolfe import draw, fill_tree, set_leaf
-
     numbers, tree = np.array([1.0, 0.0, 3.0, 2.0, 4.0]), np.zeros(16)
     fill_tree(numbers, tree)
     for new in (0.0, 5.0):
@@ -298,9 +283,6 @@ def check_draws() -> None:
 
 
 def check_path(problem) -> None:
-    from smoothsp.linear.solvers import BCFW, RegularisationPath
-    from smoothsp.linear.solvers.path import run
-
     run._STRIDE = run._LONGEST = 9.0
     path = RegularisationPath(eps=0.1, smallest=0.02).solve(problem)
     end = max(path.ends_at * (1 + 1e-12), path.points[-1].lam / 4)

@@ -5,14 +5,18 @@ Run as ``python -m tests.faults.planes FOLDER 1``; see ``tests/faults/runner.py`
 
 import sys
 
-import cvxpy  # noqa: F401  imported once, before the forks
-import numba  # noqa: F401
 import numpy as np
-import scipy.optimize  # noqa: F401
-import sklearn.svm  # noqa: F401
-import torch  # noqa: F401
 
+from smoothsp.linear.problems import ROCAreaProblem
 from tests.faults.runner import report
+from tests.linear.estimators import test_l1_and_boosting as estimators
+from tests.linear.problems import test_binary, test_set_losses
+from tests.linear.solvers import test_degenerate_sets, test_pragam
+from tests.linear.solvers.cutting_planes import (
+    test_bmrm,
+    test_lower_bounds,
+    test_simplex_qp,
+)
 
 TABLES, PLANES = "_kernels/linear/contingency", "linear/solvers/cutting_planes/"
 CUTS = "_kernels/searches/cuts"
@@ -203,16 +207,6 @@ FAULTS = {
 
 def check_laws():
     """The tests that see these faults, on few instances."""
-    from smoothsp.linear.problems import ROCAreaProblem
-    from tests.linear.estimators import test_l1_and_boosting as estimators
-    from tests.linear.problems import test_binary, test_set_losses
-    from tests.linear.solvers import test_degenerate_sets, test_pragam
-    from tests.linear.solvers.cutting_planes import (
-        test_bmrm,
-        test_lower_bounds,
-        test_simplex_qp,
-    )
-
     for seed in (1, 3, 4):
         test_set_losses.test_f1_against_all_labellings(seed)
     for seed in range(10):

@@ -1,15 +1,22 @@
-"""One line of a copy of the package broken at a time: do its laws notice?
+"""One line of the package broken at a time: do its laws notice?
 
 A program calls ``report``, a test reads what it reports by ``verdicts``. Meant to run
 without numba's compiler, which would take longer than the small problems of laws do.
+All is imported once; each fault is tried in a child, whose functions get the code of
+the broken file.
 """
 
+import gc
+import importlib
 import os
-import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import CodeType, FunctionType
+
+import torch
+from torch.testing import assert_close
 
 from tests.programs import ROOT, run
 
@@ -23,43 +30,41 @@ def report(
 ) -> None:
     """Print a line a fault, its name and "green" or "red".
 
-    The arguments are a folder for the copies, and n: only one fault in n is tried.
+    The arguments are a folder for broken files, and n: only one fault in n is tried.
     """
     folder, step = Path(arguments[0]), int(arguments[1])
     check_lines(faults)
-    for number, (name, (file, line, instead)) in enumerate(faults.items()):
-        if number % step:
-            continue
-        package = folder / str(number) / "smoothsp"
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "smoothsp", package, ignore=ignored)
-        source = package / f"{file}.py"
-        text = source.read_text()
-        source.write_text(text.replace(line, instead) if line else text)
-        colour = "green" if _green(package, check_laws) else "red"
-        sys.stdout.write(f"{name}\t{colour}\n")
-        sys.stdout.flush()
+    for file, _, _ in faults.values():
+        importlib.import_module(f"smoothsp.{file.replace('/', '.')}")
+    # what its first call imports, half a second's worth, need not be imported by each
+    assert_close(torch.ones(()), torch.ones(()))
+    for number, (name, fault) in enumerate(faults.items()):
+        if number % step == 0:
+            green = _green(fault, folder / f"{number}.py", check_laws)
+            sys.stdout.write(f"{name}\t{'green' if green else 'red'}\n")
+            sys.stdout.flush()
 
 
 def check_lines(faults: Mapping[str, Fault]) -> None:
     for file, line, _ in faults.values():
-        if line not in (ROOT / "smoothsp" / f"{file}.py").read_text():
+        if line not in _source(file).read_text():
             raise RuntimeError(f"{file} has no line {line!r} any more: choose another")
 
 
-def _green(package: Path, check_laws: Callable[[], None]) -> bool:
-    """Check the laws on one copy, in a child that imports that copy first."""
+def _source(file: str) -> Path:
+    return ROOT / "smoothsp" / f"{file}.py"
+
+
+def _green(fault: Fault, broken: Path, check_laws: Callable[[], None]) -> bool:
+    """Check the laws in a child, whose package has a fault: that of a file written."""
     child = os.fork()
     if child == 0:
         status = 2
         try:
-            sys.path.insert(0, str(package.parent))
-            import smoothsp
-
-            if Path(smoothsp.__file__).parent == package:
-                status = 1
-                check_laws()
-                status = 0
+            _break(fault, broken)
+            status = 1
+            check_laws()
+            status = 0
         except Exception:
             traceback.print_exc()
         finally:
@@ -67,8 +72,40 @@ def _green(package: Path, check_laws: Callable[[], None]) -> bool:
     _, waited = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(waited)
     if status not in (0, 1):
-        raise RuntimeError(f"{package} could not be imported")
+        raise RuntimeError(f"{fault} could not be put in place")
     return status == 0
+
+
+def _break(fault: Fault, broken: Path) -> None:
+    """Give functions of the package the code that they would have with the fault."""
+    file, line, instead = fault
+    if not line:
+        return
+    source = _source(file)
+    text = source.read_text()
+    # Triton reads a function's source where its code says that it is
+    broken.write_text(text.replace(line, instead))
+    pairs = zip(
+        _functions(compile(text, source, "exec")),
+        _functions(compile(broken.read_text(), broken, "exec")),
+        strict=True,
+    )
+    changed = {one: other for one, other in pairs if one != other}
+    functions = [x for x in gc.get_objects() if isinstance(x, FunctionType)]
+    ours = [f for f in functions if f.__code__.co_filename == str(source)]
+    touched = [f for f in ours if f.__code__ in changed]
+    if not touched:
+        raise RuntimeError(f"{file}: expected {line!r} in a function")
+    for function in touched:
+        function.__code__ = changed[function.__code__]
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Code of the functions and classes in a module, in the order of their lines."""
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _functions(one)
 
 
 def verdicts(program: str, folder: Path, step: int) -> tuple[dict[str, str], str]:
