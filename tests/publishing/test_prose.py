@@ -40,8 +40,8 @@ LONGEST_PAGE, ALL_PAGES = 1500, 25_000
 
 
 def prose(text):
-    """A page without code, tables and where its links lead."""
-    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    """A page without code, formulas, tables and where its links lead."""
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL)
     lines = [x for x in text.splitlines() if not x.startswith(("|", "![", "    "))]
     return re.sub(r"\]\([^)]*\)", "]", "\n".join(lines))
 
