@@ -18,11 +18,21 @@ Asked = TypeVar("Asked")
 # what tyro draws around what it says
 SIDES, RULE = " │|", set("─-")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
+# options of the command line that was read last
+written: set[str] = set()
+
+
+def named(message: str) -> str:
+    """An error about an argument, with the argument as the command line writes it."""
+    name, colon, rest = message.partition(":")
+    option = f"--{name.replace('_', '-')}"
+    return option + colon + rest if option in written else message
 
 
 def read(kind: Callable[..., Asked]) -> Asked:
     """What the command line says, as ``kind`` takes it; ends with status 2 if wrong."""
     known = _options(kind)
+    written.update(known)
     for word in filter(_is_option, map(_name, sys.argv[1:])):
         if word not in known:
             near = difflib.get_close_matches(word, known, n=1)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-from runs import start
+from runs import options, start
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -19,6 +19,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def run(recipe: Callable[[], Any]) -> None:
     _open_what_is_closed()
     command = False
+    options.written.clear()
     try:
         command = start.awaited()
         recipe()
@@ -65,7 +66,7 @@ def _said(error: BaseException) -> str:
         )
     if isinstance(error, MemoryError) and not str(error):
         return "this takes more memory than there is"
-    return str(error)
+    return options.named(str(error))
 
 
 def _flush() -> OSError | None:

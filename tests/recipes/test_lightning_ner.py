@@ -82,17 +82,19 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_goes_on_only_as_it_began(run, tmp_path):
     pytest.importorskip("pytorch_lightning")
-    with pytest.raises(SystemExit, match=r"error: resume: expected a run to continue"):
+    with pytest.raises(
+        SystemExit, match=r"error: --resume: expected a run to continue"
+    ):
         run(tmp_path, "--epochs", "1", "--resume")
     for epochs in ("0", "-3"):
-        with pytest.raises(SystemExit, match="error: epochs: expected at least 1"):
+        with pytest.raises(SystemExit, match="error: --epochs: expected at least 1"):
             run(tmp_path, "--epochs", epochs)
     run(tmp_path, "--optimizer", "adam", "--epochs", "1")
-    with pytest.raises(SystemExit, match="error: optimizer: expected adam as in the"):
+    with pytest.raises(SystemExit, match="error: --optimizer: expected adam as in the"):
         run(tmp_path, "--optimizer", "casimir", "--epochs", "1", "--resume")
     other = write_corpus(tmp_path / "other", (12, 4, 2))
     with pytest.raises(
-        SystemExit, match=r"error: data: expected checksum .* got checksum"
+        SystemExit, match=r"error: --data: expected checksum .* got checksum"
     ):
         run(tmp_path, "--optimizer=adam", "--epochs=1", "--resume", "--data", other)
 

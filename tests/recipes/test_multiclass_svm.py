@@ -463,5 +463,5 @@ def test_wrong_arguments_are_named(change, message):
 
 def test_errors_end_the_command_in_a_line(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["multiclass_svm.py", "--data", str(tmp_path)])
-    with pytest.raises(SystemExit, match="error: data: expected MNIST's idx files"):
+    with pytest.raises(SystemExit, match="error: --data: expected MNIST's idx files"):
         multiclass_svm.command_line()

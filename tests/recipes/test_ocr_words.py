@@ -301,5 +301,5 @@ def test_wrong_arguments_are_named(change, message):
 
 def test_errors_end_the_command_in_a_line(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["ocr_words.py", "--data", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"error: data: expected letter\.data"):
+    with pytest.raises(SystemExit, match=r"error: --data: expected letter\.data"):
         ocr_words.command_line()

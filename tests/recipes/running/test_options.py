@@ -3,10 +3,11 @@
 import importlib
 import re
 import sys
+from dataclasses import dataclass
 
 import pytest
 
-from runs import options
+from runs import options, terminal
 from tests.recipes.running.test_run_folder import RECIPES
 
 
@@ -107,3 +108,17 @@ def test_options_are_grouped_in_the_help(monkeypatch, capsys):
     assert places == sorted(places)
     assert places[0] < shown.index("--word-column") < places[1]
     assert places[2] < shown.index("--epochs") < places[3] < shown.index("--overwrite")
+
+
+def test_errors_name_the_option_as_it_is_written(monkeypatch):
+    @dataclass
+    class Config:
+        max_epochs: int = 1
+
+    def recipe():
+        config = options.read(Config)
+        raise ValueError(f"max_epochs: expected at least 1, got {config.max_epochs}")
+
+    monkeypatch.setattr("sys.argv", ["recipe.py", "--max-epochs", "0"])
+    with pytest.raises(SystemExit, match="^error: --max-epochs: expected at least 1"):
+        terminal.run(recipe)
