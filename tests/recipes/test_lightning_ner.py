@@ -82,9 +82,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_goes_on_only_as_it_began(run, tmp_path):
     pytest.importorskip("pytorch_lightning")
-    with pytest.raises(
-        SystemExit, match=r"error: --resume: expected a run to continue"
-    ):
+    with pytest.raises(SystemExit, match=r"error: --resume: expected a run to"):
         run(tmp_path, "--epochs", "1", "--resume")
     for epochs in ("0", "-3"):
         with pytest.raises(SystemExit, match="error: --epochs: expected at least 1"):
