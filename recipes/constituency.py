@@ -38,13 +38,13 @@ from parsing import brackets, model_folder, phrases
 from parsing.brackets import Tree
 from parsing.spans import SpanScores, parse, target
 from parsing.training import Run, of_at_most, run_epochs
-from parsing.words import Sizes
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.training import seed_all
+from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
 
 Loss = Literal["crf", "hinge", "hinge-l2"]
@@ -129,9 +129,7 @@ def train(config: Config) -> dict[str, float]:
 
     def save() -> None:
         about = {"settings": settings, "history": run.history}
-        model_folder.save(
-            config.model, run.average.module, vocabulary, labels, sizes, about
-        )
+        model_folder.save(config.model, run.average.module, vocabulary, labels, about)
 
     corpus = Corpus(vocabulary, [tree.words for tree in trees])
     run_epochs(

@@ -1,11 +1,15 @@
 """Dependency parser: a biaffine network under trees, on Universal Dependencies.
 
-Embeddings of words, characters, shapes and affixes, bidirectional LSTMs, a score of
-each arc and of each label; ``smoothsp.oracles.SpanningTree``, whose arcs may cross, or
-``ProjectiveDependencies``, whose arcs may not, on top. Each sentence has one root.
+Embeddings of words, characters, shapes and affixes, a pretrained encoder if there is
+one, bidirectional LSTMs, a score of each arc and of each label, and trees on top:
+``smoothsp.oracles.SpanningTree``, whose arcs may cross, ``ProjectiveDependencies``,
+whose arcs may not, or ``SiblingDependencies``, which also scores neighbours below one
+head. Each sentence has one root.
 
     python recipes/ud_parser.py                                  # drawn sentences
     python recipes/ud_parser.py --data DIR --structure projective --loss hinge-l2
+    python recipes/ud_parser.py --data DIR --encoder FOLDER      # with a transformer
+    python recipes/ud_parser.py --evaluate FILE                  # scores on CoNLL-U
     python recipes/ud_parser.py --predict FILE                   # prints CoNLL-U
 
 DIR holds one treebank: a file ``*train.conllu`` and a file ``*dev.conllu``. The loss is
@@ -13,9 +17,10 @@ that of trees of arcs, plus the cross-entropy of the labels of the true arcs. Tr
 for projective trees lifts the crossing arcs of the training sentences, never those that
 are scored.
 
-``model`` is a folder that is loaded without running code, written after every epoch
-that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``,
-``parses.png`` and ``dev.conllu``, the parsed development file, stand there at the end.
+``model`` is a folder that ``smoothsp.models.load`` takes and that needs nothing else,
+written after every epoch that is the best so far; ``checkpoint.pt`` is what
+``--resume`` needs, ``metrics.json``, ``parses.png`` and ``dev.conllu``, the parsed
+development file, stand there at the end.
 
 English EWT (development file, which also chose the epoch), seed 1, ``--epochs 24``, 26
 minutes of CPU time of one core: UAS 88.91, LAS 85.89. Tables:
@@ -28,6 +33,7 @@ if __name__ == "__main__":
     start.quietly()
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -36,48 +42,85 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsing import conllu, grammar, model_folder, report, trees
-from parsing.biaffine import STRUCTURES, Biaffine, parse
-from parsing.training import Run, of_at_most, run_epochs
-from parsing.words import Sizes
+from corpora import unseen_labels
+from parsing import conllu, grammar, report, trees
+from parsing.training import RATE, Run, of_at_most, run_epochs
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import losses
+from smoothsp.models import Parser, load
+from smoothsp.models.biaffine import Biaffine
+from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.training import seed_all
+from smoothsp.models.word_vectors import Sizes
 
-Structure = Literal["spanning-tree", "projective"]
+Structure = Literal["spanning-tree", "projective", "sibling"]
 Loss = Literal["crf", "hinge", "hinge-l2", "perturbed"]
+Tokenizer = Literal["treebank", "blanks"]
 MU, TOP_K, SAMPLES, LONGEST = 1.0, 5, 8, 100
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train a dependency parser, or parse text with a trained one."""
+class Data:
+    """Files."""
 
     data: str | None = None
     """Folder of CoNLL-U files; default: sentences drawn from a small grammar."""
+    predict: str | None = None
+    """Parse this file (- for standard input) with the model in --out."""
+    evaluate: str | None = None
+    """Score the model in --out on this file of CoNLL-U."""
+    skip_bad: bool = False
+    """Leave out sentences that cannot be read, and name them."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
     structure: Structure = "spanning-tree"
-    """Whether arcs may cross."""
+    """Whether arcs may cross; sibling: they may not, and neighbours are scored."""
+    hidden: int = 200
+    """Units of each of the two LSTMs, each way."""
+    encoder: str | None = None
+    """A pretrained encoder of transformers, by folder or name, to be trained along."""
+    tokenizer: Tokenizer = "treebank"
+    """How the model cuts texts into words: as the Penn Treebank does, by NLTK, or at
+    white space."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     loss: Loss = "crf"
     """What is minimised; l2 says how the hinge is smoothed, perturbed by noise."""
     epochs: int = 8
     """Passes over the training sentences."""
     seed: int = 1
     """Of the initial weights, the order of sentences and the dropout."""
-    hidden: int = 200
-    """Units of each of the two LSTMs, each way."""
+    encoder_rate: float = 1e-4
+    """Highest learning rate of the encoder."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/ud_parser")
     """Folder of the checkpoint, the model, the metrics and the figure."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
     overwrite: bool = False
     """Replace the run in --out."""
-    predict: str | None = None
-    """Parse this file (- for standard input) with the model in --out."""
-    skip_bad: bool = False
-    """Leave out sentences that cannot be read, and name them."""
+
+
+# Fields of a dataclass are those of its last base first.
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train a dependency parser, or parse text with a trained one."""
 
     @property
     def checkpoint(self) -> Path:
@@ -93,13 +136,21 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config)
+    if config.evaluate is not None:
+        return evaluate(config)
     with run_folder.held(config.out, config.model):
         return train(config)
 
 
 def check(config: Config) -> None:
-    arguments.one_of(config, structure=get_args(Structure), loss=get_args(Loss))
+    arguments.one_of(
+        config,
+        structure=get_args(Structure),
+        loss=get_args(Loss),
+        tokenizer=get_args(Tokenizer),
+    )
     arguments.at_least(config, epochs=1, seed=0, hidden=1)
+    arguments.positive(config, "encoder_rate")
     arguments.of_run(config)
 
 
@@ -121,9 +172,12 @@ def train(config: Config) -> dict[str, float]:
     sentences = of_at_most(LONGEST, bank.train)
     vocabulary = Vocabulary.of([s.words for s in sentences], [])
     labels = sorted({label for s in sentences for label in s.labels})
-    sizes = Sizes(hidden=config.hidden)
+    encoder = Encoder.pretrained(config.encoder, mixed=True) if config.encoder else None
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    run = Run(Biaffine(vocabulary, labels, sizes).to(device))
+    sizes = Sizes(hidden=config.hidden)
+    model = Biaffine(vocabulary, labels, sizes, config.structure, encoder).to(device)
+    trained = encoder.model.parameters() if encoder else ()
+    run = Run(model, trained, config.encoder_rate / RATE)
     if saved:
         checkpoint.use(path, lambda: run.load(saved))
     print(
@@ -132,16 +186,14 @@ def train(config: Config) -> dict[str, float]:
         f" {sum(p.numel() for p in run.model.parameters()):,} weights on {device}"
     )
 
-    def parsed(model: nn.Module, structure: str) -> list[conllu.Sentence]:
-        return parse(model, vocabulary, labels, STRUCTURES[structure], bank.dev)
+    def parser_of(network: Biaffine) -> Parser:
+        about = {"settings": settings, "history": run.history}
+        return Parser(network, vocabulary, labels, about, config.tokenizer)
 
     def save() -> None:
-        about = {"settings": settings, "history": run.history}
-        model_folder.save(
-            config.model, run.average.module, vocabulary, labels, sizes, about
-        )
+        parser_of(run.average.module).save(config.model)
 
-    corpus = Corpus(vocabulary, [s.words for s in sentences])
+    corpus = Corpus(vocabulary, [s.words for s in sentences], None, encoder)
     run_epochs(
         run,
         path=path,
@@ -151,18 +203,30 @@ def train(config: Config) -> dict[str, float]:
         # few sentences are cut into small batches, for more steps
         shuffled=lambda: corpus.shuffled(32 if config.data else 8),
         loss_of=loss_of(config, run.model, corpus, sentences, labels),
-        evaluate=lambda model: trees.attachment(
-            bank.dev, parsed(model, config.structure)
+        evaluate=lambda network: trees.attachment(
+            bank.dev, parsed(parser_of(network), bank.dev)
         ),
         by="las",
         save=save,
     )
     run.average.module.load_state_dict(run.best)
     save()
-    found = {name: parsed(run.average.module, name) for name in STRUCTURES}
+    parser = parser_of(run.average.module)
+    found = {name: parsed(parser, bank.dev, name) for name in parser.structures}
     return report.write(
         config.out, settings, bank, run.history, found, config.structure
     )
+
+
+def parsed(
+    parser: Parser, sentences: list[conllu.Sentence], structure: str | None = None
+) -> list[conllu.Sentence]:
+    """The sentences with the trees that the parser finds."""
+    found = parser.parse([s.words for s in sentences], structure=structure)
+    return [
+        conllu.with_tree(sentence, tree.heads, tree.labels)
+        for sentence, tree in zip(sentences, found, strict=True)
+    ]
 
 
 def loss_of(
@@ -171,44 +235,73 @@ def loss_of(
     corpus: Corpus,
     sentences: list[conllu.Sentence],
     labels: list[str],
-) -> Any:
+) -> Callable[[Tensor], Tensor]:
     """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
     number = {label: n for n, label in enumerate(labels)}
     names = [torch.tensor([number[x] for x in s.labels]) for s in sentences]
-    lift = trees.projective if config.structure == "projective" else list
+    lift = list if config.structure == "spanning-tree" else trees.projective
     heads = [torch.tensor(lift(s.heads)) for s in sentences]
     lifted = sum(h.tolist() != s.heads for h, s in zip(heads, sentences, strict=True))
     if lifted:
         print(f"{lifted} trees with crossing arcs, which are lifted for training")
     criterion = criterion_of(config.loss)
-    structure = STRUCTURES[config.structure]
 
     def loss(numbers: Tensor) -> Tensor:
         batch = corpus.batch(numbers)
         chosen = [heads[n] for n in numbers.tolist()]
         gold = nn.utils.rnn.pad_sequence(chosen, True, -1).to(model.device)
         true = torch.cat([names[n] for n in numbers.tolist()]).to(model.device)
-        arcs, vectors = model(batch)
-        lengths = batch.mask.sum(1).to(model.device)
-        found = structure(arcs, lengths=lengths, single_root=True)
+        vectors = model(batch)
         scores = model.labels(vectors, gold)
         of_labels = F.cross_entropy(scores, true, reduction="sum")
-        return criterion(found, gold) + of_labels / len(numbers)
+        of_trees = criterion(model.trees(vectors, batch.mask.sum(1)), gold)
+        return of_trees + of_labels / len(numbers)
 
     return loss
 
 
+def evaluate(config: Config) -> dict[str, float]:
+    """Print UAS and LAS of the model on a file, beside what costs no learning."""
+    parser = trained(config)
+    gold = conllu.read(config.evaluate, config.skip_bad)
+    seen = (label for s in gold for label in s.labels)
+    unseen_labels.warn(config.evaluate, seen, parser.labels)
+    scores = report.scores(gold, {"the parser": parsed(parser, gold)}, "punct")
+    report.table(Path(config.evaluate).name, scores)
+    return scores["the parser"]
+
+
 def predict(config: Config) -> dict[str, float]:
     """Print the sentences of a file with their trees, as CoNLL-U."""
-    model, vocabulary, labels, about = model_folder.load(config.model, Biaffine)
+    parser = trained(config)
     failures = Failures(config.skip_bad)
-    sentences = conllu.read_words(config.predict, failures)
-    structure = checkpoint.use(
-        config.model, lambda: STRUCTURES[about["settings"]["structure"]]
-    )
-    print(conllu.text(parse(model, vocabulary, labels, structure, sentences)), end="")
-    failures.end(len(sentences), "sentences")
-    return {"sentences": float(len(sentences))}
+    given = conllu.read_words(config.predict, failures)
+    words = [x if isinstance(x, str) else x.words for x in given]
+    for sentence, tree in zip(given, parser.stream(words), strict=True):
+        if isinstance(sentence, str):
+            print(tree.conllu(), end="")
+        else:
+            found = conllu.with_tree(sentence, tree.heads, tree.labels)
+            print(conllu.text([found]), end="")
+    failures.end(len(given), "sentences")
+    return {"sentences": float(len(given))}
+
+
+def trained(config: Config) -> Parser:
+    """The model in ``--out``."""
+    try:
+        parser = load(config.model)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"out: expected a trained model, found none at {config.model}. Train one"
+            " first, with the same --out and without --predict and --evaluate"
+        ) from error
+    if not isinstance(parser, Parser):
+        raise ValueError(
+            f"{config.model}: expected a parser, got a {type(parser).__name__}. Give"
+            " the --out of a run of this recipe"
+        )
+    return parser
 
 
 def settings_of(config: Config, bank: conllu.Treebank) -> dict[str, Any]:
@@ -222,6 +315,8 @@ def settings_of(config: Config, bank: conllu.Treebank) -> dict[str, Any]:
         "hidden": config.hidden,
         "epochs": config.epochs,
         "seed": config.seed,
+        "encoder": config.encoder,
+        "encoder_rate": config.encoder_rate if config.encoder else None,
     }
 
 

@@ -51,8 +51,10 @@ MAY_IMPORT = {
         "torch",
         "tqdm",
     },
+    "figures": {"smoothsp.metrics", "smoothsp.schemes", "matplotlib", "numpy"},
     "models": {
         "smoothsp.constraints",
+        "smoothsp.figures",
         "smoothsp.layers",
         "smoothsp.losses",
         "smoothsp.metrics",
@@ -235,7 +237,8 @@ PUBLIC = {
         "minimise_composite",
     },
     "smoothsp.lightning": {"Snapshots"},
-    "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},
+    "smoothsp.figures": {"draw"},
+    "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
     "smoothsp.models.training": {
         "MU",
         "NetworkOptions",

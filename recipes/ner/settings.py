@@ -128,9 +128,8 @@ def check(config: Config) -> None:
 
 def _check_pairs(config: Config) -> None:
     arguments.of_run(config)
-    for one, other in (("evaluate", "predict"), ("train", "data")):
-        if getattr(config, one) is not None and getattr(config, other) is not None:
-            raise ValueError(f"{one}: expected --{one} or --{other}, got both")
+    if config.train is not None and config.data is not None:
+        raise ValueError("train: expected --train or --data, got both")
     if (config.train is None) != (config.dev is None):
         given, lacking = ("train", "dev") if config.train else ("dev", "train")
         raise ValueError(

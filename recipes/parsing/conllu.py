@@ -74,11 +74,11 @@ def read(path: str | Path, skip_bad: bool = False) -> list[Sentence]:
     return found
 
 
-def read_words(source: str | Path, failures: Failures) -> list[Sentence]:
+def read_words(source: str | Path, failures: Failures) -> list[Sentence] | list[str]:
     """Sentences to be parsed, from a file or from standard input (``-``).
 
     CoNLL-U, whose heads and labels are not looked at, or else what ``column_files``
-    reads: one sentence a line, its words parted by spaces, or columns.
+    reads: columns, or running text, one sentence a line, which is returned as it is.
     """
     content = content_of(source, "a file of sentences", "--predict")
     name = name_of(source)
@@ -89,7 +89,7 @@ def read_words(source: str | Path, failures: Failures) -> list[Sentence]:
     file = words_in(lines, name)
     for wrong in file.bad:
         failures.add(f"{name}, {wrong}")
-    return [of(s.words) for s in file.sentences] + [of(x.split()) for x in file.texts]
+    return file.texts or [of(s.words) for s in file.sentences]
 
 
 def of(words: Sequence[str], heads: Sequence[int] = (), labels=()) -> Sentence:

@@ -1,21 +1,17 @@
-"""A trained parser as a folder: ``model.safetensors``, ``config.json`` and words."""
+"""A trained network of spans as a folder: weights, ``config.json`` and words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as from_bytes
-from safetensors.torch import save as as_bytes
 from torch import nn
 
-from parsing.words import Sizes
+from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.files import as_json, json_bytes, read, write
-
-WEIGHTS, VOCABULARY = "model.safetensors", "vocabulary.json"
+from smoothsp.models.files import about_of, read
+from smoothsp.models.restoring import keep, require_sizes, restored
+from smoothsp.models.word_vectors import Sizes
 
 
 def save(
@@ -23,18 +19,11 @@ def save(
     model: nn.Module,
     vocabulary: Vocabulary,
     labels: Sequence[str],
-    sizes: Sizes,
     about: Mapping[str, Any],
 ) -> None:
     """Replace the model in a folder in one step, or make one."""
     config = {"format": _format(type(model)), "labels": list(labels)}
-    config["sizes"] = asdict(sizes)
-    weights = {
-        name: value.detach().cpu().contiguous()
-        for name, value in model.state_dict().items()
-    }
-    content = {WEIGHTS: as_bytes(weights), VOCABULARY: json_bytes(asdict(vocabulary))}
-    write(folder, config | {"about": dict(about)}, content)
+    keep(folder, config | {"about": dict(about)}, model, vocabulary, None)
 
 
 def load(
@@ -46,34 +35,28 @@ def load(
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"out: expected a trained model, found none at {folder}. Train one first,"
-            " with the same --out and without --predict"
+            " with the same --out and without --predict and --evaluate"
         ) from error
     if config.get("format") != _format(kind):
         raise ValueError(
             f"{folder}: expected the format {_format(kind)!r}, got"
             f" {config.get('format')!r}. Give the --out of a run of this recipe"
         )
-    try:
-        vocabulary = Vocabulary(**as_json(folder / VOCABULARY, content[VOCABULARY]))
-        labels, sizes = config["labels"], Sizes(**config["sizes"])
-        weights = from_bytes(content[WEIGHTS])
-        # at first without memory: an edited file may ask for any amount of it
-        with torch.device("meta"):
-            sketch = kind(vocabulary, labels, sizes)
-        sketch.load_state_dict(weights, assign=True)
-        model = kind(vocabulary, labels, sizes)
-        model.load_state_dict(weights)
-        about = config["about"]
-    except (
-        AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
-    ) as error:  # fmt: skip
-        raise ValueError(
-            f"{folder}: expected the model of this recipe, got one that was edited or"
-            f" is of another version ({type(error).__name__}:"
-            f" {' '.join(str(error).split())[:200]}). Train it anew"
-        ) from error
+
+    def build(
+        config: Mapping[str, Any],
+        vocabulary: Vocabulary,
+        labels: list[str],
+        _: Encoder | None,
+    ) -> nn.Module:
+        sizes = Sizes(**config["sizes"])
+        require_sizes(sizes, "word", "hidden", "layers", "arc")
+        return kind(vocabulary, labels, sizes)
+
+    model, labels, vocabulary = restored(folder, config, content, build)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device), vocabulary, labels, about
+    about = about_of(folder / "config.json", config) or {}
+    return model.to(device).eval(), vocabulary, labels, about
 
 
 def _format(kind: type[nn.Module]) -> str:

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Arc
 
 from parsing import conllu, trees
 from parsing.conllu import Sentence, Treebank
 from runs import checkpoint
+from smoothsp.figures import draw
 
-BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#999999"
 SHORTEST, LONGEST = 7, 15
 WAYS = ("previous", "next")
 
@@ -31,12 +29,8 @@ def write(
     gold = bank.dev
     usual = Counter(x for s in bank.train for x in s.labels).most_common(1)[0][0]
     rows = {f"decoded as {name}": parses for name, parses in found.items()}
-    for way in WAYS:
-        rows[f"the {way} word"] = trees.attached_to_neighbours(gold, way, usual)
-    scores = {name: trees.attachment(gold, parses) for name, parses in rows.items()}
-    print(f"\n{'development sentences':<26}{'UAS':>8}{'LAS':>8}")
-    for name, row in scores.items():
-        print(f"{name:<26}{100 * row['uas']:>8.2f}{100 * row['las']:>8.2f}")
+    compared = scores(gold, rows, usual)
+    table("development sentences", compared)
     parses = found[trained_for]
     crossed = [n for n, s in enumerate(gold) if trees.crossing(s.heads)]
     wholly = sum(parses[n].heads == gold[n].heads for n in crossed)
@@ -49,15 +43,15 @@ def write(
     result = {
         "best_epoch": float(best["epoch"]),
         "loss": history[-1]["loss"],
-        **scores[f"decoded as {trained_for}"],
+        **compared[f"decoded as {trained_for}"],
         "crossing": float(len(crossed)),
         "crossing_right": float(wholly),
-        **{f"{way}_uas": scores[f"the {way} word"]["uas"] for way in WAYS},
+        **{f"{way}_uas": compared[f"the {way} word"]["uas"] for way in WAYS},
     }
     sample = sorted({*drawn(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
     content = {"settings": settings, "history": history, "result": result}
-    content["scores"] = scores
+    content["scores"] = compared
     text = f"{json.dumps(content, indent=2)}\n".encode()
     checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
     lines = conllu.text(parses).encode()
@@ -67,6 +61,22 @@ def write(
         f" {folder / 'parses.png'}, dev.conllu and metrics.json beside it"
     )
     return result
+
+
+def scores(
+    gold: Sequence[Sentence], found: Mapping[str, Sequence[Sentence]], usual: str
+) -> dict[str, dict[str, float]]:
+    """UAS and LAS of parses, and of words attached to neighbours by a usual label."""
+    rows = dict(found)
+    for way in WAYS:
+        rows[f"the {way} word"] = trees.attached_to_neighbours(gold, way, usual)
+    return {name: trees.attachment(gold, parses) for name, parses in rows.items()}
+
+
+def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    print(f"\n{title:<26}{'UAS':>8}{'LAS':>8}")
+    for name, row in rows.items():
+        print(f"{name:<26}{100 * row['uas']:>8.2f}{100 * row['las']:>8.2f}")
 
 
 def drawn(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[int]:
@@ -81,47 +91,8 @@ def drawn(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[int]:
 
 def sheet(path: Path, gold: Sequence[Sentence], found: Sequence[Sentence]) -> None:
     """Parses as arcs over the words: the wrong ones dashed, the true ones below."""
-    figure = Figure(figsize=(10, 2.4 * len(gold)), layout="constrained")
+    figure = Figure(figsize=(10, 2.8 * len(gold)), layout="constrained")
     axes = figure.subplots(len(gold), 1, squeeze=False)[:, 0]
     for ax, true, guess in zip(axes, gold, found, strict=True):
-        draw(ax, true, guess)
+        draw(guess, true=true, ax=ax)
     checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=130))
-
-
-def draw(ax: Axes, true: Sentence, guess: Sentence) -> None:
-    n = len(true.words)
-    highest, lowest = 0.6, 0.0
-    for word in range(1, n + 1):
-        head, gold = guess.heads[word - 1], true.heads[word - 1]
-        right = head == gold
-        label, name = guess.labels[word - 1], true.labels[word - 1]
-        color = BLUE if right else ORANGE
-        says = label if not right or label == name else f"{label} (true: {name})"
-        highest = max(highest, _arc(ax, head, word, says, color, 1))
-        if not right:
-            lowest = min(lowest, _arc(ax, gold, word, name, GREY, -1))
-    for place, word in enumerate(["root", *true.words]):
-        ax.text(place, -0.16, word, ha="center", va="top", fontsize=9)
-    ax.set(
-        xlim=(-0.6, n + 0.6), ylim=(lowest - (0.5 if lowest else 0.6), highest + 0.25)
-    )
-    ax.axis("off")
-
-
-def _arc(ax: Axes, head: int, word: int, label: str, color: str, side: int) -> float:
-    """An arc above the words, or below them; how far it reaches."""
-    base = 0.0 if side > 0 else -0.5
-    # ends at the middle of the word, begins a little beside that of the head
-    begin = head + (0.15 if word > head else -0.15)
-    middle, width = (begin + word) / 2, abs(begin - word)
-    height = side * (0.25 + 0.3 * abs(head - word) ** 0.8)
-    place, style = (middle, base), "-" if color == BLUE else "--"
-    angles = (0, 180) if side > 0 else (180, 360)
-    arc = Arc(place, width, 2 * abs(height), color=color, lw=1.2, ls=style)
-    arc.theta1, arc.theta2 = angles
-    ax.add_patch(arc)
-    ax.plot(word, base, marker="v" if side > 0 else "^", ms=5, color=color)
-    box = {"fc": "white", "ec": "none", "pad": 0.6}
-    top = base + height
-    ax.text(middle, top, label, size=7, color=color, ha="center", va="center", bbox=box)
-    return top

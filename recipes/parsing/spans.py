@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsing.brackets import UNKNOWN_TAG, Tree
-from parsing.words import Sizes, WordVectors
 from smoothsp.models.features import Batch, Corpus, Vocabulary
+from smoothsp.models.word_vectors import Sizes, WordVectors
 from smoothsp.oracles import SpanTree
 
 # Sentences that are parsed at once, and pairs of words in them; of one, any number.
@@ -30,6 +30,7 @@ class SpanScores(nn.Module):
         self, vocabulary: Vocabulary, labels: Sequence[str], sizes: Sizes
     ) -> None:
         super().__init__()
+        self.sizes = sizes
         self.words = WordVectors(vocabulary, sizes)
         self.fence = nn.Linear(self.words.size, sizes.arc, bias=False)
         self.shift = nn.Parameter(torch.zeros(sizes.arc))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
+from tqdm import tqdm
 
 from runs import checkpoint
 from smoothsp.models.divergence import require_sound
@@ -22,10 +23,15 @@ AVERAGE_EVERY = 8
 class Run:
     """A model, and all that training changes.
 
-    ``slow`` are weights that are trained already: they move at a tenth of the rate.
+    ``slow`` are weights that are trained already: they move at a share of the rate.
     """
 
-    def __init__(self, model: nn.Module, slow: Iterable[nn.Parameter] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        slow: Iterable[nn.Parameter] = (),
+        share: float = SLOW,
+    ) -> None:
         self.model = model
         # What is evaluated and saved is a running average of the weights.
         self.average = AveragedModel(model, multi_avg_fn=running_average)
@@ -34,7 +40,7 @@ class Run:
         fresh = [weight for weight in model.parameters() if id(weight) not in known]
         groups = [{"params": fresh, "share": 1.0}]
         if trained:
-            groups.append({"params": trained, "share": SLOW})
+            groups.append({"params": trained, "share": share})
         self.optimizer = torch.optim.Adam(groups, RATE, betas=(0.9, 0.95), fused=True)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -61,7 +67,8 @@ class Run:
         step, steps = len(self.history) * len(batches), epochs * len(batches)
         warm = min(len(batches), 100)
         total = 0.0
-        for numbers in batches:
+        title = f"epoch {len(self.history) + 1}/{epochs}"
+        for numbers in tqdm(batches, title, leave=False, disable=None):
             rate = RATE * min(1, (step + 1) / warm) * (1 - step / steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate * group.get("share", 1.0)

@@ -47,16 +47,22 @@ def different(config: Any, *names: str) -> None:
 
 def of_run(config: Any) -> None:
     """Raise unless a run in ``--out`` goes on, is used, or may be replaced."""
-    if config.resume and config.predict is not None:
-        raise ValueError("resume: expected --resume or --predict, got both")
-    if config.resume and config.overwrite:
-        raise ValueError("resume: expected --resume or --overwrite, got both")
+    asked = {name: getattr(config, name, None) for name in ("evaluate", "predict")}
+    asked |= {name: getattr(config, name) or None for name in ("resume", "overwrite")}
+    given = [name for name, value in asked.items() if value is not None]
+    for one, other in (
+        ("evaluate", "predict"),
+        ("resume", "evaluate"),
+        ("resume", "predict"),
+        ("resume", "overwrite"),
+    ):
+        if one in given and other in given:
+            raise ValueError(f"{one}: expected --{one} or --{other}, got both")
     several = getattr(config, "compare", False) or getattr(config, "study", ())
     if config.resume and not several:
         # before data are read or drawn, which may take minutes
         checkpoint.require_file(config.checkpoint)
-    used = config.predict is not None or getattr(config, "evaluate", None) is not None
-    if used or config.resume or config.overwrite:
+    if given:
         return
     model = config.out / "model"
     if config.checkpoint.exists() or model.is_dir():

@@ -5,6 +5,8 @@ Needs safetensors: ``pip install "smoothsp[models]"``.
 
 try:
     from smoothsp.models.loading import load
+    from smoothsp.models.parsed import Parsed
+    from smoothsp.models.parser import Parser
     from smoothsp.models.tagged import Span, Tagged
     from smoothsp.models.tagger import Tagger
 except ModuleNotFoundError as error:
@@ -15,4 +17,4 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["Span", "Tagged", "Tagger", "load"]
+__all__ = ["Parsed", "Parser", "Span", "Tagged", "Tagger", "load"]

@@ -45,12 +45,28 @@ class Encoder(nn.Module):
         Most sub-words of a window, special ones included.
     padding
         The number of the sub-word that pads.
+    mixed
+        Whether vectors are a weighted mean of those of all layers, with weights that
+        are learned, not those of the last layer.
+        Source: Peters et al., "Deep contextualized word representations" (2018),
+        equation 1.
     """
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, longest: int, padding: int
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        longest: int,
+        padding: int,
+        mixed: bool = False,
     ) -> None:
         super().__init__()
+        self.mix: nn.Parameter | None = None
+        if mixed:
+            layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
+            # of the embeddings and each layer, and the scale of the mean
+            self.mix = nn.Parameter(torch.zeros(layers + 1))
+            self.scale = nn.Parameter(torch.ones(()))
         self.model = model
         self.tokenizer = tokenizer
         self.longest, self.padding = longest, padding
@@ -60,7 +76,7 @@ class Encoder(nn.Module):
         tokenizer.no_padding()
 
     @classmethod
-    def pretrained(cls, name: str | Path) -> "Encoder":
+    def pretrained(cls, name: str | Path, mixed: bool = False) -> "Encoder":
         """Load the encoder that transformers finds under a name or in a folder.
 
         Raises
@@ -93,7 +109,7 @@ class Encoder(nn.Module):
             most -= 2
         longest = min(tokenizer.model_max_length, most, LONGEST_WINDOW)
         padding = tokenizer.pad_token_id or 0
-        return cls(model, tokenizer.backend_tokenizer, longest, padding)
+        return cls(model, tokenizer.backend_tokenizer, longest, padding, mixed)
 
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
@@ -103,7 +119,8 @@ class Encoder(nn.Module):
 
         model = hub.AutoModel.from_config(hub.AutoConfig.for_model(**about["model"]))
         cut = Tokenizer.from_str(tokenizer)
-        return cls(model, cut, about["longest"], about["padding"])
+        mixed = about.get("mixed", False)
+        return cls(model, cut, about["longest"], about["padding"], mixed)
 
     def description(self) -> dict[str, Any]:
         """What is to be known besides weights and tokenizer, fit for JSON."""
@@ -112,6 +129,7 @@ class Encoder(nn.Module):
             "model": json.loads(about.to_json_string(use_diff=False)),
             "longest": self.longest,
             "padding": self.padding,
+            "mixed": self.mix is not None,
         }
 
     @property
@@ -154,9 +172,17 @@ class Encoder(nn.Module):
         short = self.training and _multiplies_bfloat16()
         short = device.type == "cuda" or (device.type == "cpu" and short)
         with torch.autocast(device.type, torch.bfloat16, enabled=short):
-            out = self.model(input_ids=pieces.ids, attention_mask=pieces.mask)
-        hidden: Tensor = out.last_hidden_state
-        return hidden[pieces.window, pieces.column].float()
+            out = self.model(
+                input_ids=pieces.ids,
+                attention_mask=pieces.mask,
+                output_hidden_states=self.mix is not None,
+            )
+        if self.mix is None:
+            last: Tensor = out.last_hidden_state
+            return last[pieces.window, pieces.column].float()
+        layers = [h[pieces.window, pieces.column].float() for h in out.hidden_states]
+        mean = torch.einsum("l,lnd->nd", self.mix.softmax(0), torch.stack(layers))
+        return self.scale * mean
 
 
 def _multiplies_bfloat16() -> bool:

@@ -225,18 +225,22 @@ class Corpus:
         batches = torch.split(order, size)
         return [batches[int(i)] for i in torch.randperm(len(batches))]
 
-    def in_order_of_length(self, size: int) -> Iterator[Tensor]:
+    def in_order_of_length(
+        self, size: int, room: int | None = None, power: int = 2
+    ) -> Iterator[Tensor]:
         """Sentence numbers of each batch, at most ``size`` of them, the shortest first.
 
         A sentence that is far longer than those before it begins another batch: they
-        would be padded to its length.
+        would be padded to its length. So does one with which batches of more than one
+        sentence, times their length to the ``power``, would exceed ``room``.
         """
         order = self.lengths.argsort(stable=True)
         start, words = 0, 0
         for place, length in enumerate(self.lengths[order].tolist()):
             rows = place - start
             most = max(MOST_PADDED, 2 * (words + length))
-            if rows == size or (rows + 1) * length > most:
+            full = room is not None and (rows + 1) * length**power > room
+            if rows and (rows == size or full or (rows + 1) * length > most):
                 yield order[start:place]
                 start, words = place, 0
             words += length

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from smoothsp.models import files, tagger
+from smoothsp.models import files, parser, tagger
 
 __all__ = ["load"]
 
@@ -18,19 +18,21 @@ LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
 def load(
     folder: str | os.PathLike[str], device: str | torch.device | None = None
 ) -> Any:
-    """The tagger or localiser that ``save`` wrote. Runs no code that is in the folder.
+    """Return the model that ``save`` wrote. Runs no code that is in the folder.
 
     Parameters
     ----------
     folder
-        Of ``model.safetensors``, ``config.json``, and of a tagger ``vocabulary.json``.
+        Of ``model.safetensors``, ``config.json``, and of taggers and parsers
+        ``vocabulary.json``.
     device
         Where it computes; if absent, on the GPU where there is one.
 
     Returns
     -------
-    Tagger or Localiser
-        As ``config.json`` says: see :class:`~smoothsp.models.Tagger` and
+    Tagger, Parser or Localiser
+        As ``config.json`` says: see :class:`~smoothsp.models.Tagger`,
+        :class:`~smoothsp.models.Parser` and
         :class:`~smoothsp.models.localiser.Localiser`.
 
     Raises
@@ -49,7 +51,7 @@ def load(
     place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
-    known = (tagger.FORMAT, LOCALISER)
+    known = (tagger.FORMAT, parser.FORMAT, LOCALISER)
     # True is equal to 1, too
     if found not in known or type(version) is not int or version != VERSION:
         raise ValueError(
@@ -58,6 +60,8 @@ def load(
         )
     if found == LOCALISER:
         model: Any = _localisers().from_folder(place, config, content)
+    elif found == parser.FORMAT:
+        model = parser.from_folder(place, config, content)
     else:
         model = tagger.from_folder(place, config, content)
     model.network.to(target)

@@ -16,7 +16,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import AFFIXES, FLAGS, PADDING, UNKNOWN, Batch, Vocabulary
 from smoothsp.models.segments import SegmentHead
 
-__all__ = ["Emissions", "Sizes", "TaggerNetwork"]
+__all__ = ["Emissions", "Sizes", "TaggerNetwork", "WordEmbeddings", "both_ways"]
 
 CHARACTER_SIZE, CHARACTER_FILTERS = 25, 50
 SHAPE_SIZE, AFFIX_SIZE = 16, 16
@@ -39,40 +39,90 @@ class Sizes:
     """Words of the longest segment; None for a chain of words, not of segments."""
 
 
-class Emissions(nn.Module):
-    """A bidirectional LSTM over embeddings, plus a linear model of window features.
+class WordEmbeddings(nn.Module):
+    """Vectors of words, of their characters (a convolution), shapes and affixes.
 
-    The embeddings are of words, characters, shapes and affixes. The two learn
-    together: what a hand-made feature tells, the LSTM need not learn.
+    Parameters
+    ----------
+    vocabulary
+        What the tables are indexed by.
+    size
+        Columns of a word's own vector.
+    spread
+        Standard deviation of its first values.
     """
 
     rare: Tensor
 
-    def __init__(
-        self, vocabulary: Vocabulary, sizes: Sizes, num_tags: int, context: int = 0
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, size: int, spread: float) -> None:
         super().__init__()
-        size, hidden = sizes.word, sizes.hidden
-        self.dropout = sizes.dropout
-        self.word = _embedding(vocabulary.words, size, math.sqrt(1 / size))
+        self.word = _embedding(vocabulary.words, size, spread)
         self.character = _embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
         self.convolution = nn.Conv1d(CHARACTER_SIZE, CHARACTER_FILTERS, 3, padding=1)
         self.shape = _embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
         self.affix = nn.ModuleList(
             _embedding(known, AFFIX_SIZE, 0.3) for known in vocabulary.affixes
         )
-        inputs = size + CHARACTER_FILTERS + SHAPE_SIZE + context
-        inputs += AFFIX_SIZE * len(AFFIXES) + len(FLAGS)
-        self.ahead = nn.LSTM(inputs, hidden, batch_first=True)
-        self.back = nn.LSTM(inputs, hidden, batch_first=True)
+        self.columns = size + CHARACTER_FILTERS + SHAPE_SIZE
+        self.columns += AFFIX_SIZE * len(AFFIXES) + len(FLAGS)
+        rare = torch.tensor([False, False, *vocabulary.rare])
+        self.register_buffer("rare", rare, persistent=False)
+
+    def embed(self, batch: Batch, context: Tensor | None = None) -> Tensor:
+        """``(batch, time, columns)``; ``context``, an encoder's, stands behind."""
+        words = F.embedding(batch.rows, self._distinct(batch))
+        if context is None:
+            return words
+        seen = words.new_zeros(*batch.mask.shape, context.shape[1])
+        seen = seen.masked_scatter(batch.mask[..., None], context)
+        return torch.cat([words, seen], 2)
+
+    def _distinct(self, batch: Batch) -> Tensor:
+        """One vector for each distinct word of the batch."""
+        table = batch.table
+        word = table.word
+        if self.training:
+            hidden = torch.rand(word.shape, device=word.device) < DROP_WORD
+            word = word.masked_fill(hidden & self.rare[word], UNKNOWN)
+        characters = self.character(table.characters).transpose(1, 2)  # [U, E, C]
+        filters = F.relu(self.convolution(characters))
+        real = (table.characters != PADDING)[:, None]
+        affixes = [embed(table.affixes[:, i]) for i, embed in enumerate(self.affix)]
+        parts = [self.word(word), (filters * real).amax(2), self.shape(table.shape)]
+        return torch.cat([*parts, *affixes, table.flags], 1)
+
+
+def both_ways(ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor) -> Tensor:
+    """Run one LSTM from the first word on and one from the last word back."""
+    # Reversed by position, so that the way back starts at the last real word.
+    step = torch.arange(mask.shape[1], device=mask.device)
+    mirrored = mask.sum(1, keepdim=True) - 1 - step
+    mirrored = torch.where(mask, mirrored, step)[..., None]
+    right, _ = ahead(words)
+    left, _ = back(words.gather(1, mirrored.expand_as(words)))
+    return torch.cat([right, left.gather(1, mirrored.expand_as(left))], 2)
+
+
+class Emissions(WordEmbeddings):
+    """A bidirectional LSTM over embeddings, plus a linear model of window features.
+
+    The two learn together: what a hand-made feature tells, the LSTM need not learn.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, sizes: Sizes, num_tags: int, context: int = 0
+    ) -> None:
+        super().__init__(vocabulary, sizes.word, math.sqrt(1 / sizes.word))
+        hidden = sizes.hidden
+        self.dropout = sizes.dropout
+        self.ahead = nn.LSTM(self.columns + context, hidden, batch_first=True)
+        self.back = nn.LSTM(self.columns + context, hidden, batch_first=True)
         self.output = nn.Linear(2 * hidden, num_tags)
         # Sparse gradients: a batch touches few of the buckets.
         self.window = nn.EmbeddingBag(
             vocabulary.buckets, num_tags, mode="sum", sparse=True
         )
         nn.init.zeros_(self.window.weight)
-        rare = torch.tensor([False, False, *vocabulary.rare])
-        self.register_buffer("rare", rare, persistent=False)
 
     def set_vectors(
         self, vocabulary: Vocabulary, vectors: Mapping[str, NDArray[Any]]
@@ -85,20 +135,9 @@ class Emissions(nn.Module):
 
     def forward(self, batch: Batch, context: Tensor | None = None) -> Tensor:
         """``(batch, time, num_tags)``; ``context`` is an encoder's, of real words."""
-        words = F.embedding(batch.rows, self._words(batch))  # [B, T, D]
-        if context is not None:
-            seen = words.new_zeros(*batch.mask.shape, context.shape[1])
-            seen = seen.masked_scatter(batch.mask[..., None], context)
-            words = torch.cat([words, seen], 2)
+        words = self.embed(batch, context)
         words = F.dropout(words, 0.6 * self.dropout, self.training)
-        ahead, _ = self.ahead(words)
-        # Reversed by position, so that the way back starts at the last real word.
-        step = torch.arange(batch.mask.shape[1], device=batch.mask.device)
-        mirrored = batch.mask.sum(1, keepdim=True) - 1 - step
-        mirrored = torch.where(batch.mask, mirrored, step)[..., None]
-        back, _ = self.back(words.gather(1, mirrored.expand_as(words)))
-        back = back.gather(1, mirrored.expand_as(back))
-        hidden = torch.cat([ahead, back], 2)[batch.mask]  # [N, 2 H]
+        hidden = both_ways(self.ahead, self.back, words, batch.mask)[batch.mask]
         deep = self.output(F.dropout(hidden, self.dropout, self.training))
         kept = torch.ones(batch.window.shape, device=deep.device)
         kept = F.dropout(kept, self.dropout, self.training)
@@ -106,27 +145,6 @@ class Emissions(nn.Module):
         emissions = deep.new_zeros(*batch.mask.shape, deep.shape[1])
         found: Tensor = emissions.masked_scatter(batch.mask[..., None], deep + wide)
         return found
-
-    def _words(self, batch: Batch) -> Tensor:
-        """One vector for each distinct word of the batch."""
-        table = batch.table
-        word = table.word
-        if self.training:
-            hidden = torch.rand(word.shape, device=word.device) < DROP_WORD
-            word = word.masked_fill(hidden & self.rare[word], UNKNOWN)
-        characters = self.character(table.characters).transpose(1, 2)  # [U, E, C]
-        filters = F.relu(self.convolution(characters))
-        real = (table.characters != PADDING)[:, None]
-        return torch.cat(
-            [
-                self.word(word),
-                (filters * real).amax(2),
-                self.shape(table.shape),
-                *(embed(table.affixes[:, i]) for i, embed in enumerate(self.affix)),
-                table.flags,
-            ],
-            1,
-        )
 
 
 class TaggerNetwork(nn.Module):

@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smoothsp.figures.markup import tagged_html
+
 __all__ = ["Span", "Tagged"]
 
 # Foreground colours of terminals, one for each type in turn.
@@ -104,3 +106,8 @@ class Tagged:
             found += f"\x1b[0m\x1b[2m[{span.type}{sure}]\x1b[0m"
             end = span.end
         return found + self.text[end:]
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the text, its spans coloured and named."""
+        spans = [(span.start, span.end, span.type) for span in self.spans]
+        return tagged_html(self.text, spans)

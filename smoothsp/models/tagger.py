@@ -3,11 +3,8 @@
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, fields, replace
-from itertools import islice
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +19,19 @@ from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.restoring import keep, one_of, require_sizes, restored
 from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
-from smoothsp.models.weights import WEIGHTS, require_shapes, set_weights, weights_of
-from smoothsp.models.words import TOKENIZERS, TREEBANK, Words, cutter, words_of
+from smoothsp.models.words import (
+    MOST_LISTED,
+    TOKENIZERS,
+    TREEBANK,
+    Words,
+    as_list,
+    in_parts,
+    limited,
+)
 from smoothsp.oracles import Chain, SemiMarkov
-from smoothsp.oracles._questions import checks
 from smoothsp.schemes import PLAIN, SHAPES, convert, split
 
 if TYPE_CHECKING:
@@ -39,13 +43,8 @@ __all__ = ["FORMAT", "Tagger", "from_folder"]
 Found = tuple[str, int, int]
 
 FORMAT = "smoothsp.models.Tagger"
-VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 # Chances of pairs of labels that are in memory at once, if of more than one sentence.
 PAIRS = 2**22
-# Batches of sentences that are taken from an iterable at once.
-PART = 32
-# Memory for so many taggings is taken before it is known how many there are.
-MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
 # Labellings of a sentence that are looked through for taggings that differ.
 MOST_ASKED = 2**12
 
@@ -54,46 +53,16 @@ def from_folder(
     place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Tagger":
     """The tagger of what ``files.read`` gave."""
+    network, labels, vocabulary = restored(place, config, content, _network)
     path = place / files.CONFIG
-    for name in (WEIGHTS, VOCABULARY):
-        if name not in content:
-            raise ValueError(f"{path}: expected the checksum of {name}, got none")
-    vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
-    said = (path, config, vocabulary, content.get(TOKENIZER))
-    said_by = f"{files.CONFIG} and {VOCABULARY}"
-    listed = config.get("labels")
-    # neighbours alone have more weights, so rules for labels take no more than these
-    if isinstance(listed, list) and len(listed) ** 2 > 8 * len(content[WEIGHTS]):
-        raise ValueError(
-            f"{path}: expected the labels that {WEIGHTS} has weights for, got "
-            f"{len(listed)} of them"
-        )
-    # at first without memory: an edited file may ask for any amount of it
-    sketch = None
-    with suppress(ValueError), torch.device("meta"):
-        sketch, _ = _network(*said)
-    if sketch is not None:
-        require_shapes(place / WEIGHTS, sketch, content[WEIGHTS], said_by)
-    network, labels = _network(*said)
-    set_weights(place / WEIGHTS, network, content[WEIGHTS], said_by)
     kept = [
-        _one_of(path, name, config.get(name, known[0]), known)
+        one_of(path, name, config.get(name, known[0]), known)
         for name, known in (
             ("scheme", ("BIO", *SHAPES, PLAIN)),
             ("tokenizer", TOKENIZERS),
         )
     ]
     return Tagger(network, vocabulary, labels, files.about_of(path, config), *kept)
-
-
-def _one_of(path: Path, name: str, value: Any, known: Sequence[str]) -> str:
-    """A choice; those of older folders are the first ones."""
-    if value not in known:
-        expected = ", ".join(dict.fromkeys(known))
-        raise ValueError(
-            f"{path}: expected {name} to be one of {expected}, got {value!r}"
-        )
-    return str(value)
 
 
 class Tagger:
@@ -242,24 +211,10 @@ class Tagger:
         A model that is there is replaced in one step: killed at any moment, the folder
         holds the old one or the new one, whole.
         """
+        config = {"format": FORMAT, "about": self.about, "scheme": self.scheme}
+        config |= {"labels": self.labels, "tokenizer": self.tokenizer}
         encoder = self.network.encoder
-        config = {
-            "format": FORMAT,
-            "version": 1,
-            "labels": self.labels,
-            "sizes": asdict(self.network.sizes),
-            "encoder": encoder.description() if encoder else None,
-            "about": self.about,
-            "scheme": self.scheme,
-            "tokenizer": self.tokenizer,
-        }
-        content = {
-            WEIGHTS: weights_of(self.network),
-            VOCABULARY: files.json_bytes(asdict(self.vocabulary)),
-        }
-        if encoder:
-            content[TOKENIZER] = encoder.tokenizer.to_str().encode()
-        files.write(files.place_of(folder), config, content)
+        keep(folder, config, self.network, self.vocabulary, encoder)
 
     def tag(
         self,
@@ -294,19 +249,7 @@ class Tagger:
             below 1 or beyond 64 bits, and for a list of single words, which might be
             one sentence or many.
         """
-        given = [sentences] if isinstance(sentences, str) else sentences
-        if isinstance(given, Mapping | bytes) or not hasattr(given, "__iter__"):
-            found = type(given).__name__
-            raise TypeError(f"sentences: expected lists of words or texts, got {found}")
-        listed = list(given)
-        if len(listed) > 1 and all(
-            isinstance(text, str) and len(text.split()) < 2 for text in listed
-        ):
-            raise ValueError(
-                "sentences: expected sentences, got a list of single words; write "
-                "[words] for one sentence, [[word], ...] for sentences of a word each"
-            )
-        return list(self.stream(listed, nbest, confidence, batch_size))
+        return list(self.stream(as_list(sentences), nbest, confidence, batch_size))
 
     def stream(
         self,
@@ -325,23 +268,14 @@ class Tagger:
         ...     for tagged in tagger.stream(lines):
         ...         print(tagged.json())
         """
-        limits = (("nbest", nbest, MOST_LISTED), ("batch_size", batch_size, MOST_ROWS))
-        for name, value, most in limits:
-            if checks.positive_int(name, value) > most:
-                got = value if value <= MOST_ROWS else "more than 64 bits hold"
-                raise ValueError(f"{name}: expected at most {most}, got {got}")
+        limited("nbest", nbest, MOST_LISTED)
+        limited("batch_size", batch_size)
         return self._stream(iter(sentences), nbest, confidence, batch_size)
 
     def _stream(
         self, sentences: Iterator[Any], nbest: int, confidence: bool, batch_size: int
     ) -> Iterator[Tagged]:
-        cut, texts, number = None, None, 0
-        while part := list(islice(sentences, min(PART * batch_size, MOST_LISTED))):
-            if texts is None:
-                texts = all(isinstance(sentence, str) for sentence in part)
-                cut = cutter(self.tokenizer) if texts else None
-            given = [words_of(x, n, cut) for n, x in enumerate(part, start=number)]
-            number += len(part)
+        for given in in_parts(sentences, self.tokenizer, batch_size):
             yield from self._tag(given, nbest, confidence, batch_size)
 
     def _tag(
@@ -513,65 +447,15 @@ def _in_bio(spans: list[Found], size: int) -> list[str]:
     return tags
 
 
-def _vocabulary(path: Path, content: bytes) -> Vocabulary:
-    found = files.as_json(path, content)
-    names = {field.name for field in fields(Vocabulary)}
-    if found.keys() != names:
-        wrong = ", ".join(sorted(found.keys() ^ names))
-        raise ValueError(f"{path}: expected {', '.join(sorted(names))}; wrong: {wrong}")
-    lists = ("words", "characters", "shapes")
-    good = all(_strings(found[name]) for name in lists)
-    good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
-    good &= isinstance(found["rare"], list)
-    good &= type(found["buckets"]) is int and found["buckets"] > 0
-    if not good or len(found["rare"]) != len(found["words"]):
-        raise ValueError(f"{path}: expected lists of strings as they were saved")
-    listed = {name: found[name] for name in lists}
-    listed |= {f"affixes {n}": known for n, known in enumerate(found["affixes"])}
-    for name, known in listed.items():
-        text, count = next(iter(Counter(known).most_common(1)), ("", 0))
-        if count > 1:
-            raise ValueError(
-                f"{path}: expected each of {name} once, got {text!r} {count} times"
-            )
-    return Vocabulary(**found)
-
-
-def _strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(x, str) for x in value)
-
-
 def _network(
-    path: Path,
     config: Mapping[str, Any],
     vocabulary: Vocabulary,
-    tokenizer: bytes | None,
-) -> tuple[TaggerNetwork, list[str]]:
-    labels = config.get("labels")
-    if not isinstance(labels, list) or not labels:
-        raise ValueError(f"{path}: expected labels, got {labels!r}")
-    try:
-        bio(labels, "BIOES")
-        if len(set(labels)) < len(labels):
-            raise ValueError("labels: expected each once")
-        sizes = Sizes(**config["sizes"])
-        for name in ("word", "hidden"):
-            value = getattr(sizes, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: {value!r}")
-        drop = sizes.dropout
-        if not isinstance(drop, int | float) or not 0 <= drop <= 1:
-            raise ValueError(f"dropout: {drop!r}")
-        if not isinstance(sizes.softmax, bool):
-            raise ValueError(f"softmax: {sizes.softmax!r}")
-        encoder = None
-        if config.get("encoder") is not None:
-            if tokenizer is None:
-                raise ValueError(f"no {TOKENIZER}")
-            encoder = Encoder.described(config["encoder"], tokenizer.decode())
-        return TaggerNetwork(vocabulary, labels, sizes, encoder), labels
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{path}: expected what describes a network, got one that cannot be built "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        ) from error
+    labels: list[str],
+    encoder: Encoder | None,
+) -> TaggerNetwork:
+    bio(labels, "BIOES")
+    sizes = Sizes(**config["sizes"])
+    require_sizes(sizes, "word", "hidden")
+    if not isinstance(sizes.softmax, bool):
+        raise ValueError(f"softmax: {sizes.softmax!r}")
+    return TaggerNetwork(vocabulary, labels, sizes, encoder)

@@ -1,14 +1,22 @@
 """Texts cut into words, each with its place in the text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, NamedTuple
 
-__all__ = ["TOKENIZERS", "Words", "cutter", "words_of"]
+from smoothsp.oracles._questions import checks
+
+__all__ = ["MOST_LISTED", "TOKENIZERS", "Words", "as_list", "cutter", "in_parts"]
+__all__ += ["limited", "words_of"]
 
 Place = tuple[int, int]
 TREEBANK = "treebank"
 TOKENIZERS = (TREEBANK, "blanks")
+# Memory for so many answers is taken before it is known how many there are.
+MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
+# Batches of sentences that are taken from an iterable at once.
+PART = 32
 
 
 class Words(NamedTuple):
@@ -60,6 +68,51 @@ def _joined(words: list[str]) -> Words:
         places.append((start, start + len(word)))
         start += len(word) + 1
     return Words(" ".join(words), words, places)
+
+
+def as_list(sentences: str | Iterable[Any]) -> list[Any]:
+    """Return sentences as a list: of one text, of texts, or of lists of words.
+
+    Raises
+    ------
+    TypeError
+        For values other than words and texts.
+    ValueError
+        For a list of single words, which might be one sentence or many.
+    """
+    given = [sentences] if isinstance(sentences, str) else sentences
+    if isinstance(given, Mapping | bytes) or not hasattr(given, "__iter__"):
+        found = type(given).__name__
+        raise TypeError(f"sentences: expected lists of words or texts, got {found}")
+    listed = list(given)
+    if len(listed) > 1 and all(
+        isinstance(text, str) and len(text.split()) < 2 for text in listed
+    ):
+        raise ValueError(
+            "sentences: expected sentences, got a list of single words; write "
+            "[words] for one sentence, [[word], ...] for sentences of a word each"
+        )
+    return listed
+
+
+def limited(name: str, value: int, most: int = MOST_ROWS) -> None:
+    """Raise unless the value is an integer from 1 to ``most``."""
+    if checks.positive_int(name, value) > most:
+        got = value if value <= MOST_ROWS else "more than 64 bits hold"
+        raise ValueError(f"{name}: expected at most {most}, got {got}")
+
+
+def in_parts(
+    sentences: Iterator[Any], tokenizer: str, batch_size: int
+) -> Iterator[list[Words]]:
+    """Yield the words of sentences, of so many at once as fill 32 batches."""
+    cut, texts, number = None, None, 0
+    while part := list(islice(sentences, min(PART * batch_size, MOST_LISTED))):
+        if texts is None:
+            texts = all(isinstance(sentence, str) for sentence in part)
+            cut = cutter(tokenizer) if texts else None
+        yield [words_of(x, n, cut) for n, x in enumerate(part, start=number)]
+        number += len(part)
 
 
 def words_of(sentence: Any, number: int, cut: Callable[[str], Words] | None) -> Words:

@@ -12,10 +12,10 @@ from smoothsp.models import Tagger, load, training
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from tests.models.encoders import LETTERS, write_encoder
 from tests.recipes.runs import killed, write_corpus
 
 pytest.importorskip("transformers")
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LABELS = ["O", "B-X", "I-X", "E-X", "S-X"]
 LONG = [[word for n in range(9) for word in ("ada", "met", f"{LETTERS[n]}o", "of")]]
 SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
@@ -23,35 +23,7 @@ SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny encoder with random weights, as transformers saves one."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "met", "of", *LETTERS]
-    pieces += [f"##{letter}" for letter in LETTERS]
-    numbers = {piece: number for number, piece in enumerate(pieces)}
-    raw = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
-    raw.normalizer = normalizers.BertNormalizer()
-    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    raw.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
-    special |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
-    made = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=20, **special)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-    )
-    place = tmp_path_factory.mktemp("encoder")
-    BertModel(config).save_pretrained(place)
-    made.save_pretrained(place)
-    return place
+    return write_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +72,22 @@ def test_vectors_are_those_of_the_transformer(encoder, folder):
             ids = batch.word_ids()
             expected += [hidden[ids.index(n)] for n in range(len(words))]
     torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_mixed_layers_begin_as_their_mean_and_learn(folder):
+    plain, mixed = (Encoder.pretrained(folder, mixed).eval() for mixed in (False, True))
+    pieces = plain.join(plain.cut(SHORT[:2]))
+    out = plain.model(pieces.ids, pieces.mask, output_hidden_states=True)
+    layers = torch.stack(out.hidden_states)[:, pieces.window, pieces.column]
+    assert len(layers) == 3
+    found = mixed(pieces)
+    torch.testing.assert_close(found, layers.mean(0))
+    found[0, 0].backward()
+    assert mixed.mix.grad.abs().min() > 0 and mixed.scale.grad.abs() > 0
+    with torch.no_grad():
+        mixed.mix.copy_(torch.tensor([-30.0, -30.0, 30.0]))
+        mixed.scale.fill_(2.0)
+        torch.testing.assert_close(mixed(pieces), 2 * plain(pieces))
 
 
 @pytest.mark.parametrize("name", ["avx512_bf16", "amx_bf16", "avx512_f", None])

@@ -9,9 +9,9 @@ import torch
 import constituency
 from constituency import Config, main
 from parsing import brackets, model_folder, phrases
-from parsing.biaffine import Biaffine
 from parsing.spans import SpanScores, parse
 from smoothsp.models.features import Corpus
+from smoothsp.models.network import TaggerNetwork
 from tests.recipes.runs import killed
 
 
@@ -113,8 +113,8 @@ def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
 
 
 def test_a_model_of_another_kind_is_refused(trained):
-    with pytest.raises(ValueError, match=r"format 'Biaffine, version 1'.*--out"):
-        model_folder.load(trained[0].model, Biaffine)
+    with pytest.raises(ValueError, match=r"format 'TaggerNetwork, version 1'.*--out"):
+        model_folder.load(trained[0].model, TaggerNetwork)
 
 
 def test_a_text_that_is_no_sentence_is_left_out_before_it_takes_minutes(
@@ -150,3 +150,32 @@ def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
     with pytest.raises((ValueError, OSError), match=message) as caught:
         main(Config(**({"out": tmp_path / "none"} | wrong)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [1, 2]}, "labels: expected strings"),
+        ({"labels": 3}, "expected labels, got 3"),
+        ({"sizes": {"hidden": "x"}}, "hidden: 'x'"),
+        ({"sizes": {"wide": 3}}, "TypeError: .*unexpected keyword argument 'wide'"),
+        # says which shape it should have, before any memory is taken
+        ({"sizes": {"hidden": 10**6}}, r"expected \(4000000, .* as in config"),
+    ],
+)
+def test_an_edited_model_is_refused(change, message, trained, tmp_path):
+    for name in ("vocabulary.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
+    config = json.loads((trained[0].model / "config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        model_folder.load(tmp_path, SpanScores)
+
+
+def test_a_damaged_model_is_refused(trained, tmp_path):
+    for name in ("config.json", "vocabulary.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
+        model_folder.load(tmp_path, SpanScores)

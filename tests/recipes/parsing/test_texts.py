@@ -11,7 +11,10 @@ TREE = "( (S (NN dogs) (VB sleep)) )\n"
 COLUMNS = "1\tdogs\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n"
 READERS = {
     "constituency": lambda path: brackets.read_words(path, Failures()),
-    "ud_parser": lambda path: [s.words for s in conllu.read_words(path, Failures())],
+    "ud_parser": lambda path: [
+        s.split() if isinstance(s, str) else s.words
+        for s in conllu.read_words(path, Failures())
+    ],
 }
 
 

@@ -2,17 +2,23 @@
 
 import dataclasses
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import ud_parser
-from parsing import conllu, grammar, model_folder, trees
-from parsing.biaffine import Biaffine
+from parsing import conllu, grammar, trees
+from smoothsp.models import Parser, load
+from smoothsp.models.encoder import Encoder
+from tests.models.encoders import write_encoder
+from tests.programs import run
 from tests.recipes.runs import killed
 from ud_parser import Config, main
 
+RECIPES = Path(ud_parser.__file__).parent
 SMALL = {"hidden": 80, "epochs": 5}
 
 
@@ -63,14 +69,51 @@ def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
     assert trees.attachment(gold, found)["las"] == pytest.approx(result["las"])
 
 
-def test_plain_text_is_parsed(trained, tmp_path, capsys):
-    (tmp_path / "text").write_text("A dog slept .\nNaïve 日本 ²\nwhat\n")
+def test_evaluating_prints_the_scores_of_training(trained, tmp_path, capsys):
+    config, result = trained
+    path = tmp_path / "dev.conllu"
+    path.write_text(conllu.text(grammar.make().dev))
+    found = main(dataclasses.replace(config, evaluate=str(path)))
+    assert found == {name: result[name] for name in ("uas", "las")}
+    assert f"the parser {100 * result['uas']:>23.2f}" in capsys.readouterr().out
+    # of the file alone, and its labels are looked at
+    path.write_text(path.read_text().replace("\tnsubj\t", "\tagent\t"))
+    fewer = main(dataclasses.replace(config, evaluate=str(path)))
+    assert fewer["uas"] == found["uas"] and fewer["las"] < found["las"] - 0.1
+    assert "labels that training lacks, agent (" in capsys.readouterr().err
+
+
+def test_plain_text_is_parsed_as_the_model_cuts_it(trained, tmp_path, capsys):
+    texts = ["A dog slept.", "Naïve 日本 ²", "what"]
+    (tmp_path / "text").write_text("\n".join(texts))
     capsys.readouterr()
     found = main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
     assert found == {"sentences": 3.0}
-    parsed = conllu.parse(capsys.readouterr().out.encode(), "printed")
+    printed = capsys.readouterr().out
+    parsed = conllu.parse(printed.encode(), "printed")
     assert [len(s.words) for s in parsed] == [4, 3, 1]
     assert parsed[2].labels == ["root"]
+    trees = load(trained[0].model).parse(texts)
+    assert printed == "".join(tree.conllu() for tree in trees)
+    assert printed.startswith("# text = A dog slept.\n") and "SpaceAfter=No" in printed
+
+
+def test_the_command_trains_an_encoder_along_and_goes_on(bank, tmp_path):
+    pytest.importorskip("transformers")
+    encoder = write_encoder(tmp_path / "encoder")
+    out = tmp_path / "out"
+    command = [sys.executable, RECIPES / "ud_parser.py", "--out", out, "--hidden", 20]
+    command += ["--encoder", encoder, "--data", bank, "--epochs", 1]
+    printed = run(*command).stdout
+    assert "weights on" in printed and "epoch  1/1" in printed
+    parser = load(out / "model", "cpu")
+    assert isinstance(parser, Parser) and parser.network.encoder.mix is not None
+    before = Encoder.pretrained(encoder).model.state_dict()
+    after = parser.network.encoder.model.state_dict()
+    moved = [not torch.equal(before[name], after[name]) for name in before]
+    assert sum(moved) > len(moved) / 2
+    scored = run(*command[:4], "--evaluate", Path(bank) / "drawn-dev.conllu").stdout
+    assert re.search(r"the parser +\d+\.\d\d +\d+\.\d\d\n", scored)
 
 
 def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
@@ -92,7 +135,7 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
         main(dataclasses.replace(config, skip_bad=True))
 
 
-# every loss, and both structures
+# every loss, and every structure
 @pytest.mark.parametrize(
     ("structure", "loss"),
     [
@@ -100,18 +143,24 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
         ("spanning-tree", "hinge"),
         ("projective", "hinge-l2"),
         ("spanning-tree", "perturbed"),
+        ("sibling", "crf"),
         pytest.param("spanning-tree", "crf", marks=pytest.mark.long),
         pytest.param("projective", "hinge", marks=pytest.mark.long),
         pytest.param("spanning-tree", "hinge-l2", marks=pytest.mark.long),
         pytest.param("projective", "perturbed", marks=pytest.mark.long),
+        pytest.param("sibling", "hinge", marks=pytest.mark.long),
+        pytest.param("sibling", "hinge-l2", marks=pytest.mark.long),
+        pytest.param("sibling", "perturbed", marks=pytest.mark.long),
     ],
 )
 def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
-    config = Config(bank, structure, loss, out=tmp_path, epochs=2, hidden=30)
-    main(config)
+    options = {"structure": structure, "loss": loss, "epochs": 2, "hidden": 30}
+    main(Config(bank, out=tmp_path, **options))
     rows = numbers(tmp_path)["history"]
     assert 0 < rows[1]["loss"] < rows[0]["loss"]
-    if structure == "projective":
+    parser = load(tmp_path / "model", "cpu")
+    assert parser.network.structure == structure
+    if structure != "spanning-tree":
         found = conllu.read(tmp_path / "dev.conllu")
         assert not any(trees.crossing(s.heads) for s in found)
 
@@ -123,7 +172,7 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(bank, tmp_path):
     killed(ud_parser.Run, "epoch", 1, lambda: main(cut))
     main(dataclasses.replace(cut, resume=True))
     assert numbers(cut.out) == numbers(whole.out)
-    for other in ({"loss": "hinge"}, {"hidden": 31}, {"seed": 2}):
+    for other in ({"loss": "hinge"}, {"hidden": 31}, {"structure": "sibling"}):
         with pytest.raises(
             ValueError, match=f"{next(iter(other))}: expected .* resume"
         ):
@@ -131,16 +180,14 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(bank, tmp_path):
 
 
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
-    model, vocabulary, *_ = model_folder.load(trained[0].model, Biaffine)
-    sentences = grammar.make(seed=9).dev[:9]
-    corpus = ud_parser.Corpus(vocabulary, [s.words for s in sentences])
-    model.eval()
+    parser = load(trained[0].model, "cpu")
+    sentences = [s.words for s in grammar.make(seed=9).dev[:9]]
+    corpus = ud_parser.Corpus(parser.vocabulary, sentences)
     with torch.no_grad():
-        together, _ = model(corpus.batch(torch.arange(9)))
-        for number, sentence in enumerate(sentences):
-            alone, _ = model(corpus.batch(torch.tensor([number])))
-            size = len(sentence.words) + 1
-            torch.testing.assert_close(together[number, :size, :size], alone[0])
+        together = parser.network(corpus.batch(torch.arange(9)))
+        for number, words in enumerate(sentences):
+            alone = parser.network(corpus.batch(torch.tensor([number])))
+            torch.testing.assert_close(together[number, : len(words) + 1], alone[0])
 
 
 def test_sentences_that_are_all_too_long_to_train_on_are_named(bank, monkeypatch):
@@ -165,11 +212,14 @@ def test_a_loss_that_is_no_number_ends_the_run(bank, tmp_path, monkeypatch):
     ("wrong", "message"),
     [
         ({"structure": "tree"}, "structure: expected one of spanning-tree, projective"),
+        ({"encoder_rate": 0.0}, "encoder_rate: expected a positive number, got 0.0"),
         ({"loss": "mse"}, "loss: expected one of crf, hinge, hinge-l2, perturbed, got"),
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"hidden": 0}, "hidden: expected at least 1, got 0"),
         ({"seed": -1}, "seed: expected at least 0, got -1"),
         ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
+        ({"evaluate": "x", "predict": "x"}, "evaluate: expected --evaluate or --pred"),
+        ({"evaluate": "x"}, "out: expected a trained model, found none"),
         ({"resume": True}, "resume: expected a run to continue"),
         ({"predict": "x"}, "out: expected a trained model, found none"),
         ({"data": "nowhere"}, "nowhere: expected a folder"),
@@ -179,34 +229,3 @@ def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
     with pytest.raises((ValueError, OSError), match=message) as caught:
         main(Config(**({"out": tmp_path / "none"} | wrong)))
     assert "\n" not in str(caught.value)
-
-
-def test_a_damaged_model_is_refused(trained, tmp_path):
-    for name in ("config.json", "vocabulary.json", "model.safetensors"):
-        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
-        model_folder.load(tmp_path, Biaffine)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": [1, 2]}, "AttributeError: 'int' object has no attribute 'split'"),
-        ({"labels": 3}, "TypeError"),
-        ({"about": None}, "KeyError: 'about'"),
-        ({"sizes": {"hidden": "x"}}, "TypeError"),
-        ({"sizes": {"wide": 3}}, "TypeError: .*unexpected keyword argument 'wide'"),
-        # says which shape it should have, before any memory is taken
-        ({"sizes": {"hidden": 10**6}}, "RuntimeError: .* size mismatch for"),
-    ],
-)
-def test_an_edited_model_is_refused(change, message, trained, tmp_path):
-    for name in ("vocabulary.json", "model.safetensors"):
-        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
-    config = json.loads((trained[0].model / "config.json").read_text()) | change
-    kept = {name: value for name, value in config.items() if value is not None}
-    (tmp_path / "config.json").write_text(json.dumps(kept))
-    with pytest.raises(ValueError, match=f"of another version .{message}"):
-        model_folder.load(tmp_path, Biaffine)

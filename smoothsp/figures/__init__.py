@@ -1,0 +1,8 @@
+"""Figures of outputs: tags, trees, segmentations, alignments, matchings, paths, boxes.
+
+Drawing needs matplotlib: ``pip install "smoothsp[figures]"``.
+"""
+
+from smoothsp.figures.drawing import draw
+
+__all__ = ["draw"]

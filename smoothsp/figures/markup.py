@@ -1,0 +1,65 @@
+"""Sentences as HTML, for notebooks."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from smoothsp.figures.style import RIGHT, arcs, colour, places_of
+
+__all__ = ["tagged_html", "tree_html"]
+
+# Pixels of a letter, of a level of arcs, and of a line of words.
+LETTER, LEVEL, LINE, CORNER = 8.0, 22.0, 24.0, 6.0
+
+
+def tagged_html(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """A text whose spans (start, end, type) are coloured and named."""
+    spans = list(spans)
+    order = sorted({kind for _, _, kind in spans})
+    found, last = "", 0
+    for start, end, kind in spans:
+        tint = colour(order.index(kind))
+        found += (
+            f'{escape(text[last:start])}<mark style="background:{tint}40;'
+            f"border-bottom:2px solid {tint};color:inherit;padding:1px 3px;"
+            f'border-radius:3px">{escape(text[start:end])}<span style="font-size:75%;'
+            f'opacity:.8;margin-left:4px">{escape(kind)}</span></mark>'
+        )
+        last = end
+    return f'<div style="line-height:2">{found}{escape(text[last:])}</div>'
+
+
+def tree_html(words: Sequence[str], heads: Sequence[int], labels: Sequence[str]) -> str:
+    """A dependency tree as arcs over its words."""
+    places, width = places_of(words, labels)
+    tree = arcs(places, heads, labels)
+    floor = max((arc.level for arc in tree), default=0) * LEVEL + 14
+    found = ""
+    for arc in tree:
+        begin, end = arc.begin * LETTER, arc.end * LETTER
+        top = floor - arc.level * LEVEL
+        if arc.head is None:
+            line = f"M{end:.1f},{top:.1f}V{floor - 5:.1f}"
+        else:
+            turn = CORNER if end > begin else -CORNER
+            line = f"M{begin:.1f},{floor:.1f}V{top + CORNER:.1f}"
+            line += f"Q{begin:.1f},{top:.1f} {begin + turn:.1f},{top:.1f}"
+            line += (
+                f"H{end - turn:.1f}Q{end:.1f},{top:.1f} {end:.1f},{top + CORNER:.1f}"
+            )
+            line += f"V{floor - 5:.1f}"
+        found += f'<path d="{line}" fill="none" stroke="{RIGHT}" stroke-width="1.3"/>'
+        tip = f"{end - 3.5:.1f},{floor - 6:.1f} {end + 3.5:.1f},{floor - 6:.1f}"
+        found += f'<polygon points="{tip} {end:.1f},{floor:.1f}" fill="{RIGHT}"/>'
+        found += _text((begin + end) / 2, top - 3, arc.label, 10)
+    for place, word in zip(places, words, strict=True):
+        found += _text(place * LETTER, floor + 15, word, 13)
+    return (
+        f'<div style="overflow-x:auto"><svg xmlns="http://www.w3.org/2000/svg" '
+        f'width="{width * LETTER:.0f}" height="{floor + LINE:.0f}" '
+        f'font-family="sans-serif">{found}</svg></div>'
+    )
+
+
+def _text(x: float, y: float, text: str, size: int) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="middle"'
+    return f'<text {place} fill="currentColor">{escape(text)}</text>'

@@ -1,0 +1,126 @@
+"""The network of a dependency parser: scores of arcs, siblings and labels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Batch, Vocabulary
+from smoothsp.models.word_vectors import Sizes, WordVectors, layer
+from smoothsp.oracles import (
+    ProjectiveDependencies,
+    SiblingDependencies,
+    SpanningTree,
+)
+
+__all__ = ["ROOT", "SIBLING", "STRUCTURES", "Biaffine", "Trees"]
+
+ROOT = "root"
+SIBLING = "sibling"
+STRUCTURES = ("spanning-tree", "projective", SIBLING)
+Trees = ProjectiveDependencies | SiblingDependencies | SpanningTree
+
+
+class Biaffine(nn.Module):
+    """Trees over the words of sentences, and for given arcs a score of each label.
+
+    An arc from head i to modifier j has the score ``h_i W m_j + u h_i``, with h and m
+    two views of the same vectors of words; the root has a vector of its own. With
+    siblings, modifiers r and m that a head h has next to each other on one side have
+    the score ``sum_d a_hd b_rd c_md`` of three views more.
+
+    Source: Dozat and Manning, "Deep Biaffine Attention for Neural Dependency Parsing"
+    (2017), equations 4 to 9; scores of siblings after Wang, Huang and Tu, "Second-Order
+    Semantic Dependency Parsing with End-to-End Neural Networks" (2019).
+
+    Parameters
+    ----------
+    vocabulary
+        What the tables are indexed by.
+    labels
+        Of arcs; the word under the root has one that begins with ``root``, no other
+        word has.
+    sizes
+        Of the parts.
+    structure
+        ``"spanning-tree"``, ``"projective"`` or ``"sibling"``: which trees there are.
+    encoder
+        Gives each word a vector in its context, besides all else.
+    """
+
+    at_root: Tensor
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        labels: Sequence[str],
+        sizes: Sizes | None = None,
+        structure: str = STRUCTURES[0],
+        encoder: Encoder | None = None,
+    ) -> None:
+        super().__init__()
+        self.sizes = sizes = sizes or Sizes()
+        self.structure = structure
+        self.words = WordVectors(vocabulary, sizes, encoder)
+        size, drop, L = self.words.size, sizes.dropout, len(labels)
+        self.root = nn.Parameter(torch.randn(size) * 0.1)
+        self.head = layer(size, sizes.arc, drop)
+        self.modifier = layer(size, sizes.arc, drop)
+        self.label_head = layer(size, sizes.label, drop)
+        self.label_modifier = layer(size, sizes.label, drop)
+        self.arc = nn.Linear(sizes.arc, sizes.arc)
+        self.label = nn.Parameter(torch.zeros(L, sizes.label + 1, sizes.label + 1))
+        nn.init.zeros_(self.arc.weight)
+        nn.init.zeros_(self.arc.bias)
+        self.siblings: nn.ModuleList | None = None
+        if structure == SIBLING:
+            views = [layer(size, sizes.sibling, drop) for _ in range(3)]
+            self.siblings = nn.ModuleList(views)
+        at_root = torch.tensor([label.split(":")[0] == ROOT for label in labels])
+        self.register_buffer("at_root", at_root, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.root.device
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The pretrained encoder, if there is one."""
+        return self.words.encoder
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Vectors ``(batch, 1 + n, size)`` of the root and the words."""
+        found = self.words(batch.to(self.device))
+        return torch.cat([self.root.expand(len(found), 1, -1), found], 1)
+
+    def trees(
+        self, vectors: Tensor, lengths: Tensor, structure: str | None = None
+    ) -> Trees:
+        """Trees over the words of these vectors, with one root each.
+
+        ``structure`` replaces that of the network; siblings need scores of their own.
+        """
+        # the bias of a linear map of modifiers is what a head scores by itself
+        arcs = self.head(vectors) @ self.arc(self.modifier(vectors)).mT
+        lengths = lengths.to(arcs.device)
+        structure = structure or self.structure
+        if structure == "projective":
+            return ProjectiveDependencies(arcs, lengths=lengths, single_root=True)
+        if structure == "spanning-tree":
+            return SpanningTree(arcs, lengths=lengths, single_root=True)
+        assert self.siblings is not None
+        views = (view(vectors) for view in self.siblings)
+        siblings = torch.einsum("bhd,brd,bmd->bhrm", *views)
+        return SiblingDependencies(arcs, siblings, lengths=lengths, single_root=True)
+
+    def labels(self, vectors: Tensor, heads: Tensor) -> Tensor:
+        """Scores ``(N, L)`` of the labels of arcs to all words whose head is not -1."""
+        row, word = (heads >= 0).nonzero(as_tuple=True)
+        head = F.pad(self.label_head(vectors)[row, heads[row, word]], (0, 1), value=1.0)
+        modifier = F.pad(self.label_modifier(vectors)[row, word + 1], (0, 1), value=1.0)
+        scores = torch.einsum("ni,lij,nj->nl", head, self.label, modifier)
+        from_root = (heads[row, word] == 0)[:, None]
+        return scores.masked_fill(from_root != self.at_root, -torch.inf)

@@ -1,0 +1,60 @@
+"""Sentences with their dependency trees, and how they are shown."""
+
+import json
+from dataclasses import dataclass
+
+from smoothsp.figures.markup import tree_html
+
+__all__ = ["Parsed"]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A sentence and its tree."""
+
+    words: list[str]
+    heads: list[int]
+    """Of each word the number of its head, from 1; 0 is the root."""
+    labels: list[str]
+    """Of the arc from its head to each word."""
+    score: float
+    """Of the tree without its labels, before normalisation."""
+    text: str = ""
+    """The text as given, or words that were given with blanks between them."""
+    places: tuple[tuple[int, int], ...] = ()
+    """Of each word its first character and the first one after it:
+    ``text[start:end]`` is the word."""
+
+    def conllu(self) -> str:
+        """Return the sentence in CoNLL-U, with its text, and an empty line at the end.
+
+        Raises
+        ------
+        ValueError
+            For a word with a tab or a line end.
+        """
+        found = "# text = " + " ".join(self.text.split()) + "\n"
+        rows = zip(self.words, self.heads, self.labels, strict=True)
+        for number, (word, head, label) in enumerate(rows, start=1):
+            if set("\t\n\r") & set(word):
+                raise ValueError(
+                    "conllu: expected words without tabs and line ends, got "
+                    f"{word!r}; json() takes any"
+                )
+            tight = number < len(self.words) and (
+                self.places[number - 1][1] == self.places[number][0]
+            )
+            fields = [str(number), word, *"____", str(head), label, "_"]
+            found += "\t".join([*fields, "SpaceAfter=No" if tight else "_"]) + "\n"
+        return found + "\n"
+
+    def json(self) -> str:
+        """Return one line of JSON: text, words, their places, heads and labels."""
+        found: dict[str, object] = {"text": self.text, "words": self.words}
+        found |= {"places": self.places}
+        found |= {"heads": self.heads, "labels": self.labels}
+        return json.dumps(found | {"score": round(self.score, 4)}, ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: arcs over the words."""
+        return tree_html(self.words, self.heads, self.labels)

@@ -1,0 +1,191 @@
+"""A parser that was trained: from a folder, to a folder, and to the trees."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothsp.models import files
+from smoothsp.models.biaffine import SIBLING, STRUCTURES, Biaffine
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.parsed import Parsed
+from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.words import (
+    TOKENIZERS,
+    TREEBANK,
+    Words,
+    as_list,
+    in_parts,
+    limited,
+)
+
+__all__ = ["FORMAT", "Parser", "from_folder"]
+
+FORMAT = "smoothsp.models.Parser"
+# Scores of a batch that are in memory at once, if of more than one sentence.
+MOST_SCORES = 2**24
+
+
+def from_folder(
+    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+) -> "Parser":
+    """Return the parser of what ``files.read`` returned."""
+    network, labels, vocabulary = restored(place, config, content, _network)
+    path = place / files.CONFIG
+    tokenizer = one_of(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
+    about = files.about_of(path, config)
+    return Parser(network, vocabulary, labels, about, tokenizer)
+
+
+class Parser:
+    """A network with its vocabulary and labels of arcs, ready to parse.
+
+    Parameters
+    ----------
+    network
+        In evaluation from now on.
+    vocabulary, labels
+        As the network was built with.
+    about
+        Anything that JSON can hold: how it was trained, say.
+    tokenizer
+        How texts are cut into words, as of :class:`~smoothsp.models.Tagger`.
+
+    Examples
+    --------
+    >>> import smoothsp
+    >>> parser = smoothsp.models.load("runs/ud_parser/model")  # doctest: +SKIP
+    >>> parser.parse("Ada met Bob.")[0].heads  # doctest: +SKIP
+    [2, 0, 2, 2]
+    """
+
+    def __init__(
+        self,
+        network: Biaffine,
+        vocabulary: Vocabulary,
+        labels: Sequence[str],
+        about: Mapping[str, Any] | None = None,
+        tokenizer: str = TREEBANK,
+    ) -> None:
+        self.network = network.eval()
+        self.vocabulary = vocabulary
+        self.labels = list(labels)
+        self.about = dict(about or {})
+        self.tokenizer = tokenizer
+
+    @property
+    def structures(self) -> list[str]:
+        """Those that the network has scores for."""
+        known = self.network.siblings is not None
+        return [name for name in STRUCTURES if known or name != SIBLING]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
+
+        A model that is there is replaced in one step: killed at any moment, the folder
+        holds the old one or the new one, whole.
+        """
+        network = self.network
+        config = {"format": FORMAT, "labels": self.labels, "about": self.about}
+        config |= {"structure": network.structure, "tokenizer": self.tokenizer}
+        keep(folder, config, network, self.vocabulary, network.encoder)
+
+    def parse(
+        self,
+        sentences: str | Iterable[str] | Iterable[Sequence[str]],
+        batch_size: int = 64,
+        structure: str | None = None,
+    ) -> list[Parsed]:
+        """Return the best tree of each sentence. Several threads may call it at once.
+
+        Parameters
+        ----------
+        sentences
+            Lists of words, of any length, in any number. Or texts, of one sentence
+            each, or one text: ``tokenizer`` says how they are cut into words.
+        batch_size
+            Sentences that are computed at once, at most.
+        structure
+            Which trees to choose from, ``"projective"`` say; those of the training if
+            absent.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            For texts, where NLTK is not installed.
+        TypeError
+            For values other than words, texts and integers.
+        ValueError
+            For an empty word, ``batch_size`` below 1 or beyond 64 bits, a structure
+            without scores, and for a list of single words, which might be one sentence
+            or many.
+        """
+        return list(self.stream(as_list(sentences), batch_size, structure))
+
+    def stream(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        batch_size: int = 64,
+        structure: str | None = None,
+    ) -> Iterator[Parsed]:
+        """Yield what ``parse`` returns, for more sentences than memory holds.
+
+        Sentences are taken from the iterable in parts of 32 batches.
+        """
+        limited("batch_size", batch_size)
+        structure = structure or self.network.structure
+        if structure not in self.structures:
+            raise ValueError(
+                f"structure: expected one of {', '.join(self.structures)}, got "
+                f"{structure!r}"
+            )
+        return self._stream(iter(sentences), batch_size, structure)
+
+    def _stream(
+        self, sentences: Iterator[Any], batch_size: int, structure: str
+    ) -> Iterator[Parsed]:
+        for given in in_parts(sentences, self.tokenizer, batch_size):
+            yield from self._parse(given, batch_size, structure)
+
+    def _parse(
+        self, given: list[Words], batch_size: int, structure: str
+    ) -> list[Parsed]:
+        found = [Parsed([], [], [], 0.0, words.text) for words in given]
+        filled = [number for number, words in enumerate(given) if words.words]
+        network = self.network
+        listed = [given[n].words for n in filled]
+        corpus = Corpus(self.vocabulary, listed, None, network.encoder)
+        power = 3 if structure == SIBLING else 2
+        with torch.no_grad():
+            for rows in corpus.in_order_of_length(batch_size, MOST_SCORES, power):
+                batch = corpus.batch(rows)
+                vectors = network(batch)
+                lengths = batch.mask.sum(1)
+                values, heads = network.trees(vectors, lengths, structure).decode()
+                names = iter(network.labels(vectors, heads).argmax(1).tolist())
+                scores = values.tolist()
+                for place, row in enumerate(rows.tolist()):
+                    text, words, places = given[filled[row]]
+                    tree = heads[place, : len(words)].tolist()
+                    labels = [self.labels[next(names)] for _ in words]
+                    found[filled[row]] = Parsed(
+                        words, tree, labels, scores[place], text, tuple(places)
+                    )
+        return found
+
+
+def _network(
+    config: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    labels: list[str],
+    encoder: Encoder | None,
+) -> Biaffine:
+    sizes = Sizes(**config["sizes"])
+    require_sizes(sizes, "word", "hidden", "layers", "arc", "label", "sibling")
+    if config["structure"] not in STRUCTURES:
+        raise ValueError(f"structure: {config['structure']!r}")
+    return Biaffine(vocabulary, labels, sizes, config["structure"], encoder)
