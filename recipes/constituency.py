@@ -3,16 +3,24 @@
 Embeddings of words, characters, shapes and affixes, bidirectional LSTMs, a score of
 each label of each span, and ``smoothsp.oracles.SpanTree`` on top, in training and in
 parsing. Chains of unary rules are one label (``S+VP``); a constituent of more than two
-parts is cut in two, again and again, with spans that are no constituents.
+parts is cut in two, again and again, with spans that are no constituents. Named
+entities that lie within each other are such a tree, too.
 
     python recipes/constituency.py                          # drawn trees
     python recipes/constituency.py --data DIR               # bracketed files
-    python recipes/constituency.py --predict FILE           # prints bracketed trees
+    python recipes/constituency.py --nested                 # invented named entities
+    python recipes/constituency.py --nested --data DIR      # files with tag columns
+    python recipes/constituency.py --evaluate FILE          # scores
+    python recipes/constituency.py --predict FILE           # prints trees, or columns
 
 DIR holds files of bracketed trees, as the Penn Treebank has them (``.mrg``); the last
 of them, in order of name, are not trained on. Traces are dropped, and labels lose what
 follows a hyphen. Words are read, tags are not. Sentences to parse have at most 400
 words.
+
+With ``--nested`` DIR holds a training and a development file with two columns of tags
+or more, as GermEval has them: of the outer entities, and of those within them. Entities
+that cross others are not trained on.
 
 ``model`` is a folder that is loaded without running code, written after every epoch
 that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``
@@ -26,7 +34,7 @@ if __name__ == "__main__":
 
 import json
 import zlib
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -34,9 +42,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from parsing import brackets, model_folder, phrases
+from corpora import unseen_labels
+from corpora.text_files import content_of
+from parsing import brackets, model_folder, nested, phrases
 from parsing.brackets import Tree
-from parsing.spans import SpanScores, parse, target
+from parsing.spans import SpanScores, binarisations, parse, target
 from parsing.training import Run, of_at_most, run_epochs
 from runs import arguments, checkpoint, options, terminal
 from runs import folder as run_folder
@@ -48,37 +58,69 @@ from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
 
 Loss = Literal["crf", "hinge", "hinge-l2"]
-MU, TOP_K, LONGEST = 1.0, 5, 60
+MU, TOP_K, LONGEST, FEW = 1.0, 5, 60, 1000
 # Words of a sentence to parse: time grows by their cube, memory by their square.
 MOST_WORDS = 400
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train a constituency parser, or parse sentences with a trained one."""
+class Data:
+    """Files."""
 
     data: str | None = None
-    """Folder of bracketed files; default: trees drawn from a small grammar."""
+    """Folder of bracketed files, or of columns with --nested; default: drawn trees."""
     held_out: int = 20
-    """With --data: how many files, the last ones, are not trained on but scored."""
+    """With --data: how many bracketed files, the last ones, are not trained on but
+    scored."""
+    nested: bool = False
+    """Named entities within each other, of files with several columns of tags."""
+    columns: tuple[str, ...] = ()
+    """With --nested: these columns of tags, by number or name, the outer one first; all
+    that there are if not given."""
+    predict: str | None = None
+    """Parse this file (- for standard input) with the model in --out."""
+    evaluate: str | None = None
+    """Score the model in --out on this file of trees, or of columns."""
+    skip_bad: bool = False
+    """With --predict: leave out sentences that cannot be read or parsed."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
+    hidden: int = 150
+    """Units of each of the two LSTMs, each way."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     loss: Loss = "crf"
     """What is minimised; l2 says how the hinge is smoothed."""
     epochs: int = 8
     """Passes over the training sentences."""
     seed: int = 1
     """Of the initial weights, the order of sentences and the dropout."""
-    hidden: int = 150
-    """Units of each of the two LSTMs, each way."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/constituency")
     """Folder of the checkpoint, the model and the metrics."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
     overwrite: bool = False
     """Replace the run in --out."""
-    predict: str | None = None
-    """Parse this file (- for standard input) with the model in --out."""
-    skip_bad: bool = False
-    """With --predict: leave out sentences that cannot be read or parsed."""
+
+
+# Fields of a dataclass are those of its last base first.
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train a constituency parser, or parse sentences with a trained one."""
 
     @property
     def checkpoint(self) -> Path:
@@ -94,6 +136,8 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config)
+    if config.evaluate is not None:
+        return evaluate(config)
     with run_folder.held(config.out, config.model):
         return train(config)
 
@@ -102,17 +146,48 @@ def check(config: Config) -> None:
     arguments.one_of(config, loss=get_args(Loss))
     arguments.at_least(config, held_out=1, epochs=1, seed=0, hidden=1)
     arguments.of_run(config)
+    used = config.predict is not None
+    if config.columns and (used or not (config.nested or config.evaluate)):
+        raise ValueError(
+            "columns: expected --nested or --evaluate FILE beside it, got neither"
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What brackets and nested entities do not share."""
+
+    f1: Callable[[list[Tree], list[Tree]], dict[str, float]]
+    baseline: str
+    without_learning: Callable[[list[Tree], list[Tree]], list[Tree]]
+    """Trees of the words of the second ones, from the first, which are for training."""
+
+
+TASKS = {
+    False: Task(brackets.f1, "right-branching", brackets.without_learning),
+    True: Task(nested.f1, "look-up", nested.looked_up),
+}
+
+
+def load(config: Config) -> tuple[list[Tree], list[Tree]]:
+    if config.data is None:
+        return nested.make() if config.nested else phrases.make()
+    if config.nested:
+        return nested.load(config.data, config.columns)
+    return brackets.load(config.data, config.held_out)
 
 
 def train(config: Config) -> dict[str, float]:
-    data = config.data
-    every, dev = brackets.load(data, config.held_out) if data else phrases.make()
+    every, dev = load(config)
+    task = TASKS[config.nested]
     settings = settings_of(config, every, dev)
     path = config.checkpoint
     saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     trees = of_at_most(LONGEST, every)
+    if config.nested:
+        trees = [nested.uncrossed(tree) for tree in trees]
     vocabulary = Vocabulary.of([tree.words for tree in trees], [])
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
     sizes = Sizes(hidden=config.hidden)
@@ -139,10 +214,10 @@ def train(config: Config) -> dict[str, float]:
         seed=config.seed,
         epochs=config.epochs,
         # few sentences are cut into small batches, for more steps
-        shuffled=lambda: corpus.shuffled(16 if data else 8),
+        shuffled=lambda: corpus.shuffled(16 if len(trees) > FEW else 8),
         loss_of=loss_of(config, run.model, corpus, trees, labels),
         evaluate=lambda model: {
-            "f1": brackets.f1(dev, parse(model, vocabulary, labels, words))["f1"]
+            "f1": task.f1(dev, parse(model, vocabulary, labels, words))["f1"]
         },
         by="f1",
         save=save,
@@ -150,7 +225,12 @@ def train(config: Config) -> dict[str, float]:
     run.average.module.load_state_dict(run.best)
     save()
     found = parse(run.average.module, vocabulary, labels, words)
-    return report(config.out, settings, run.history, trees, dev, found)
+    compared = {
+        "the parser": task.f1(dev, found),
+        task.baseline: task.f1(dev, task.without_learning(trees, dev)),
+    }
+    lines = "".join(text_of(settings["levels"], tree) for tree in found)
+    return report(config.out, settings, run.history, compared, lines)
 
 
 def loss_of(
@@ -161,16 +241,15 @@ def loss_of(
     labels: list[str],
 ) -> Any:
     number = {label: n for n, label in enumerate(labels, start=1)}
-    targets = [target(tree, number) for tree in trees]
-    criterion: nn.Module = losses.CRFLoss()
-    if config.loss != "crf":
-        smoothing = losses.L2(MU, TOP_K) if config.loss == "hinge-l2" else None
-        criterion = losses.StructuralHinge(smoothing)
+    criterion = criterion_of(config)
+    # of few entities most spans are none: any tree that holds them will do
+    read, none = (binarisations, False) if config.nested else (target, -1)
+    targets = [read(tree, number) for tree in trees]
 
     def loss(numbers: Tensor) -> Tensor:
         batch = corpus.batch(numbers)
         B, n = batch.mask.shape
-        gold = torch.full((B, n, n), -1)
+        gold = targets[0].new_full((B, n, n, *targets[0].shape[2:]), none)
         for row, chosen in enumerate(numbers.tolist()):
             size = len(targets[chosen])
             gold[row, :size, :size] = targets[chosen]
@@ -180,36 +259,45 @@ def loss_of(
     return loss
 
 
+def criterion_of(config: Config) -> nn.Module:
+    """The loss to one tree, or to the best of several, or to all of these."""
+    if config.loss == "crf":
+        return losses.MarginalLikelihood() if config.nested else losses.CRFLoss()
+    smoothing = losses.L2(MU, TOP_K) if config.loss == "hinge-l2" else None
+    hinge = losses.LatentHinge if config.nested else losses.StructuralHinge
+    return hinge(smoothing)
+
+
+def text_of(levels: int | None, tree: Tree) -> str:
+    """A tree as it stands in a file: brackets, or words with so many levels of tags."""
+    return f"{brackets.text(tree)}\n" if levels is None else nested.text(tree, levels)
+
+
+def table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    heads = next(iter(rows.values()))
+    print(f"\n{title:<20}" + "".join(f"{head:>12}" for head in heads))
+    for name, row in rows.items():
+        print(f"{name:<20}" + "".join(f"{100 * row[head]:>12.2f}" for head in heads))
+
+
 def report(
     folder: Path,
     settings: dict[str, Any],
     history: list[dict[str, Any]],
-    trees: list[Tree],
-    dev: list[Tree],
-    found: list[Tree],
+    scores: dict[str, dict[str, float]],
+    lines: str,
 ) -> dict[str, float]:
     """Print the table, write numbers and parses; the chief numbers come back."""
-    tops = Counter(tree.spans[0][0] for tree in trees)
-    usual = Counter(label for tree in trees for label, _, _ in tree.spans)
-    (top, _), (other, _) = tops.most_common(1)[0], usual.most_common(1)[0]
-    scores = {
-        "the parser": brackets.f1(dev, found),
-        "right-branching": brackets.f1(dev, brackets.right_branching(dev, top, other)),
-    }
-    heads = ("f1", "precision", "recall", "exact")
-    print(f"\n{'held-out sentences':<20}" + "".join(f"{head:>12}" for head in heads))
-    for name, row in scores.items():
-        cells = "".join(f"{100 * row[head]:>12.2f}" for head in heads)
-        print(f"{name:<20}{cells}")
+    table("held-out sentences", scores)
+    found, (baseline, plain) = scores["the parser"], list(scores.items())[1]
     best = max(history, key=lambda row: row["f1"])
     result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
-    result |= scores["the parser"]
-    result["right_branching_f1"] = scores["right-branching"]["f1"]
+    result |= found
+    result[f"{baseline.replace('-', '_')}_f1"] = plain["f1"]
     content = {"settings": settings, "history": history, "result": result}
     text = f"{json.dumps(content | {'scores': scores}, indent=2)}\n".encode()
     checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
-    lines = "".join(f"{brackets.text(tree)}\n" for tree in found).encode()
-    checkpoint.write(folder / "dev.txt", lambda sink: sink.write(lines))
+    checkpoint.write(folder / "dev.txt", lambda sink: sink.write(lines.encode()))
     cpu = sum(row["cpu_seconds"] for row in history)
     print(
         f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
@@ -218,12 +306,32 @@ def report(
     return result
 
 
+def evaluate(config: Config) -> dict[str, float]:
+    """Print the scores of the model on a file."""
+    model, vocabulary, labels, about = model_folder.load(config.model, SpanScores)
+    levels = about.get("settings", {}).get("levels")
+    if levels is None:
+        content = content_of(config.evaluate, "a file of bracketed trees")
+        gold = brackets.parse(content, str(config.evaluate))
+    else:
+        gold = nested.read(config.evaluate, config.columns)
+    known = {one for label in labels for one in label.split("+")}
+    seen = (label for tree in gold for label, _, _ in brackets.unchained(tree.spans))
+    unseen_labels.warn(config.evaluate, seen, known)
+    found = parse(model, vocabulary, labels, [tree.words for tree in gold])
+    scores = TASKS[levels is not None].f1(gold, found)
+    table(Path(config.evaluate).name, {"the parser": scores})
+    return scores
+
+
 def predict(config: Config) -> dict[str, float]:
-    """Print the tree of each sentence of a file."""
-    model, vocabulary, labels, _ = model_folder.load(config.model, SpanScores)
+    """Print the tree of each sentence of a file, or its words with their tags."""
+    model, vocabulary, labels, about = model_folder.load(config.model, SpanScores)
+    levels = about.get("settings", {}).get("levels")
     failures = Failures(config.skip_bad)
     sentences = []
-    for words in brackets.read_words(config.predict, failures):
+    read = brackets.read_words if levels is None else nested.read_words
+    for words in read(config.predict, failures):
         if len(words) <= MOST_WORDS:
             sentences.append(words)
             continue
@@ -233,7 +341,7 @@ def predict(config: Config) -> dict[str, float]:
             " line"
         )
     for tree in parse(model, vocabulary, labels, sentences):
-        print(brackets.text(tree))
+        print(text_of(levels, tree), end="")
     failures.end(len(sentences), "sentences")
     return {"sentences": float(len(sentences))}
 
@@ -244,6 +352,8 @@ def settings_of(config: Config, train: list[Tree], dev: list[Tree]) -> dict[str,
     return {
         "data": f"{len(train) + len(dev)} trees with checksum"
         f" {zlib.crc32(repr(every).encode()):08x}",
+        # absent in older checkpoints
+        "levels": nested.depth(train) if config.nested else None,
         "loss": config.loss,
         "hidden": config.hidden,
         "epochs": config.epochs,

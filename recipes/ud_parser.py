@@ -252,10 +252,10 @@ def loss_of(
         gold = nn.utils.rnn.pad_sequence(chosen, True, -1).to(model.device)
         true = torch.cat([names[n] for n in numbers.tolist()]).to(model.device)
         vectors = model(batch)
+        found = model.trees(vectors, batch.mask.sum(1))
         scores = model.labels(vectors, gold)
         of_labels = F.cross_entropy(scores, true, reduction="sum")
-        of_trees = criterion(model.trees(vectors, batch.mask.sum(1)), gold)
-        return of_trees + of_labels / len(numbers)
+        return criterion(found, gold) + of_labels / len(numbers)
 
     return loss
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -143,6 +143,23 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
     return file
 
 
+def read_levels(
+    path: str | Path, columns: Sequence[str] = (), layout: Layout = AS_USUAL
+) -> list[File]:
+    """What ``read`` returns for each of several columns of tags, of which GermEval has
+    an outer and an inner one: those that are named, or all that have tags of spans.
+    """
+    content = content_of(path, "a file of tagged words")
+    lines = lines_of(content, path, layout.encoding, strict=False)
+    columns = columns or [str(n + 1) for n in form_of(path, lines, layout).spans]
+    if len(columns) < 2:
+        raise ValueError(
+            f"{path}: expected 2 columns of tags of spans, or more, got {len(columns)}."
+            " Name them with --columns"
+        )
+    return [read(path, replace(layout, column=column)) for column in columns]
+
+
 def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
     """Sentences to be tagged, of a file or of standard input (``-``).
 
@@ -250,6 +267,8 @@ class Form:
     """Are the tags those of spans?"""
     is_text: bool
     """Is it running text, no columns at all?"""
+    spans: Sequence[int]
+    """All columns with the tags of spans."""
 
     def __str__(self) -> str:
         return f"{self.kind}: words from column {self.word + 1}"
@@ -409,7 +428,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     sure |= not any(n > 1 for n in counts)
     return Form(
         kind, names, width, line, tabs, numbered, strict, word, tag, key,
-        tag in spans or key is not None, not sure,
+        tag in spans or key is not None, not sure, spans,
     )  # fmt: skip
 
 

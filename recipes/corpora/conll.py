@@ -10,6 +10,7 @@ from smoothsp.schemes import PLAIN, convert
 ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
 FAMILIES = [
     ("eng.train", "eng.testa", "eng.testb"),
+    ("NER-de-train.tsv", "NER-de-dev.tsv", "NER-de-test.tsv"),
     ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
     *(
         (f"train{ending}", f"{dev}{ending}", f"test{ending}")
@@ -84,8 +85,9 @@ def find_splits(folder: str | Path) -> SplitFiles:
     raise FileNotFoundError(
         f"{folder}: expected a training and a development file, got"
         f" {shown or 'an empty folder'}. Looked for eng.train with eng.testa;"
-        " wnut17train.conll with emerging.dev.conll; train with dev or valid, both"
-        f" with the same ending ({endings}). Rename the files to one of these"
+        " NER-de-train.tsv with NER-de-dev.tsv; wnut17train.conll with"
+        " emerging.dev.conll; train with dev or valid, both with the same ending"
+        f" ({endings}). Rename the files to one of these"
     )
 
 

@@ -61,11 +61,16 @@ def read_words(source: str | Path, failures: Failures) -> list[list[str]]:
     lines = lines_of(content, name, strict=False)
     if BEGINS_TREE.match("\n".join(lines).lstrip()):
         return [t.words for t in _parsed(lines_of(content, name), name, failures)]
+    rows = plain_words(lines, name, failures)
+    return [[_bracketless(word) for word in row] for row in rows]
+
+
+def plain_words(lines: Sequence[str], name: str, failures: Failures) -> list[list[str]]:
+    """The words of columns, or of a sentence a line."""
     file = words_in(lines, name)
     for wrong in file.bad:
         failures.add(f"{name}, {wrong}")
-    rows = [s.words for s in file.sentences] + [text.split() for text in file.texts]
-    return [[_bracketless(word) for word in row] for row in rows]
+    return [s.words for s in file.sentences] + [text.split() for text in file.texts]
 
 
 def _bracketless(word: str) -> str:
@@ -119,7 +124,7 @@ def _tree(tokens: Iterator[tuple[str, str]], place: str, token: str) -> Tree | N
     if not any(span[1:] == whole for _, span in spans):
         spans.insert(0, (-1, (TOP, *whole)))
     # an outer constituent was begun before an inner one
-    return Tree(words, tags, _chained(s for _, s in sorted(spans)))
+    return Tree(words, tags, chained(s for _, s in sorted(spans)))
 
 
 def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list:
@@ -167,7 +172,7 @@ def _walk(
         spans[:] = [span for span in spans if span is not None]
 
 
-def _chained(spans: Iterable[Span]) -> list[Span]:
+def chained(spans: Iterable[Span]) -> list[Span]:
     """Constituents over the same words become one, the labels joined by +."""
     labels: dict[tuple[int, int], list[str]] = {}
     for label, first, last in spans:
@@ -225,6 +230,13 @@ def _counted(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
         if label != TOP and begin < end:
             found["ADVP" if label == "PRT" else label, begin, end] += 1
     return found
+
+
+def without_learning(train: Sequence[Tree], trees: Sequence[Tree]) -> list[Tree]:
+    """Right-branching trees with the labels that are most usual in training."""
+    tops = Counter(tree.spans[0][0] for tree in train)
+    usual = Counter(label for tree in train for label, _, _ in tree.spans)
+    return right_branching(trees, tops.most_common(1)[0][0], usual.most_common(1)[0][0])
 
 
 def right_branching(trees: Sequence[Tree], top: str, other: str) -> list[Tree]:

@@ -83,6 +83,25 @@ def target(tree: Tree, number: dict[str, int]) -> Tensor:
     return found
 
 
+def binarisations(tree: Tree, number: dict[str, int]) -> Tensor:
+    """Labels that each span may have in any tree with two branches of this tree.
+
+    ``(n, n, 1 + labels)``: constituents have theirs, spans that cross one have none,
+    all others are no constituents. A tree without spans that cross a constituent holds
+    that constituent.
+    """
+    n = len(tree.words)
+    found = torch.zeros(n, n, 1 + len(number), dtype=torch.bool)
+    found[..., 0] = True
+    for _, a, b in tree.spans:
+        found[:a, a:b] = False
+        found[a + 1 : b + 1, b + 1 :] = False
+    for label, a, b in tree.spans:
+        found[a, b] = False
+        found[a, b, number[label]] = True
+    return found
+
+
 def batches(corpus: Corpus) -> Iterator[Tensor]:
     """Numbers of sentences to parse at once, the shortest first.
 

@@ -41,7 +41,7 @@ class Parsed:
                     "conllu: expected words without tabs and line ends, got "
                     f"{word!r}; json() takes any"
                 )
-            tight = number < len(self.words) and (
+            tight = number < len(self.places) and (
                 self.places[number - 1][1] == self.places[number][0]
             )
             fields = [str(number), word, *"____", str(head), label, "_"]

@@ -59,9 +59,24 @@ def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
     assert brackets.f1(dev, found)["f1"] == pytest.approx(result["f1"])
 
 
+def test_evaluating_prints_the_scores_of_training(trained, tmp_path, capsys):
+    config, result = trained
+    _, dev = phrases.make()
+    path = tmp_path / "dev.mrg"
+    path.write_text("\n".join(map(brackets.text, dev)))
+    found = main(dataclasses.replace(config, evaluate=str(path)))
+    assert found == {name: result[name] for name in found}
+    assert set(found) == {"f1", "precision", "recall", "exact"}
+    assert f"the parser {100 * result['f1']:>21.2f}" in capsys.readouterr().out
+    path.write_text(path.read_text().replace("(NP ", "(PHRASE "))
+    fewer = main(dataclasses.replace(config, evaluate=str(path)))
+    assert fewer["f1"] < found["f1"] - 0.1
+    assert "labels that training lacks, PHRASE (" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("loss", ["crf", "hinge", "hinge-l2"])
 def test_every_loss_learns(loss, few, tmp_path):
-    main(Config(few, 1, loss, out=tmp_path, epochs=2, hidden=30))
+    main(Config(few, 1, loss=loss, out=tmp_path, epochs=2, hidden=30))
     rows = numbers(tmp_path)["history"]
     assert 0 < rows[1]["loss"] < rows[0]["loss"]
 
@@ -142,6 +157,8 @@ def test_a_text_that_is_no_sentence_is_left_out_before_it_takes_minutes(
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
         ({"resume": True}, "resume: expected a run to continue"),
+        ({"resume": True, "evaluate": "x"}, "resume: expected --resume or --evaluate"),
+        ({"evaluate": "x"}, "out: expected a trained model, found none"),
         ({"predict": "x"}, "out: expected a trained model, found none"),
         ({"data": "nowhere"}, "nowhere: expected a folder"),
     ],

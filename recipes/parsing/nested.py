@@ -1,0 +1,210 @@
+"""Named entities within each other, as trees: files, levels, scores and a baseline.
+
+An entity is a constituent; the whole sentence is one, too, called TOP. The level of an
+entity is 1 if it lies in no other, 2 if it lies in one, and so on.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from corpora import conll
+from corpora.column_files import File, read_levels
+from corpora.text_files import content_of, lines_of, name_of
+from parsing.brackets import (
+    TOP,
+    UNKNOWN_TAG,
+    Span,
+    Tree,
+    chained,
+    plain_words,
+    unchained,
+)
+from runs.failures import Failures
+from smoothsp.metrics import spans as read_spans
+from smoothsp.schemes import convert
+
+
+def load(folder: str | Path, columns: Sequence[str]) -> tuple[list[Tree], list[Tree]]:
+    """The trees of the training and of the development file of a folder."""
+    files = conll.find_splits(folder)
+    return read(files.train, columns), read(files.dev, columns)
+
+
+def read(path: str | Path, columns: Sequence[str]) -> list[Tree]:
+    """The trees of a file with several columns of tags, the outer entities first."""
+    return of_levels(read_levels(path, columns))
+
+
+def read_words(source: str | Path, failures: Failures) -> list[list[str]]:
+    """Sentences to be parsed: of columns, or one a line, parted by blanks."""
+    lines = lines_of(content_of(source, "a file of sentences", "--predict"),
+                     name_of(source), strict=False)  # fmt: skip
+    return plain_words(lines, name_of(source), failures)
+
+
+def of_levels(files: Sequence[File]) -> list[Tree]:
+    found = []
+    for sentences in zip(*(file.sentences for file in files), strict=True):
+        entities = []
+        for file, sentence in zip(files, sentences, strict=True):
+            bio = convert(sentence.tags, "BIO", file.scheme)
+            # the longer one first, which is the outer one
+            entities += sorted(read_spans(bio), key=lambda s: (s[1], -s[2]))
+        found.append(tree(sentences[0].words, entities))
+    return found
+
+
+def tree(words: Sequence[str], entities: Sequence[Span]) -> Tree:
+    """Entities over the same words, the outer first, become one, joined by +."""
+    spans = chained([(TOP, 0, len(words) - 1), *entities])
+    return Tree(list(words), [UNKNOWN_TAG] * len(words), spans)
+
+
+def entities(tree: Tree) -> list[Span]:
+    return [span for span in unchained(tree.spans) if span[0] != TOP]
+
+
+def levels(tree: Tree) -> list[tuple[int, Span]]:
+    """Entities, each with how many it lies in and itself."""
+    found = entities(tree)
+    return [
+        (
+            1 + sum(
+                other[1:] != span[1:] and other[1] <= span[1] and span[2] <= other[2]
+                for other in found
+            ) + sum(other[1:] == span[1:] for other in found[:number]),
+            span,
+        )
+        for number, span in enumerate(found)
+    ]  # fmt: skip
+
+
+def uncrossed(tree: Tree) -> Tree:
+    """Without the spans that cross one that stands before them."""
+    kept: list[Span] = []
+    for label, i, j in tree.spans:
+        if not any(a < i <= b < j or i < a <= j < b for _, a, b in kept):
+            kept.append((label, i, j))
+    return Tree(tree.words, tree.tags, kept)
+
+
+def f1(gold: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]:
+    """F1 of all entities, of the outer ones and of those within others.
+
+    An entity is found if words and type are right, and counts at its level.
+    """
+    true, guessed, right = Counter(), Counter(), Counter()
+    exact = 0
+    for one, other in zip(gold, found, strict=True):
+        a, b = Counter(levels(one)), Counter(levels(other))
+        exact += a == b
+        for count, some in ((true, a), (guessed, b), (right, a & b)):
+            for (level, _), times in some.items():
+                count["outer" if level == 1 else "inner"] += times
+        # without their levels
+        bare = Counter(entities(one)) & Counter(entities(other))
+        right["all"] += bare.total()
+    for count in (true, guessed):
+        count["all"] = count["outer"] + count["inner"]
+
+    def mean(name: str) -> float:
+        return 2 * right[name] / max(1, true[name] + guessed[name])
+
+    return {
+        "f1": mean("all"),
+        "precision": right["all"] / max(1, guessed["all"]),
+        "recall": right["all"] / max(1, true["all"]),
+        "outer": mean("outer"),
+        "inner": mean("inner"),
+        "exact": exact / len(gold),
+    }
+
+
+def looked_up(train: Sequence[Tree], trees: Sequence[Tree]) -> list[Tree]:
+    """What costs no learning: names of training, with the type they mostly had."""
+    kinds: dict[tuple[str, ...], Counter[str]] = {}
+    for one in train:
+        for label, i, j in entities(one):
+            kinds.setdefault(tuple(one.words[i : j + 1]), Counter())[label] += 1
+    longest = max(map(len, kinds), default=0)
+    found = []
+    for one in trees:
+        words, spans = one.words, []
+        for size in range(longest, 0, -1):
+            for i in range(len(words) - size + 1):
+                if seen := kinds.get(tuple(words[i : i + size])):
+                    spans.append((seen.most_common(1)[0][0], i, i + size - 1))
+        found.append(uncrossed(tree(words, spans)))
+    return found
+
+
+def text(tree: Tree, depth: int) -> str:
+    """Numbered words with a column of tags for each level, as GermEval has them."""
+    columns = [["O"] * len(tree.words) for _ in range(depth)]
+    for level, (label, i, j) in levels(tree):
+        if level <= depth:
+            columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)
+            columns[level - 1][i] = f"B-{label}"
+    rows = zip(map(str, range(1, len(tree.words) + 1)), tree.words, *columns,
+               strict=True)  # fmt: skip
+    return "".join("\t".join(row) + "\n" for row in rows) + "\n"
+
+
+def depth(trees: Sequence[Tree]) -> int:
+    """The deepest level there is, at least 2."""
+    return max(2, *(level for tree in trees for level, _ in levels(tree)))
+
+
+# --- invented ones ---
+
+FIRST = ("Ada", "Bruno", "Clara", "Dov", "Edda", "Finn", "Greta", "Hugo")
+LAST = ("Arden", "Bell", "Carden", "Dale", "Frost", "Hale", "Mercer", "Wren")
+STEMS = ("Ash", "Brad", "Cor", "Dun", "Elm", "Fal", "Grim", "Har", "Kel", "Mar")
+ENDS = ("holm", "vale", "stow", "by", "haven", "mere")
+ORGANISATIONS = ("University of LOC", "LOC Bank", "PER Foundation", "Friends of PER")
+SENTENCES = (
+    "PER joined the ORG in LOC .",
+    "the ORG was founded by PER .",
+    "yesterday PER met PER at the ORG .",
+    "a bank in LOC lent money to the ORG .",
+    "in LOC the university was closed .",
+    "friends of PER left LOC for good .",
+    "the museum bought a letter from the ORG .",
+    "nobody had heard of it .",
+)
+
+
+def make(seed: int = 1, train: int = 300, dev: int = 100) -> tuple[list[Tree], ...]:
+    """Trees that depend on the seed, the part and their number only."""
+    sizes = {"train": train, "dev": dev}
+    return tuple(
+        [draw(random.Random(f"{seed} {name} {i}")) for i in range(size)]
+        for name, size in sizes.items()
+    )
+
+
+def draw(rng: random.Random) -> Tree:
+    words, found = _filled(rng, rng.choice(SENTENCES), 0)
+    return tree(words, found)
+
+
+def _filled(rng: random.Random, form: str, start: int) -> tuple[list[str], list[Span]]:
+    """The words of a form from a place on, and the entities in them, outer first."""
+    words: list[str] = []
+    found: list[Span] = []
+    for word in form.split():
+        if word not in ("PER", "LOC", "ORG"):
+            words.append(word)
+            continue
+        inner = {
+            "PER": f"{rng.choice(FIRST)} {rng.choice(LAST)}",
+            "LOC": rng.choice(STEMS) + rng.choice(ENDS),
+            "ORG": rng.choice(ORGANISATIONS),
+        }[word]
+        begin = start + len(words)
+        some, below = _filled(rng, inner, begin)
+        words += some
+        found += [(word, begin, begin + len(some) - 1), *below]
+    return words, found

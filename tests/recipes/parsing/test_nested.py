@@ -1,0 +1,160 @@
+"""Named entities within each other: files, levels, scores, training and use."""
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import constituency
+from constituency import Config, main
+from corpora.column_files import AS_USUAL, read, read_levels
+from parsing import nested
+from parsing.spans import binarisations, target
+from runs.failures import Failures
+from smoothsp.oracles import SpanTree
+from tests.programs import run
+
+# as GermEval has it, with a source in a comment
+GERMEVAL = """\
+#\thttp://example.org [2014]
+1\tFreunde\tB-ORG\tO
+2\tder\tI-ORG\tO
+3\tStadt\tI-ORG\tO
+4\tKöln\tI-ORG\tB-LOC
+5\tin\tO\tO
+6\tBonn\tB-LOC\tO
+
+1\tKöln\tB-ORG\tB-LOC
+2\tspielt\tO\tO
+
+"""
+RECIPE = Path(constituency.__file__)
+ORG, KOELN, BONN = ("ORG", 0, 3), ("LOC", 3, 3), ("LOC", 5, 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files as GermEval has them, drawn."""
+    place = tmp_path_factory.mktemp("nested")
+    for name, trees in zip(
+        ("train", "dev"), nested.make(train=160, dev=20), strict=True
+    ):
+        text = "".join(nested.text(tree, 2) for tree in trees)
+        (place / f"NER-de-{name}.tsv").write_text(text)
+    return place
+
+
+@pytest.fixture
+def germeval(tmp_path):
+    (tmp_path / "x.tsv").write_text(GERMEVAL)
+    return tmp_path / "x.tsv"
+
+
+def test_two_columns_are_two_levels(germeval):
+    first, second = nested.read(germeval, ())
+    assert first.words == ["Freunde", "der", "Stadt", "Köln", "in", "Bonn"]
+    assert first.spans[0] == ("TOP", 0, 5)
+    assert dict(map(reversed, nested.levels(first))) == {ORG: 1, KOELN: 2, BONN: 1}
+    # of two over the same words, the one of the first column is the outer
+    assert second.spans == [("TOP", 0, 1), ("ORG+LOC", 0, 0)]
+    assert nested.levels(second) == [(1, ("ORG", 0, 0)), (2, ("LOC", 0, 0))]
+    written = "".join(nested.text(tree, 2) for tree in (first, second))
+    assert written == GERMEVAL.partition("\n")[2]
+
+
+def test_columns_are_named_or_found(germeval, tmp_path, capsys):
+    files = read_levels(germeval)
+    for file, column in zip(files, ("outer", "inner"), strict=True):
+        assert file == read(germeval, dataclasses.replace(AS_USUAL, column=column))
+    assert "tags from column 3" in capsys.readouterr().err
+    assert nested.read(germeval, ("inner", "outer"))[1].spans[1] == ("LOC+ORG", 0, 0)
+    (tmp_path / "flat.txt").write_text("Ada B-PER\nmet O\n\n")
+    with pytest.raises(ValueError, match=r"expected 2 columns .* got 1\..*--columns"):
+        nested.read(tmp_path / "flat.txt", ())
+    # any number of levels, parted by blanks
+    (tmp_path / "three.txt").write_text("a B-X B-Y B-Z\nb I-X I-Y O\nc I-X O O\n\n")
+    (tree,) = nested.read(tmp_path / "three.txt", ())
+    assert [level for level, _ in nested.levels(tree)] == [1, 2, 3]
+    assert nested.depth([tree]) == 3
+
+
+def test_f1_counts_both_levels():
+    words = list("abcdef")
+    gold = nested.tree(words, [ORG, KOELN, BONN])
+    assert set(nested.f1([gold], [gold]).values()) == {1.0}
+    # one outer missed, so that its inner one is an outer
+    found = nested.f1([gold], [nested.tree(words, [KOELN, BONN])])
+    assert found["precision"] == 1.0 and found["recall"] == pytest.approx(2 / 3)
+    assert found["f1"] == pytest.approx(0.8)
+    assert found["outer"] == pytest.approx(2 * 1 / (2 + 2))
+    assert found["inner"] == found["exact"] == 0
+    # another type
+    other = nested.tree(words, [("PER", 0, 3), KOELN, BONN])
+    assert nested.f1([gold], [other])["f1"] == pytest.approx(2 / 3)
+    assert nested.f1([gold], [other])["inner"] == 1.0
+
+
+def test_any_tree_with_two_branches_that_holds_the_entities_is_right():
+    tree = nested.tree(list("abcd"), [("X", 1, 3), ("Y", 1, 1)])
+    number = {"TOP": 1, "X": 2, "Y": 3}
+    allowed = binarisations(tree, number)[None]
+    structure = SpanTree(torch.zeros(1, 4, 4, 4))
+    within = structure.restrict(allowed).decode_topk(9)
+    # b or cd first, below X
+    assert within[2].sum() == 2
+    for y in within[1][0, :2]:
+        assert (y[0, 3], y[1, 3], y[1, 1]) == (1, 2, 3)
+        assert (y > 0).sum() == 3
+    one = target(tree, number)[None]
+    assert (structure.log_prob_within(allowed) > structure.log_prob(one)).all()
+
+
+def test_entities_that_cross_leave_the_first():
+    tree = nested.tree(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
+    kept = nested.uncrossed(tree)
+    assert kept.spans == [("TOP", 0, 3), ("X", 0, 2), ("Z", 1, 2)]
+
+
+def test_names_of_training_are_looked_up():
+    train = [nested.tree(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
+    found = nested.looked_up(train, [nested.tree(list("cabab"), [])])
+    assert sorted(nested.entities(found[0])) == [
+        ("X", 1, 2), ("X", 3, 4), ("Y", 1, 1), ("Y", 3, 3)
+    ]  # fmt: skip
+
+
+def test_the_command_trains_scores_and_tags(folder, tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, RECIPE, "--out", out]
+    dev = folder / "NER-de-dev.tsv"
+    options = ["--nested", "--data", folder, "--epochs", 12, "--hidden", 60]
+    printed = run(*command, *options).stdout
+    content = json.loads((out / "metrics.json").read_text())
+    result = content["result"]
+    assert result["f1"] > 0.6 and result["outer"] > 0.6 and result["inner"] > 0.1
+    assert result["look_up_f1"] == content["scores"]["look-up"]["f1"]
+    assert re.search(r"look-up +\d", printed)
+    scored = run(*command, "--evaluate", dev).stdout
+    row = re.search(r"the parser +(.*)", scored)[1].split()
+    assert row == [f"{100 * result[x]:.2f}" for x in content["scores"]["look-up"]]
+    # what it writes is what it reads
+    tagged = run(*command, "--predict", dev).stdout
+    assert tagged == (out / "dev.txt").read_text()
+    (tmp_path / "found.tsv").write_text(tagged)
+    gold, found = nested.read(dev, ()), nested.read(tmp_path / "found.tsv", ())
+    assert nested.f1(gold, found)["f1"] == pytest.approx(result["f1"])
+
+
+def test_text_is_a_sentence_a_line(tmp_path):
+    (tmp_path / "text").write_text("Ada ( Bell ) left\n\nyes\n")
+    found = nested.read_words(tmp_path / "text", Failures())
+    assert found == [["Ada", "(", "Bell", ")", "left"], ["yes"]]
+
+
+def test_columns_need_files_that_have_them(tmp_path):
+    with pytest.raises(ValueError, match="columns: expected --nested or --evaluate"):
+        main(Config(columns=("1", "2"), out=tmp_path))
