@@ -181,6 +181,7 @@ def train(config: Config) -> dict[str, float]:
     every, dev = load(config)
     task = TASKS[config.nested]
     settings = settings_of(config, every, dev)
+    levels = settings["levels"]
     path = config.checkpoint
     saved = checkpoint.to_resume(path, settings, config.resume)
 
@@ -217,20 +218,32 @@ def train(config: Config) -> dict[str, float]:
         shuffled=lambda: corpus.shuffled(16 if len(trees) > FEW else 8),
         loss_of=loss_of(config, run.model, corpus, trees, labels),
         evaluate=lambda model: {
-            "f1": task.f1(dev, parse(model, vocabulary, labels, words))["f1"]
+            "f1": task.f1(dev, parsed(model, vocabulary, labels, words, levels))["f1"]
         },
         by="f1",
         save=save,
     )
     run.average.module.load_state_dict(run.best)
     save()
-    found = parse(run.average.module, vocabulary, labels, words)
+    found = parsed(run.average.module, vocabulary, labels, words, levels)
     compared = {
         "the parser": task.f1(dev, found),
         task.baseline: task.f1(dev, task.without_learning(trees, dev)),
     }
-    lines = "".join(text_of(settings["levels"], tree) for tree in found)
+    lines = "".join(text_of(levels, tree) for tree in found)
     return report(config.out, settings, run.history, compared, lines)
+
+
+def parsed(
+    model: SpanScores,
+    vocabulary: Vocabulary,
+    labels: list[str],
+    sentences: list[list[str]],
+    levels: int | None,
+) -> list[Tree]:
+    """The best trees; of nested entities so many levels."""
+    found = parse(model, vocabulary, labels, sentences)
+    return found if levels is None else [nested.shallow(x, levels) for x in found]
 
 
 def loss_of(
@@ -318,7 +331,8 @@ def evaluate(config: Config) -> dict[str, float]:
     known = {one for label in labels for one in label.split("+")}
     seen = (label for tree in gold for label, _, _ in brackets.unchained(tree.spans))
     unseen_labels.warn(config.evaluate, seen, known)
-    found = parse(model, vocabulary, labels, [tree.words for tree in gold])
+    words = [tree.words for tree in gold]
+    found = parsed(model, vocabulary, labels, words, levels)
     scores = TASKS[levels is not None].f1(gold, found)
     table(Path(config.evaluate).name, {"the parser": scores})
     return scores
@@ -340,7 +354,7 @@ def predict(config: Config) -> dict[str, float]:
             f" {' '.join(words[:3])[:60]!r} and so on. Cut it into sentences, one a"
             " line"
         )
-    for tree in parse(model, vocabulary, labels, sentences):
+    for tree in parsed(model, vocabulary, labels, sentences, levels):
         print(text_of(levels, tree), end="")
     failures.end(len(sentences), "sentences")
     return {"sentences": float(len(sentences))}

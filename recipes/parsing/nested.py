@@ -81,6 +81,12 @@ def levels(tree: Tree) -> list[tuple[int, Span]]:
     ]  # fmt: skip
 
 
+def shallow(found: Tree, depth: int) -> Tree:
+    """Without the entities below a level, which files have no column for."""
+    kept = [span for level, span in levels(found) if level <= depth]
+    return tree(found.words, kept)
+
+
 def uncrossed(tree: Tree) -> Tree:
     """Without the spans that cross one that stands before them."""
     kept: list[Span] = []
@@ -144,9 +150,8 @@ def text(tree: Tree, depth: int) -> str:
     """Numbered words with a column of tags for each level, as GermEval has them."""
     columns = [["O"] * len(tree.words) for _ in range(depth)]
     for level, (label, i, j) in levels(tree):
-        if level <= depth:
-            columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)
-            columns[level - 1][i] = f"B-{label}"
+        columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)
+        columns[level - 1][i] = f"B-{label}"
     rows = zip(map(str, range(1, len(tree.words) + 1)), tree.words, *columns,
                strict=True)  # fmt: skip
     return "".join("\t".join(row) + "\n" for row in rows) + "\n"
