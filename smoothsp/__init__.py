@@ -33,6 +33,10 @@ __all__ = [
 _LATER = ("figures", "lightning", "linear", "models")
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LATER, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return importlib.import_module(f"smoothsp.{name}")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import smoothsp
 from tests.programs import ROOT, run
 
 PACKAGE = ROOT / "smoothsp"
@@ -479,3 +480,11 @@ def test_file_names_say_what_is_inside():
     for path in SOURCES:
         vague = NAMES_THAT_SAY_NOTHING & {path.stem.strip("_"), path.parent.name}
         assert not vague, shown(path)
+
+
+def test_the_package_lists_its_public_names():
+    names = dir(smoothsp)
+    later = {"lightning", "linear", "models"}
+    assert set(names) == {*smoothsp.__all__, *later, "__version__"}
+    for name in {*names} - {"lightning"}:
+        assert getattr(smoothsp, name) is not None

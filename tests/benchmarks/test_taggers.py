@@ -1,11 +1,15 @@
 """Taggers are given the same features, and each training is timed on its own."""
 
+import csv
 import math
+import re
+import sys
 
 import numpy as np
 import pytest
 
 import solvers
+import taggers
 from methods import crfsuite_training, our_taggers
 from smoothsp.linear.solvers import LBFGS
 from tests.recipes.runs import write_corpus
@@ -171,3 +175,31 @@ def test_a_small_run_has_every_section():
     table = solvers.times_table(entries)
     assert table.splitlines()[0].endswith("| F1 |")
     assert table.count("\n") == len(entries) + 1
+
+
+@needs_crfsuite
+def test_a_pass_and_predictions_race(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    asked = ["", "--quick", "--rounds", "1", "--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", asked)
+    taggers.main()
+    with (tmp_path / "taggers.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["question"] for row in rows] == [
+        *["pass, pairs that occur"] * 2,
+        *["pass, all pairs"] * 2,
+        *["predict"] * 3,
+    ]
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    shares = re.findall(r"([\d.]+) % of the tags", capsys.readouterr().out)
+    assert len(shares) == 3 and min(map(float, shares)) > 60
+
+
+def test_the_seconds_of_a_pass_are_those_of_the_log():
+    log = (
+        "***** Iteration #1 *****\nLine search trials: 2\n"
+        "Seconds required for this iteration: 0.500\n"
+        "***** Iteration #2 *****\nLine search trials: 1\n"
+        "Seconds required for this iteration: 0.250\n"
+    )
+    assert taggers.seconds_of(log) == 0.25

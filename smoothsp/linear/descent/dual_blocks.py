@@ -23,6 +23,10 @@ class Blocks:
         ``(n,)``, from 0 to ``classes - 1``.
     bounds
         ``(n,)``: what multiplies the loss of a sample. In its dtype all is computed.
+        Of two classes half of it, and the objective is taken twice (``scale``): with
+        w the weights of the second class less those of the first, ``|W|^2 = |w|^2 / 2``
+        at the optimum, so that this is the binary problem, ``|w|^2 / 2`` and the losses
+        times ``bounds``.
     squares
         ``(n,)``: squared norms of the samples.
     classes
@@ -46,7 +50,9 @@ class Blocks:
         shrinking: bool,
     ) -> None:
         n, dtype = len(labels), bounds.dtype
-        self.labels, self.bounds, self.classes = labels, bounds, classes
+        self.labels, self.classes = labels, classes
+        self.scale = 2.0 if classes == 2 else 1.0
+        self.bounds = bounds / dtype.type(self.scale)
         self.squares = squares.astype(dtype)
         self.width = arrays.padded(classes, dtype)
         self.zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)

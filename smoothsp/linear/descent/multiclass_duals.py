@@ -89,6 +89,7 @@ class LinearDual:
         """Primal, dual, and the part of the gap that each block has."""
         state = self._state
         return measure(
+            state.scale,
             self._stakes,
             squared_norm(self.weights) / 2,
             self._gaps,
@@ -187,6 +188,7 @@ class GramProblem:
             for a, z in _chunks(state.coefficients, self._scores)
         )
         return measure(
+            state.scale,
             self._stakes,
             norm / 2,
             weston_watkins_gram.gaps,
@@ -222,14 +224,20 @@ class GramProblem:
 
 
 def measure(
-    stakes: NDArray[np.float64], half: float, kernel: Kernel, work: int, *arrays: Any
+    scale: float,
+    stakes: NDArray[np.float64],
+    half: float,
+    kernel: Kernel,
+    work: int,
+    *arrays: Any,
 ) -> Parts:
-    """Primal, dual and gaps; ``half`` is half the squared norm of the weights."""
+    """``scale`` times primal, dual and gaps; ``half`` is that of the squared norm."""
     n = len(stakes)
     loss, linear, gaps = np.empty(n), np.empty(n), np.empty(n)
     run_rows(kernel, n, work, *arrays, loss, linear, gaps)
     primal, dual = half + float(loss.sum()), float(linear.sum()) - half
-    return Parts(primal, dual, gaps, float(np.dot(stakes, (loss > 0) | (linear > 0))))
+    at_stake = float(np.dot(stakes, (loss > 0) | (linear > 0)))
+    return Parts(scale * primal, scale * dual, scale * gaps, scale * at_stake)
 
 
 def squared_norm(x: NDArray[Any]) -> float:

@@ -1,17 +1,22 @@
-"""The next iterate of L-BFGS: two loops over its pairs, and steps of Wolfe."""
+"""The next iterate of L-BFGS: two loops over its pairs, and steps of Wolfe.
+
+Vectors are as long as the weights, so that making one takes as long as reading several:
+all are changed in place, and those of earlier iterates are used again.
+"""
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import daxpy
 from scipy.optimize import line_search
 
 Floats = NDArray[np.float64]
-# Objective and gradient at a point.
-Evaluate = Callable[[Floats], tuple[float, Floats]]
+# Objective at the first, and its gradient there into the second.
+Evaluate = Callable[[Floats, Floats], float]
 
 # Armijo's and the curvature condition: f falls by a little, its slope by a tenth.
 _FALL, _SLOPE = 1e-3, 0.9
@@ -29,43 +34,86 @@ class Reached(NamedTuple):
     steps: tuple[Floats, ...]
     turns: tuple[Floats, ...]
 
+    def vectors(self) -> Iterator[Floats]:
+        """All that it holds."""
+        yield from (self.x, self.slope, *self.steps, *self.turns)
 
-def advance(at: Reached, evaluate: Evaluate, memory: int) -> Reached | None:
-    """The next iterate; None if no step lowers the objective any more."""
-    found = _search(at, evaluate)
+
+class Vectors:
+    """Vectors to be filled: new ones, and those that were given back."""
+
+    def __init__(self, make: Callable[[], Floats]) -> None:
+        self._make = make
+        self._free: list[Floats] = []
+
+    def take(self) -> Floats:
+        """One with anything in it."""
+        return self._free.pop() if self._free else self._make()
+
+    def give(self, *vectors: Floats) -> None:
+        """Take these back; nobody reads them any more."""
+        self._free += vectors
+
+    def give_all_but(self, kept: Reached, of: Reached) -> None:
+        """Take back what one iterate holds and another does not."""
+        held = {id(vector) for vector in kept.vectors()}
+        self.give(*(x for x in of.vectors() if id(x) not in held))
+
+
+def advance(
+    at: Reached, evaluate: Evaluate, memory: int, vectors: Vectors
+) -> Reached | None:
+    """The next iterate; None if no step lowers the objective any more.
+
+    Nothing that ``at`` holds is changed.
+    """
+    found = _search(at, evaluate, vectors)
     if found is None and at.steps:
         # curvature that rounding has spoilt
         at = at._replace(steps=(), turns=())
-        found = _search(at, evaluate)
+        found = _search(at, evaluate, vectors)
     if found is None:
         return None
     x, value, slope = found
-    step, turn = x - at.x, slope - at.slope
+    step = np.subtract(x, at.x, out=vectors.take())
+    turn = np.subtract(slope, at.slope, out=vectors.take())
     steps, turns = at.steps, at.turns
     if np.dot(step, turn) > np.finfo(float).eps * np.dot(turn, turn):
         steps, turns = (*steps, step)[-memory:], (*turns, turn)[-memory:]
+    else:
+        vectors.give(step, turn)
     return Reached(x, value, slope, steps, turns)
 
 
-def _search(at: Reached, evaluate: Evaluate) -> tuple[Floats, float, Floats] | None:
-    p = _direction(at)
+def _search(
+    at: Reached, evaluate: Evaluate, vectors: Vectors
+) -> tuple[Floats, float, Floats] | None:
+    p = _direction(at, vectors.take())
+    x, slope = vectors.take(), vectors.take()
     fall = float(np.dot(at.slope, p))
     if not fall < 0:
+        vectors.give(p, x, slope)
         return None
-    seen: dict[float, tuple[float, Floats]] = {}
+    # of the point that was evaluated last
+    length, value = 0.0, math.nan
 
-    def at_step(a: Floats) -> tuple[float, Floats]:
-        length = float(a[0])
-        if length not in seen:
-            seen.clear()
-            seen[length] = evaluate(at.x + length * p)
-        return seen[length]
+    def evaluate_at(a: float) -> float:
+        nonlocal length, value
+        if a != length:
+            np.copyto(x, at.x)
+            daxpy(p, x, a=a)
+            length, value = a, evaluate(x, slope)
+        return value
+
+    def slope_at(a: Floats) -> Floats:
+        evaluate_at(float(a[0]))
+        return np.array([np.dot(slope, p)])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        length = line_search(
-            lambda a: at_step(a)[0],
-            lambda a: np.array([np.dot(at_step(a)[1], p)]),
+        chosen = line_search(
+            lambda a: evaluate_at(float(a[0])),
+            slope_at,
             np.zeros(1),
             np.ones(1),
             np.array([fall]),
@@ -73,26 +121,29 @@ def _search(at: Reached, evaluate: Evaluate) -> tuple[Floats, float, Floats] | N
             c1=_FALL,
             c2=_SLOPE,
         )[0]
-    if length is None:
+    lower = chosen is not None and evaluate_at(float(chosen)) < at.value
+    vectors.give(p)
+    if not lower:
+        vectors.give(x, slope)
         return None
-    value, slope = at_step(np.array([length]))
-    if not value < at.value:
-        return None
-    return at.x + float(length) * p, value, slope
+    return x, value, slope
 
 
-def _direction(at: Reached) -> Floats:
-    """``-H g``: Nocedal's two loops, begun at ``s'y / y'y`` times the identity."""
+def _direction(at: Reached, q: Floats) -> Floats:
+    """Fill q with ``-H g``: Nocedal's two loops, begun at ``s'y / y'y`` times 1."""
+    np.negative(at.slope, out=q)
     if not at.steps:
-        return -at.slope / max(math.sqrt(float(np.dot(at.slope, at.slope))), 1e-300)
-    q = -at.slope
+        q /= max(math.sqrt(float(np.dot(at.slope, at.slope))), 1e-300)
+        return q
+    pairs = list(zip(at.steps, at.turns, strict=True))
+    curvatures = [float(np.dot(s, y)) for s, y in pairs]
     shares = []
-    for s, y in zip(reversed(at.steps), reversed(at.turns), strict=True):
-        share = np.dot(s, q) / np.dot(s, y)
-        q = q - share * y
-        shares.append(share)
-    s, y = at.steps[-1], at.turns[-1]
-    q *= np.dot(s, y) / np.dot(y, y)
-    for s, y, share in zip(at.steps, at.turns, reversed(shares), strict=True):
-        q += (share - np.dot(y, q) / np.dot(s, y)) * s
-    return np.asarray(q)
+    for (s, y), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
+        shares.append(float(np.dot(s, q)) / curvature)
+        daxpy(y, q, a=-shares[-1])
+    q *= curvatures[-1] / float(np.dot(at.turns[-1], at.turns[-1]))
+    for (s, y), curvature, share in zip(
+        pairs, curvatures, reversed(shares), strict=True
+    ):
+        daxpy(s, q, a=share - float(np.dot(y, q)) / curvature)
+    return q

@@ -54,6 +54,8 @@ def run_steps(
 
     ``falling`` is the smoothing of the last pass where it falls from pass to pass.
     """
+    if objective.compiled:
+        objective.problem.require_all_pairs(limits.name)
     budget = Budget(limits, objective.problem)
     looking = _Looking(stepper, objective, every, falling)
     return run(looking, budget, settings, start, resume)

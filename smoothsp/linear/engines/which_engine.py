@@ -78,6 +78,7 @@ def engine_for(problem: Any, plan: EngineSettings) -> Engine:
                 "batch_size: expected 1 for a problem of chains in compiled loops, got"
                 f" {plan.batch}; StructureProblem and CallbackProblem take it"
             )
+        problem.require_all_pairs("BCFW")
         problem.require_range(plan.lam)
         return ChainEngine(problem, plan)
     return CallbackEngine(whole(problem), plan)

@@ -33,6 +33,12 @@ class ChainCRF(Tagger):
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum. The gap is ``|gradient|^2 / (2 lambda)``.
+    all_pairs
+        Whether every feature has a weight for every tag, and every two tags one for
+        their transition. False: only pairs that occur in the training set have one, as
+        with CRFsuite's ``feature.possible_states=False`` and
+        ``feature.possible_transitions=False``; all others stay 0. A pass of
+        ``"lbfgs"`` then takes less time. The other solvers do not have it.
     class_weight, max_passes, solver_options, warm_start, random_state, callback
         As in :class:`ChainSVM`.
     verbose
@@ -67,6 +73,7 @@ class ChainCRF(Tagger):
         solver: str = "lbfgs",
         tol: float = 1e-3,
         class_weight: Any = None,
+        all_pairs: bool = True,
         max_passes: int = 500,
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
@@ -79,6 +86,7 @@ class ChainCRF(Tagger):
         self.solver = solver
         self.tol = tol
         self.class_weight = class_weight
+        self.all_pairs = all_pairs
         self.max_passes = max_passes
         self.solver_options = solver_options
         self.warm_start = warm_start
@@ -86,8 +94,8 @@ class ChainCRF(Tagger):
         self.callback = callback
         self.verbose = verbose
 
-    def _solver(self, n: float) -> Any:
-        return solver_of(self, n, loss="likelihood")
+    def _solver(self, n: float, **more: Any) -> Any:
+        return solver_of(self, n, loss="likelihood", **more)
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""

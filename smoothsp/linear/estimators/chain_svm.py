@@ -42,6 +42,8 @@ class ChainSVM(Tagger):
     class_weight
         Weights of tags, a dict or ``"balanced"``: C is multiplied, for a sentence, by
         the mean over its tags, as the losses of ``smoothsp.losses`` do it.
+    all_pairs
+        As in :class:`ChainCRF`; False for ``"bmrm"`` and ``"agm"`` alone.
     max_passes
         Budget, in passes over the sentences; a fit that ends there, above ``tol``,
         warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
@@ -98,6 +100,7 @@ class ChainSVM(Tagger):
         cost: Any = None,
         normalise_cost: bool = False,
         class_weight: Any = None,
+        all_pairs: bool = True,
         max_passes: int | None = None,
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
@@ -112,6 +115,7 @@ class ChainSVM(Tagger):
         self.cost = cost
         self.normalise_cost = normalise_cost
         self.class_weight = class_weight
+        self.all_pairs = all_pairs
         self.max_passes = max_passes
         self.solver_options = solver_options
         self.warm_start = warm_start
@@ -136,4 +140,5 @@ class ChainSVM(Tagger):
             cost=checks.costs(self.cost, num_labels),
             cost_scale=1 / np.maximum(lengths, 1) if shared else None,
             loss_scale=loss_scale,
+            all_pairs=self.all_pairs,
         )

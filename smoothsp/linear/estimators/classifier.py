@@ -104,9 +104,13 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
 
 
 def read_both(
-    estimator: Any, X: Any, y: Any, accept_sparse: str | bool = "csr"
+    estimator: Any,
+    X: Any,
+    y: Any,
+    accept_sparse: str | bool = "csr",
+    reset: bool = True,
 ) -> tuple[Any, NDArray[Any]]:
-    """Samples and what they are labelled, checked."""
+    """Samples and what they are labelled, checked; of new features with ``reset``."""
     # scikit-learn adds all numbers up
     with np.errstate(over="ignore", invalid="ignore"):
         X, y = validate_data(
@@ -116,6 +120,7 @@ def read_both(
             accept_sparse=accept_sparse,
             dtype=[np.float64, np.float32],
             order="C",
+            reset=reset,
         )
     try:
         # both sort the labels; integers are classes, and numbers can be sorted
@@ -256,7 +261,11 @@ def warn_if_short(estimator: Any) -> None:
 
 
 def warn_short(
-    estimator: Any, status: str, found: tuple[float, float, int], advice: str
+    estimator: Any,
+    status: str,
+    found: tuple[float, float, int],
+    advice: str,
+    unit: str = "passes",
 ) -> None:
     """Warn of a fit that ended before its goal, at this objective, gap and pass."""
     primal, gap, passes = found
@@ -264,7 +273,7 @@ def warn_short(
     of = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
     warnings.warn(
         f"{type(estimator).__name__}: {status}; the gap is {known}{of} after"
-        f" {passes} passes. {advice}",
+        f" {passes} {unit}. {advice}",
         ConvergenceWarning,
         stacklevel=4,
     )

@@ -22,14 +22,16 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         + C \sum_i \max_j (\Delta_{y_i j} - w_{y_i}^\top x_i + w_j^\top x_i)
 
     with a margin :math:`\Delta` of 1 to every wrong class: only the worst of them
-    costs. Block coordinate descent in the dual: the block of a sample is a projection
-    onto a simplex, in :math:`O(k \log k)` for k classes.
+    costs. Two classes are the binary SVM, :class:`HingeSVC`, with the same C:
+    :math:`\tfrac12 \|w\|^2 + C \sum_i \max(0, \Delta - s_i w^\top x_i)`.
+
+    Block coordinate descent in the dual: the block of a sample is a projection onto a
+    simplex, in :math:`O(k \log k)` for k classes.
 
     Parameters
     ----------
     C
-        What the losses are multiplied by, > 0. For two classes this is the binary SVM
-        with 2 C.
+        What the losses are multiplied by, > 0.
     tol
         The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
     stopping

@@ -1,7 +1,6 @@
 """Boosting as a game of samples against hypotheses, with a certificate."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from smoothsp.linear.engines.budget import bar_of
@@ -153,12 +151,13 @@ class LPBoostClassifier(BinaryClassifier):
         with classifier.unchanged_by_errors(self):
             converged = self._boost(X, y, sample_weight)
         if not converged:
-            warnings.warn(
-                f"LPBoostClassifier: {self.status_}. Raise n_estimators, tol or lam.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            self._warn_of_budget()
         return self
+
+    def _warn_of_budget(self) -> None:
+        found = self.history_[-1].primal, self.history_[-1].gap, self.n_iter_
+        advice = "Raise n_estimators, tol or lam."
+        classifier.warn_short(self, self.status_, found, advice, "rounds")
 
     def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
         lam, tol = checks.positive("lam", self.lam), checks.positive("tol", self.tol)
@@ -220,7 +219,17 @@ class LPBoostClassifier(BinaryClassifier):
         self.sample_weights_ = np.zeros(len(used))
         self.sample_weights_[used] = weights
         self.gap_, self.n_iter_ = self.history_[-1].gap, len(self.history_)
-        self.status_ = _sentence(gap, self.n_iter_, close, exact)
+        if close:
+            self.status_ = f"the gap is at most tol = {tol:.3g}"
+        elif solved:
+            self.status_ = f"n_estimators = {rounds} rounds are used up"
+        else:
+            self.status_ = f"a round takes more than {_MOST_STEPS:,} steps"
+        if not exact:
+            self.status_ += (
+                ", among the hypotheses that the estimator found; there is no"
+                " certificate, since it does not promise the largest edge"
+            )
         return close
 
     def _learner(
@@ -261,17 +270,6 @@ class LPBoostClassifier(BinaryClassifier):
 def _goal(tol: float, dual: float) -> float:
     """The gap at which to stop."""
     return tol * max(dual, _LEAST)
-
-
-def _sentence(gap: float, rounds: int, close: bool, exact: bool) -> str:
-    if exact:
-        return f"the gap is {gap:.3g} after {rounds} rounds"
-    ended = "is at most tol" if close else f"is {gap:.3g}"
-    return (
-        f"the gap to the hypotheses that the estimator found {ended} after {rounds}"
-        " rounds; there is no certificate, since the estimator does not promise the"
-        " largest edge"
-    )
 
 
 def _total(counts: Floats) -> float:

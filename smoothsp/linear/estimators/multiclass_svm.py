@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.metaestimators import available_if
 
 from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Callback
@@ -15,10 +15,13 @@ from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
     HINGE_SOLVERS,
+    classes_of_parts,
+    keep_part,
     keep_solution,
     lam_of,
     require_same_data,
     solver_of,
+    takes_parts,
     weigh,
 )
 from smoothsp.linear.inputs import checks
@@ -32,6 +35,10 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     .. math:: \min_W \tfrac{\lambda}{2} \|W\|^2 + \tfrac{1}{n} \sum_i
         \max_j \Delta(y_i, j) + (w_j - w_{y_i})^\top x_i,
         \qquad \lambda = 1 / (C n)
+
+    Two classes are the binary SVM, :class:`HingeSVC`, with the same C:
+    :math:`\tfrac{\lambda}{2} \|w\|^2 + \tfrac1n \sum_i \max(0, \Delta(y_i, j) - s_i
+    w^\top x_i)` with :math:`s_i` 1 for the second class and -1 for the first.
 
     Parameters
     ----------
@@ -56,7 +63,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_
         The classes, sorted.
     coef_, intercept_
-        Weights ``(classes, features)`` and ``(classes,)``.
+        Weights ``(classes, features)`` and ``(classes,)``; of two classes one row, that
+        of the second.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
         How the fit ended and went; ``n_iter_`` are the passes.
 
@@ -154,10 +162,48 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._fit(X, y, sample_weight, resume)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        X, y = classifier.read_both(self, X, y)
-        classes, labels = np.unique(y, return_inverse=True)
-        checks.two_classes(classes)
+    @available_if(takes_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "MulticlassSVM":
+        """Make one pass of ``"sgd"`` or ``"svrg"`` over some samples.
+
+        It begins at the weights so far, those of a ``fit`` too. lambda is ``l2``, or
+        ``1 / (C n)`` with n the samples of this call; the steps begin anew at the
+        solver's ``rate``.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        classes
+            All classes that will occur; needed in the first call alone.
+
+        Returns
+        -------
+        self
+            ``primal_`` and ``history_`` are of the samples of single calls.
+        """
+        with classifier.unchanged_by_errors(self):
+            self._fit(X, y, sample_weight, None, parts=(classes,))
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        resume: Any,
+        parts: tuple[Any] | None = None,
+    ) -> None:
+        begins = parts is None or not hasattr(self, "classes_")
+        X, y = classifier.read_both(self, X, y, reset=begins)
+        if parts is None:
+            classes = np.unique(y)
+            checks.two_classes(classes)
+        else:
+            classes = classes_of_parts(self, parts[0], y.tolist())
+        labels = np.searchsorted(classes, y)
         constant = checks.flag("fit_intercept", self.fit_intercept)
         warm = checks.flag("warm_start", self.warm_start)
         rows = sparse_rows(X, float(constant))
@@ -166,8 +212,10 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         factors = checks.class_factors(self.class_weight, classes, y)
         scale, total = weigh(sample_weight, n, factors[labels])
         most = 1.0 if scale is None else float(scale.max())
+        # with w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
+        lam = lam_of(self, total) * (2 if len(classes) == 2 else 1)
         with np.errstate(over="ignore"):
-            curvature = 2 * most**2 * rows.squares / (lam_of(self, total) * n) / n
+            curvature = 2 * most**2 * rows.squares / (lam * n) / n
         classifier.squares_in_range(np.maximum(curvature, rows.squares), np.float64)
         matrix = sparse.csr_matrix(
             (rows.data, rows.indices, rows.indptr), (n, rows.features)
@@ -177,8 +225,16 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             matrix, labels, num_labels=len(classes), cost=cost, loss_scale=scale
         )
         problem.called = "X"
-        solver = solver_of(self, total)
-        start = self._start(problem, classes) if warm and resume is None else None
+        start: Any = None
+        if parts is not None:
+            solver = solver_of(
+                self, total, lam=lam, max_passes=1, tol=0.0, progress=False
+            )
+            start = None if begins else self._reached(constant)
+        else:
+            solver = solver_of(self, total, lam=lam)
+            if warm and resume is None:
+                start = self._start(problem, classes)
         with np.errstate(over="ignore", invalid="ignore"):
             solution: Solution = solver.solve(problem, start=start, resume=resume)
         if not np.isfinite(solution.w).all():
@@ -186,15 +242,22 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "X: expected features and C for which the weights fit float64; scale "
                 "the features, or lower C"
             )
-        W = solution.w.reshape(-1, len(classes))
         self.classes_ = classes
-        self.coef_ = (W[:-1] if constant else W).T
-        self.intercept_ = W[-1] if constant else np.zeros(len(classes))
+        W = solution.w.reshape(-1, len(classes))
+        classifier.keep_weights(self, W, float(constant))
         self.__dict__.pop("_solution", None)
         if warm:
             self._solution = solution
-        self.n_iter_ = solution.passes
-        keep_solution(self, solution)
+        if parts is None:
+            keep_solution(self, solution)
+        else:
+            keep_part(self, solution)
+
+    def _reached(self, constant: bool) -> NDArray[np.float64]:
+        """The weights so far, one column a class."""
+        rows = [self.coef_.T, self.intercept_[None]] if constant else [self.coef_.T]
+        W = np.vstack(rows)
+        return (np.hstack([-W / 2, W / 2]) if W.shape[1] == 1 else W).ravel()
 
     def _start(
         self, problem: MulticlassProblem, classes: NDArray[Any]
@@ -222,17 +285,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Scores ``(samples, classes)``; of two classes how far the second is ahead."""
-        check_is_fitted(self)
-        X = classifier.read_features(self, X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = np.asarray(X @ self.coef_.T + self.intercept_)
-            if scores.shape[1] == 2:
-                scores = scores[:, 1] - scores[:, 0]
-        return classifier.finite(scores)
+        """Scores ``(samples, classes)``; of two classes ``(samples,)``."""
+        return classifier.linear_scores(self, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score; ties go to the first."""
-        scores = self.decision_function(X)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
-        return np.asarray(self.classes_[places])
+        return classifier.best_class(self, self.decision_function(X))

@@ -74,7 +74,7 @@ class _Growing(Columns):
         return map(self.__getitem__, paths)
 
 
-def learn(X: Sequence[Sequence[Any]]) -> tuple[list[str], Rows]:
+def learn(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
     """Every name that occurs, in alphabetical order, and the rows of all tokens."""
     columns = _Growing()
     rows = rows_by_name(X, columns, 0)
@@ -88,7 +88,7 @@ def learn(X: Sequence[Sequence[Any]]) -> tuple[list[str], Rows]:
     return [names[column] for column in order], found
 
 
-def rows_by_name(X: Sequence[Sequence[Any]], columns: Columns, count: int) -> Rows:
+def rows_by_name(X: Iterable[Sequence[Any]], columns: Columns, count: int) -> Rows:
     """Rows of ``count`` columns, a token each; what has no column is left out.
 
     Columns do not rise within a row, and may occur twice.

@@ -43,6 +43,8 @@ class NamedWeights:
     coef_: NDArray[np.float64]
     transitions_: NDArray[np.float64]
     feature_names_: list[str] | None
+    # what has the names of the columns of a matrix that Templates made
+    _dictionary: Any = None
 
     @property
     def state_features_(self) -> dict[tuple[Any, Any], float]:
@@ -73,11 +75,20 @@ class NamedWeights:
             for second, value in zip(classes, row, strict=True)
         }
 
-    def top_features(self, k: int = 10) -> Weights:
+    def top_features(self, k: int = 10, names: Any = None) -> Weights:
         """The k largest weights of features, and of transitions into, each label.
 
         Largest in size, the most positive first; zeros are left out. A list of
         ``(label, feature, kind, weight)``, which ``print`` shows as a table.
+
+        Parameters
+        ----------
+        k
+            Of each label.
+        names
+            ``(features,)``: the names of the columns, as ``get_feature_names_out()`` of
+            a transformer gives them. None: those of the fit, of features by name and of
+            what :class:`~smoothsp.linear.features.Templates` made.
 
         Examples
         --------
@@ -89,17 +100,23 @@ class NamedWeights:
         """
         check_is_fitted(self)
         checks.count("k", k)
+        known = self._names() if names is None else list(names)
+        if len(known) != self.coef_.shape[1]:
+            raise ValueError(
+                f"names: expected one for each of the {self.coef_.shape[1]} features,"
+                f" got {len(known)}"
+            )
         classes = [str(label) for label in self.classes_.tolist()]
         found = Weights()
         for number, label in enumerate(classes):
             kinds = (
-                ("feature", self._names(), self.coef_[number]),
+                ("feature", known, self.coef_[number]),
                 ("transition", classes, self.transitions_[:, number]),
             )
-            for kind, names, weights in kinds:
+            for kind, of, weights in kinds:
                 order = np.argsort(-np.abs(weights), kind="stable")[:k].tolist()
                 lines = [
-                    Weight(label, str(names[n]), kind, float(weights[n]))
+                    Weight(label, str(of[n]), kind, float(weights[n]))
                     for n in order
                     if weights[n] != 0
                 ]
@@ -109,4 +126,7 @@ class NamedWeights:
     def _names(self) -> list[Any]:
         if self.feature_names_ is not None:
             return self.feature_names_
+        if self._dictionary is not None:
+            found: list[Any] = self._dictionary.names()
+            return found
         return list(range(self.coef_.shape[1]))

@@ -1,7 +1,7 @@
 """Sequences as users have them, as one sparse matrix and flat labels."""
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,47 @@ def is_named(X: Any) -> bool | None:
             else:
                 return False
     return None
+
+
+class Stream:
+    """Sentences of an iterator and their tags, to be read once.
+
+    Parameters
+    ----------
+    X
+        The sentences.
+    y
+        Their tags: a sequence, or an iterator that is read as X is.
+    """
+
+    def __init__(self, X: Iterator[Any], y: Any) -> None:
+        self._y = None if hasattr(y, "__len__") or not hasattr(y, "__iter__") else y
+        self.tags: Any = y if self._y is None else []
+        self._sizes: list[int] = []
+        first: list[Any] = []
+        # empty ones do not say what their tokens are
+        for x in X:
+            first.append(x)
+            if is_named([x]) is not None:
+                break
+        self.named = is_named(first)
+        self._X = chain(first, X)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Positions of the sentences so far."""
+        return np.array(self._sizes, dtype=np.int64)
+
+    def __iter__(self) -> Iterator[Any]:
+        y = None if self._y is None else iter(self._y)
+        for i, x in enumerate(self._X):
+            self._sizes.append(_positions(x, i))
+            if y is not None:
+                # what is missing is counted and refused with the tags
+                self.tags += [list(tags) for tags in islice(y, 1)]
+            yield x
+        if y is not None:
+            self.tags += [list(tags) for tags in islice(y, 1)]
 
 
 def _of_objects(X: Any) -> bool:

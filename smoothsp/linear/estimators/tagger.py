@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.estimators import classifier, sequences, storing
@@ -98,6 +99,50 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     return make(**{**defaults, **given, **options_of(estimator, make, given)})
 
 
+def takes_parts(estimator: Any) -> bool:
+    """Whether the solver goes from example to example, as ``partial_fit`` needs it."""
+    return estimator.solver in ("sgd", "svrg")
+
+
+def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray[Any]:
+    """All classes that ``partial_fit`` will meet, with those of ``labels`` in them."""
+    known: NDArray[Any] | None = getattr(estimator, "classes_", None)
+    if classes is None and known is None:
+        raise ValueError(
+            "classes: expected all classes in the first call of partial_fit, got None"
+        )
+    if estimator.class_weight == "balanced":
+        raise ValueError(
+            "class_weight: expected a dict or None for partial_fit, got 'balanced',"
+            " which counts all examples"
+        )
+    found = known if classes is None else np.unique(np.asarray(classes))
+    assert found is not None
+    if known is not None and not np.array_equal(found, known):
+        raise ValueError(
+            f"classes: expected those of the call before ({', '.join(map(str, known))}"
+            f"), got {', '.join(map(str, found))}"
+        )
+    checks.two_classes(found)
+    strange = sorted(set(labels) - set(found.tolist()))
+    if strange:
+        raise ValueError(
+            f"y: expected some of classes ({', '.join(map(str, found))}), got"
+            f" {strange[0]!r}"
+        )
+    return found
+
+
+def keep_part(estimator: Any, solution: Solution) -> None:
+    """Set what is known after a pass over some of the examples."""
+    estimator.history_ = [*getattr(estimator, "history_", []), *solution.history]
+    estimator.status_ = solution.status
+    estimator.primal_, estimator.dual_ = solution.primal, solution.dual
+    estimator.gap_ = solution.gap
+    estimator.n_iter_ = getattr(estimator, "n_iter_", 0) + solution.passes
+    estimator.n_passes_ = estimator.n_iter_
+
+
 def options_of(estimator: Any, make: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """``solver_options``: arguments that the solver knows, and that are not given."""
     asked = estimator.solver_options
@@ -151,6 +196,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     warm_start: bool
     class_weight: Any
+    all_pairs: bool
     SOLVERS: ClassVar[dict[str, Any]] = {}
     # of taggers from before names were escaped
     _escaped = False
@@ -174,9 +220,12 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             features, or a dict from names to numbers, strings, lists of strings or
             dicts again: ``{"a": "b"}``, ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are
             the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=``
-            in ``feature_names_``. A sentence may be empty.
+            in ``feature_names_``. A sentence may be empty. Sentences of named features
+            may come from an iterator, which is read once: in memory are then only the
+            numbers of their features.
         y
-            A list of sequences of tags, strings or integers.
+            A list of sequences of tags, strings or integers; an iterator where X is
+            one, of which both are read in turns.
         lengths
             Lengths of the sentences in a single matrix.
         sample_weight
@@ -212,41 +261,129 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             raise
         return self
 
+    @available_if(takes_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        lengths: Any = None,
+        sample_weight: Any = None,
+    ) -> "Tagger":
+        """Make one pass of ``"sgd"`` or ``"svrg"`` over some sentences.
+
+        It begins at the weights so far, those of a ``fit`` too. lambda is ``l2``, or
+        ``1 / (C n)`` with n the sentences of this call; the steps begin anew at the
+        solver's ``rate``.
+
+        Parameters
+        ----------
+        X, y, lengths, sample_weight
+            As for ``fit``. Features by name may be new ones.
+        classes
+            All tags that will occur; needed in the first call alone.
+
+        Returns
+        -------
+        self
+            ``primal_`` and ``history_`` are of the sentences of single calls.
+        """
+        with classifier.unchanged_by_errors(self):
+            self._fit(X, y, lengths, sample_weight, None, parts=(classes,))
+        return self
+
     def _fit(
-        self, X: Any, y: Any, lengths: Any, sample_weight: Any, resume: Any
+        self,
+        X: Any,
+        y: Any,
+        lengths: Any,
+        sample_weight: Any,
+        resume: Any,
+        parts: tuple[Any] | None = None,
     ) -> None:
         names = None
-        if lengths is None and sequences.is_named(X):
-            names, rows = learn(X)
-            sizes = sequences.sizes_of(X)
+        stream = None
+        if isinstance(X, Iterator):
+            stream = sequences.Stream(X, y)
+            if not stream.named:
+                X, y, stream = list(stream), stream.tags, None
+        if stream is not None or (lengths is None and sequences.is_named(X)):
+            names, rows = learn(X if stream is None else stream)
+            sizes = sequences.sizes_of(X) if stream is None else stream.sizes
+            y = y if stream is None else stream.tags
+            if parts is not None:
+                names, rows = self._with_known(names, rows)
             arrays = (rows.values, rows.indices, rows.indptr)
             shape = (len(rows.indptr) - 1, rows.columns)
             matrix = sequences.canonical(sparse.csr_matrix(arrays, shape), sizes)
         else:
             matrix, sizes = sequences.matrix_of(X, lengths, None)
+            if parts is not None:
+                self._require_same_features(matrix)
         if not len(sizes):
             raise ValueError("X: expected at least one sentence, got none")
         flat = sequences.tags_of(y, sizes)
         if not flat:
             raise ValueError("X: expected at least one position, got none")
-        classes = np.unique(np.array(flat))
-        checks.two_classes(classes)
+        if parts is None:
+            classes = np.unique(np.array(flat))
+            checks.two_classes(classes)
+        else:
+            classes = classes_of_parts(self, parts[0], flat)
         labels = sequences.numbers_of(flat, sizes, classes)
         each = self._class_means(classes, flat, labels, sizes)
         scale, total = weigh(sample_weight, len(sizes), each)
         problem = self._problem(matrix, labels, sizes, len(classes), scale)
         problem.called = "X"
-        start = self._start(problem, names, classes) if resume is None else None
-        solver = self._solver(total)
+        if parts is None:
+            start = self._start(problem, names, classes) if resume is None else None
+            solver = self._solver(total)
+        else:
+            start = self._reached(problem)
+            solver = self._solver(total, max_passes=1, tol=0.0, progress=False)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
         self._solution = solution if self.warm_start else None
         self.classes_ = classes
         self.feature_names_, self._escaped = names, True
+        self._dictionary = getattr(X, "dictionary", None)
         self.n_features_in_ = problem.num_features
         self.weights_ = solution.w
         self._split(problem)
-        keep_solution(self, solution)
+        if parts is None:
+            keep_solution(self, solution)
+        else:
+            keep_part(self, solution)
+
+    def _with_known(self, names: list[str], rows: Rows) -> tuple[list[str], Rows]:
+        """Columns of the calls before, then those of new names."""
+        before = getattr(self, "feature_names_", [])
+        if before is None:
+            raise TypeError("X: expected matrices, as before, got named features")
+        place = {name: n for n, name in enumerate(before)}
+        moved = [place.setdefault(name, len(place)) for name in names]
+        columns = np.array(moved, dtype=np.int32)[rows.indices]
+        return list(place), rows._replace(indices=columns, columns=len(place))
+
+    def _require_same_features(self, matrix: Any) -> None:
+        if not hasattr(self, "weights_"):
+            return
+        if self.feature_names_ is not None:
+            raise TypeError("X: expected named features, as before, got matrices")
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X: expected {self.n_features_in_} features, as before, got"
+                f" {matrix.shape[1]}"
+            )
+
+    def _reached(self, problem: ChainProblem) -> NDArray[np.float64] | None:
+        """The weights so far, with zeros for new features."""
+        if not hasattr(self, "weights_"):
+            return None
+        old = self.weights_.reshape(-1, problem.num_labels)
+        known = self.n_features_in_
+        new = np.zeros((problem.num_features - known, problem.num_labels))
+        return np.vstack([old[:known], new, old[known:]]).ravel()
 
     def _class_means(
         self, classes: NDArray[Any], flat: list[Any], labels: Any, sizes: Any
@@ -271,10 +408,11 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             lengths=lengths,
             num_labels=num_labels,
             loss_scale=loss_scale,
+            all_pairs=self.all_pairs,
         )
 
-    def _solver(self, n: float) -> Any:
-        return solver_of(self, n)
+    def _solver(self, n: float, **more: Any) -> Any:
+        return solver_of(self, n, **more)
 
     def _start(
         self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
@@ -304,15 +442,14 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                     "warm_start: expected the features of the fit before; set"
                     " warm_start=False, or clone"
                 )
-            weights: NDArray[np.float64] = self.weights_
-            return weights
+            return problem.without_unseen(self.weights_)
         table = np.zeros((problem.num_rows, len(classes)))
         table[problem.num_features :] = old[self.n_features_in_ :]
         place = {name: row for row, name in enumerate(self.feature_names_)}
         for row, name in enumerate(names):
             if name in place:
                 table[row] = old[place[name]]
-        return table.ravel()
+        return problem.without_unseen(table.ravel())
 
     def _split(self, problem: ChainProblem) -> None:
         W, A, start, end = problem.split(self.weights_)
@@ -321,6 +458,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
         """Sentences to be tagged, with the first class as their labels."""
+        X = list(X) if isinstance(X, Iterator) else X
         if not hasattr(self, "weights_"):
             check_is_fitted(self)
         if self.feature_names_ is not None:

@@ -32,15 +32,17 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     .. math:: \min_W \tfrac12 \|W\|_F^2
         + C \sum_i \sum_{j \ne y_i} \max(0, 1 - w_{y_i}^\top x_i + w_j^\top x_i)
 
-    Every pair of the right and a wrong class has a margin to keep. Block coordinate
-    descent in the dual: the block of a sample is solved exactly, in
+    Every pair of the right and a wrong class has a margin to keep. Two classes are the
+    binary SVM, :class:`HingeSVC`, with the same C:
+    :math:`\tfrac12 \|w\|^2 + C \sum_i \max(0, 1 - s_i w^\top x_i)`.
+
+    Block coordinate descent in the dual: the block of a sample is solved exactly, in
     :math:`O(k \log k)` for k classes.
 
     Parameters
     ----------
     C
-        What the losses are multiplied by, > 0. For two classes this is the binary SVM
-        with 2 C.
+        What the losses are multiplied by, > 0.
     tol
         The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
     stopping

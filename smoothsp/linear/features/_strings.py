@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.features._grammar import Source
 
+# Sentences that are read at once.
+_AT_ONCE = 1 << 12
 _RUN = re.compile(r"(.)\1+")
 _PLAIN = str.maketrans(
     {
@@ -74,49 +76,54 @@ class Tokens:
     Parameters
     ----------
     sentences
-        Sequences of tokens. A token has one string a column; with one column it may be
-        the string itself.
+        Sequences of tokens, or an iterator of such. A token has one string a column;
+        with one column it may be the string itself.
     columns
         Their names.
     """
 
     def __init__(
-        self, sentences: Sequence[Sequence[Any]], columns: tuple[str, ...]
+        self, sentences: Iterable[Sequence[Any]], columns: tuple[str, ...]
     ) -> None:
-        if isinstance(sentences, str) or any(isinstance(s, str) for s in sentences):
-            raise TypeError(
-                "sentences: expected sequences of tokens, got a string. Split it into"
-                " tokens, and put a single sentence in a list"
-            )
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        self.offsets: NDArray[np.int64] = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=self.offsets[1:])
-        tokens = list(chain.from_iterable(sentences))
-        if len(columns) == 1 and any(isinstance(token, str) for token in tokens):
-            tokens = [(token,) if isinstance(token, str) else token for token in tokens]
-        self._check(tokens, columns)
-        self.strings: dict[str, list[str]] = {}
-        self.codes: dict[str, NDArray[np.int32]] = {}
-        fields = list(zip(*tokens, strict=True)) or [()] * len(columns)
-        for name, field in zip(columns, fields, strict=True):
-            table: dict[str, int] = {}
-            number = table.setdefault
-            codes = [number(string, len(table)) for string in field]
-            self.codes[name] = np.array(codes, dtype=np.int32)
-            self.strings[name] = list(table)
-            strange = [s for s in table if not isinstance(s, str)]
-            if strange:
-                at = field.index(strange[0])
+        self.offsets: NDArray[np.int64] = np.zeros(1, np.int64)
+        tables: dict[str, dict[str, int]] = {name: {} for name in columns}
+        parts: dict[str, list[NDArray[np.int32]]] = {name: [] for name in columns}
+        several = iter([sentences] if isinstance(sentences, str) else sentences)
+        while some := list(islice(several, _AT_ONCE)):
+            if any(isinstance(s, str) for s in some):
                 raise TypeError(
-                    f"sentences: expected strings, got {strange[0]!r} as {name} of"
-                    f" {self._place(at)}"
+                    "sentences: expected sequences of tokens, got a string. Split it"
+                    " into tokens, and put a single sentence in a list"
                 )
+            ends = self.offsets[-1] + np.cumsum(list(map(len, some)))
+            first = int(self.offsets[-1])
+            self.offsets = np.concatenate([self.offsets, ends])
+            tokens = list(chain.from_iterable(some))
+            if len(columns) == 1 and any(isinstance(token, str) for token in tokens):
+                tokens = [(t,) if isinstance(t, str) else t for t in tokens]
+            self._check(tokens, columns, first)
+            for name, field in zip(columns, zip(*tokens, strict=True), strict=False):
+                table, known = tables[name], len(tables[name])
+                number = table.setdefault
+                codes = [number(string, len(table)) for string in field]
+                parts[name].append(np.array(codes, dtype=np.int32))
+                new = islice(table, known, None)
+                strange = next((s for s in new if not isinstance(s, str)), None)
+                if strange is not None:
+                    at = first + field.index(strange)
+                    raise TypeError(
+                        f"sentences: expected strings, got {strange!r} as {name} of"
+                        f" {self._place(at)}"
+                    )
+        none = np.zeros(0, np.int32)
+        self.strings = {name: list(table) for name, table in tables.items()}
+        self.codes = {n: np.concatenate([none, *found]) for n, found in parts.items()}
 
     def _place(self, position: int) -> str:
         sentence = int(np.searchsorted(self.offsets, position, side="right")) - 1
         return f"token {position - int(self.offsets[sentence])} of sentence {sentence}"
 
-    def _check(self, tokens: list[Any], columns: tuple[str, ...]) -> None:
+    def _check(self, tokens: list[Any], columns: tuple[str, ...], first: int) -> None:
         try:
             sizes = set(map(len, tokens))
         except TypeError:
@@ -125,7 +132,7 @@ class Tokens:
         if sizes <= {len(columns)} and not texts:
             return
         wanted = f"{len(columns)} strings, one a column ({', '.join(columns)}),"
-        for position, token in enumerate(tokens):
+        for position, token in enumerate(tokens, first):
             fine = not isinstance(token, str) and hasattr(token, "__len__")
             if not fine or len(token) != len(columns):
                 raise ValueError(

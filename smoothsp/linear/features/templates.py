@@ -33,10 +33,13 @@ class Words(sparse.csr_array):  # type: ignore[misc]
     hash_with_label : int or None
         To how many weights features are hashed together with labels, if they are; set
         by ``Templates.transform``, too.
+    dictionary : object or None
+        What has the ``names()`` of the columns; None with hashing.
     """
 
     lengths: NDArray[np.int64] | None = None
     hash_with_label: int | None = None
+    dictionary: Dictionary | None = None
 
 
 class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -200,27 +203,31 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._size
         return sum(self._fitted().sizes)
 
-    def fit(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> "Templates":
-        """Number the features of ``sentences``; ``y`` is not looked at."""
+    def fit(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> "Templates":
+        """Number the features of ``sentences``; ``y`` is not looked at.
+
+        ``sentences`` may come from an iterator, here and in ``transform``: some of them
+        are in memory at a time.
+        """
         if self._size is None:
             self._fit(self._tokens(sentences))
         return self
 
-    def fit_transform(self, sentences: Sequence[Sequence[Any]], y: Any = None) -> Words:
+    def fit_transform(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> Words:
         """``fit``, then ``transform``, at the cost of one of them."""
         if self._size is not None:
             return self.transform(sentences)
         tokens = self._tokens(sentences)
         return self._matrix(self._fit(tokens), tokens)
 
-    def transform(self, sentences: Sequence[Sequence[Any]]) -> Words:
+    def transform(self, sentences: Iterable[Sequence[Any]]) -> Words:
         """Features of each token, sentence after sentence.
 
         Parameters
         ----------
         sentences
-            Sequences of tokens. A token has one string a column; with a single column
-            it may be the string itself.
+            Sequences of tokens, or an iterator of such. A token has one string a
+            column; with a single column it may be the string itself.
 
         Returns
         -------
@@ -243,7 +250,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             columns = self._fitted().columns(tokens)
         return self._matrix(columns, tokens)
 
-    def _tokens(self, sentences: Sequence[Sequence[Any]]) -> Tokens:
+    def _tokens(self, sentences: Iterable[Sequence[Any]]) -> Tokens:
         return Tokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
@@ -251,6 +258,21 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self._size is not None:
             raise ValueError("names: expected templates without hashing")
         return self._fitted().names()
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the columns that ``transform`` makes; not with hashing.
+
+        Parameters
+        ----------
+        input_features
+            Not looked at.
+
+        Returns
+        -------
+        ndarray
+            ``(num_features,)`` of strings, dtype object.
+        """
+        return np.array(self.names(), dtype=object)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a file of JSON, whole or not at all."""
@@ -335,6 +357,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         matrix.has_canonical_format = True
         matrix.lengths = np.diff(tokens.offsets)
         matrix.hash_with_label = self.hash_with_label
+        matrix.dictionary = None if self._size is not None else self._fitted()
         return matrix
 
 

@@ -58,6 +58,12 @@ class ChainProblem(ChainSums):
     loss_scale
         ``(n,)``, at least 0: what multiplies the loss of a sentence, omega; by default
         1. With mean 1 this is what repeating sentences does.
+    all_pairs
+        False: only pairs that occur in these sentences have a weight, those of a
+        feature and a label, of two neighbouring labels, and of the first and the last
+        label, as CRFsuite has it by default. All others are 0, in ``w``, in gradients
+        and in psi. For solvers of the whole set: :class:`LBFGS`, :class:`AGM`,
+        :class:`BMRM` and :class:`BatchFrankWolfe`.
 
     Raises
     ------
@@ -87,6 +93,8 @@ class ChainProblem(ChainSums):
     transitions = True
     # what messages call the features
     called = "features"
+    # where in padded weights those of pairs that occur are; None: all pairs have one
+    seen: NDArray[np.int64] | None = None
 
     def __init__(
         self,
@@ -100,6 +108,7 @@ class ChainProblem(ChainSums):
         cost_scale: Any = None,
         boundaries: bool = True,
         loss_scale: Any = None,
+        all_pairs: bool = True,
     ) -> None:
         rows = _rows.rows_of("features", features)
         positions = len(rows.indptr) - 1
@@ -114,6 +123,8 @@ class ChainProblem(ChainSums):
             checks.flag("boundaries", boundaries),
             _rows.loss_scales_of(loss_scale, len(found) - 1),
         )
+        if not checks.flag("all_pairs", all_pairs):
+            self.seen = self._occurring()
 
     @classmethod
     def from_sentences(
@@ -196,7 +207,11 @@ class ChainProblem(ChainSums):
     def checksum(self) -> int:
         """A number that tells these sentences from others."""
         # states of problems without such scales are those of before there were any
-        scales = [] if (self.loss_scale == 1).all() else [self.loss_scale]
+        scales: list[NDArray[Any]] = []
+        if not (self.loss_scale == 1).all():
+            scales.append(self.loss_scale)
+        if self.seen is not None:
+            scales.append(self.seen)
         return arrays.checksum(
             self.indptr, self.indices, self.values, self.offsets, self.labels,
             self.cost, self.cost_scale, np.array([self.boundaries, self.num_features]),
@@ -228,11 +243,54 @@ class ChainProblem(ChainSums):
 
     def used(self) -> NDArray[np.int64]:
         """Where in padded weights those are that any sentence has."""
+        if self.seen is not None:
+            return self.seen
         occur = np.zeros(self.num_rows, dtype=bool)
         occur[self.indices] = True
         occur[self.num_features :] = True
         rows = np.flatnonzero(occur) * self.row_width
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
+
+    def _occurring(self) -> NDArray[np.int64]:
+        """Where in padded weights those of pairs are that occur where losses count."""
+        s, P, lengths = self.sentences, self.row_width, np.diff(self.offsets)
+        counts = np.repeat(self.loss_scale > 0, lengths)
+        labels = self.labels.astype(np.int64)
+        of_entry = np.repeat(np.arange(len(labels)), np.diff(self.indptr))
+        some = self.offsets[:-1][lengths > 0], self.offsets[1:][lengths > 0] - 1
+        later = np.ones(len(labels), dtype=bool)
+        later[some[0]] = False
+        places: list[tuple[NDArray[Any], Any]]
+        places = [(of_entry, self.indices * np.int64(P))]
+        if s.moves >= 0:
+            t = np.flatnonzero(later)
+            places.append((t, s.moves + labels[t - 1] * P))
+        if s.start >= 0:
+            places += [(some[0], s.start), (some[1], s.end)]
+        # rows of the second label of a pair, or of the only one
+        found = [(row + labels[t])[counts[t]] for t, row in places]
+        return np.unique(np.concatenate(found))
+
+    def require_all_pairs(self, solver: str) -> None:
+        """Refuse a problem of the pairs that occur."""
+        if self.seen is not None:
+            raise ValueError(
+                f"all_pairs: expected True for {solver}, whose steps change the weights"
+                " of all labels of a word, got False; choose a solver of the whole set:"
+                " LBFGS, AGM or BMRM"
+            )
+
+    def _only_seen(self, flat: Weights) -> Weights:
+        """Padded weights with 0 for pairs that have none."""
+        if self.seen is None:
+            return flat
+        found = zeros(len(flat), np.float64)
+        found[self.seen] = flat[self.seen]
+        return found
+
+    def without_unseen(self, w: Weights) -> Weights:
+        """Weights with 0 for pairs that have none; they themselves if all have one."""
+        return w if self.seen is None else self.plain_weights(self.padded_weights(w))
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W, A, start and end as views of w; zeros for what is not learnt."""
@@ -248,11 +306,11 @@ class ChainProblem(ChainSums):
         flat = zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
         flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
-        return flat
+        return self._only_seen(flat)
 
     def plain_weights(self, flat: Weights) -> Weights:
         """A copy of padded weights as w."""
-        table = flat.reshape(self.num_rows, self.row_width)
+        table = self._only_seen(flat).reshape(self.num_rows, self.row_width)
         return table[:, : self.num_labels].flatten()
 
     def hinges(self, w: Weights) -> NDArray[np.float64]:
@@ -325,6 +383,8 @@ class ChainProblem(ChainSums):
             self.boundaries,
             self.loss_scale[chosen],
         )
+        # of all sentences
+        part.seen = self.seen
         return part
 
     def _blank(self) -> "ChainProblem":
@@ -338,7 +398,7 @@ class ChainProblem(ChainSums):
         """Fill ``out``; scores in it are to be multiplied by two to this power."""
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
-        few = len(self.indices) < self.num_features
+        few = self.seen is None and len(self.indices) < self.num_features
         s, flat = self._few(w) if few else (self.sentences, self.padded_weights(w))
         # scores that could overflow are those of smaller weights and costs
         size = max(_exponent(flat) + self._sizes[0], self._sizes[1])

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import daxpy
 
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.line_search import Reached, advance
+from smoothsp.linear.engines.line_search import Reached, Vectors, advance
 from smoothsp.linear.engines.solution import Callback, Solution, weights_of
 from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
@@ -17,6 +18,8 @@ from smoothsp.linear.problems import LinearProblem
 
 State = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
+# Share of the weights from which on the vectors hold those that are not used, too.
+_MOST = 0.75
 
 
 class LBFGS:
@@ -43,8 +46,9 @@ class LBFGS:
     Notes
     -----
     ``primal``, ``dual`` and ``gap`` are those of the objective as it is minimised,
-    smoothing included. The weights of features that do not occur stay 0 and take no
-    memory in the pairs. A budget that ends within a line search gives the iterate
+    smoothing included. The weights of features that do not occur, and of pairs that
+    ``all_pairs=False`` leaves out, stay 0; where they are a quarter of all, they take
+    no memory in the pairs. A budget that ends within a line search gives the iterate
     before it, and what resumes does that search over.
 
     Source: Liu and Nocedal, "On the limited memory BFGS method for large scale
@@ -115,7 +119,7 @@ class LBFGS:
                 budget.load(resume, settings)
                 run.load(resume)
         elif start is not None:
-            run.begin(objective.fits(weights_of(start))[run.used])
+            run.start(objective.fits(weights_of(start)))
         with budget.running():
             run.follow()
         return run.solution()
@@ -133,12 +137,26 @@ class _Run:
     ) -> None:
         self.objective, self.budget, self.memory = objective, budget, memory
         self.settings = settings
-        self.used = objective.used()
-        self.flat, self.G = objective.room(), objective.room()
-        self.begin(self.flat[self.used])
+        used = objective.used()
+        self.flat = objective.room()
+        # most are used: vectors hold all, as compiled loops take them
+        self.whole = len(used) >= _MOST * len(self.flat)
+        self.used: Any = slice(None) if self.whole else used
+        self.G = np.zeros(0) if self.whole else objective.room()
+        size = len(used)
+        self.vectors = Vectors(
+            objective.room if self.whole else lambda: np.empty(size, dtype=np.float64)
+        )
+        self.begin(self.flat[self.used].copy())
         self.closest: Reached | None = None
 
-    def begin(self, x: NDArray[np.float64]) -> None:
+    def start(self, flat: Floats) -> None:
+        """Start from padded weights, of which those that are not used become 0."""
+        used = self.objective.used()
+        self.flat[used] = flat[used]
+        self.begin(self.flat[self.used].copy())
+
+    def begin(self, x: Floats) -> None:
         """Start from x, not yet evaluated."""
         self.at = Reached(x, math.nan, np.zeros(len(x)), (), ())
         # passes and certificates at ``at``
@@ -151,10 +169,12 @@ class _Run:
             return
         try:
             if math.isnan(self.at.value):
-                value, slope = self.evaluate(self.at.x)
+                slope = self.vectors.take()
+                value = self.evaluate(self.at.x, slope)
                 self._keep(self.at._replace(value=value, slope=slope))
             while not budget.over:
-                following = advance(self.at, self.evaluate, self.memory)
+                before = self.at
+                following = advance(before, self.evaluate, self.memory, self.vectors)
                 if following is None:
                     budget.over = True
                     budget.status = (
@@ -162,6 +182,7 @@ class _Run:
                     )
                 else:
                     self._keep(following)
+                    self.vectors.give_all_but(following, before)
         except _Done:
             # within a line search: as before it, or a point that is good enough
             self._certify(self.closest or self.at)
@@ -180,22 +201,27 @@ class _Run:
         budget.certify(budget.passes * self.objective.n, found, self._copied)
         budget.show(gap)
 
-    def evaluate(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Value and gradient at x."""
+    def evaluate(self, x: Floats, slope: Floats) -> float:
+        """Value at x, and the gradient into ``slope``."""
         objective, budget = self.objective, self.budget
         started = not math.isnan(self.at.value)
         if started and budget.spent():
             raise _Done
-        self.flat[self.used] = x
-        mean, _, _ = objective.gradient(self.flat, objective.loss.mu, self.G)
-        slope = self.G[self.used] + objective.lam * x
+        mu = objective.loss.mu
+        if self.whole:
+            mean, _, _ = objective.gradient(x, mu, slope)
+        else:
+            self.flat[self.used] = x
+            mean, _, _ = objective.gradient(self.flat, mu, self.G)
+            np.take(self.G, self.used, out=slope, mode="clip")
+        daxpy(x, slope, a=objective.lam)
         value = mean + objective.lam / 2 * float(np.dot(x, x))
         budget.passes += 1
         gap = float(np.dot(slope, slope)) / (2 * objective.lam)
         if started and gap <= budget.goal:
             self.closest = Reached(x, value, slope, (), ())
             raise _Done
-        return value, slope
+        return value
 
     def solution(self) -> Solution:
         """The last iterate."""

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
 
 from smoothsp.linear import ChainCRF, ChainSVM
+from smoothsp.linear.features import Templates
 
 X = [
     [{"word": "Ada", "caps": True}, {"word": "met"}, {"word": "Bob", "caps": True}],
@@ -82,3 +84,31 @@ def test_nothing_is_known_before_a_fit():
 def test_a_number_below_one_is_named(tagger):
     with pytest.raises(ValueError, match="k: expected"):
         tagger.top_features(0)
+
+
+WORDS = [["Ada", "met", "Bob"], [], ["the", "dog"]]
+
+
+def test_a_pipeline_names_the_features_of_its_templates():
+    templates = Templates(["word[-1..0]", "shape(word)"])
+    pipeline = make_pipeline(templates, ChainCRF(C=5.0)).fit(WORDS, [Y[0], [], Y[1]])
+    names = pipeline[:-1].get_feature_names_out()
+    assert names.dtype == object and names.tolist() == templates.names()
+    tagger = pipeline[-1]
+    assert tagger.state_features_.keys() == {
+        (name, label) for name in names for label in tagger.classes_
+    }
+    table = tagger.top_features(3)
+    assert {row.feature for row in table if row.kind == "feature"} <= set(names)
+    assert table == tagger.top_features(3, names=names)
+    # the names are those of the fit
+    templates.fit([["else"]])
+    assert tagger.top_features(3) == table
+    pipeline.set_output(transform="default").fit(WORDS, [Y[0], [], Y[1]])
+    with pytest.raises(ValueError, match="names: expected templates without hashing"):
+        Templates(["word"], hashing=7).get_feature_names_out()
+    with pytest.raises(ValueError, match=r"one for each of the 11 features, got 2"):
+        tagger.top_features(names=["a", "b"])
+    hashed = make_pipeline(Templates(["word"], hashing=7), ChainCRF())
+    hashed.fit(WORDS, [Y[0], [], Y[1]])
+    assert {row.feature for row in hashed[-1].top_features()} & {*"0123456"}

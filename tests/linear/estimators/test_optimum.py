@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from smoothsp.linear import CrammerSingerSVC, HingeSVC, WestonWatkinsSVC
+from smoothsp.linear import (
+    CrammerSingerSVC,
+    HingeSVC,
+    MulticlassSVM,
+    WestonWatkinsSVC,
+)
 from smoothsp.linear.descent.coordinate_descent import Status
 from tests.sweeps import thinned
 from tests.truth.svm_objectives import (
@@ -152,13 +157,61 @@ def test_resting_blocks_change_neither_optimum_nor_certificate(model):
 
 @pytest.mark.parametrize("model", MULTICLASS)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_two_classes_are_the_binary_svm_with_twice_the_c(model, intercept):
+def test_two_classes_are_the_binary_svm(model, intercept):
     X, y = blobs(40, 4, 2)
-    binary = HingeSVC(C=0.6, **EXACT | {"fit_intercept": intercept}).fit(X, y)
-    pair = model(C=0.3, **EXACT | {"fit_intercept": intercept}).fit(X, y)
-    np.testing.assert_allclose(pair.coef_, binary.coef_, atol=1e-5)
-    np.testing.assert_allclose(pair.intercept_, binary.intercept_, atol=1e-5)
-    assert pair.history_[-1].primal == pytest.approx(binary.history_[-1].primal / 2)
+    given = {**EXACT, "fit_intercept": intercept, "C": 0.3, "class_weight": {1: 2.0}}
+    binary, pair = (m(**given, store_dual=True).fit(X, y) for m in (HingeSVC, model))
+    last, other = pair.history_[-1], binary.history_[-1]
+    assert last.primal == pytest.approx(other.primal)
+    assert last.dual == pytest.approx(other.dual)
+    assert pair.gap_ <= EXACT["tol"]
+    for name in ("coef_", "intercept_"):
+        found, expected = getattr(pair, name), getattr(binary, name)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(
+        pair.dual_coef_ @ X[pair.support_], pair.coef_, atol=1e-12
+    )
+    assert np.abs(pair.dual_coef_).max() <= 0.6 * (1 + 1e-15)
+    scores = pair.decision_function(X)
+    assert scores.shape == (40,)
+    np.testing.assert_allclose(scores, binary.decision_function(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["bcfw", "bmrm"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_two_classes_with_any_solver_are_the_binary_svm(solver, intercept):
+    X, y = blobs(40, 4, 2)
+    binary = HingeSVC(C=0.3, **EXACT | {"fit_intercept": intercept}).fit(X, y)
+    for size in ({"C": 0.3}, {"l2": 1 / (0.3 * 40)}):
+        pair = MulticlassSVM(
+            **size, solver=solver, fit_intercept=intercept, tol=1e-7
+        ).fit(X, y)
+        # the mean in place of C times the sum
+        primal = binary.history_[-1].primal / (0.3 * 40)
+        assert pair.primal_ == pytest.approx(primal, rel=1e-6)
+        assert pair.coef_.shape == (1, 4) and pair.intercept_.shape == (1,)
+        np.testing.assert_allclose(pair.coef_, binary.coef_, atol=2e-3)
+        np.testing.assert_allclose(pair.intercept_, binary.intercept_, atol=2e-3)
+        assert pair.decision_function(X).shape == (40,)
+        assert (pair.predict(X) == binary.predict(X)).all()
+
+
+def test_two_classes_have_margins_of_their_own():
+    X, y = blobs(40, 4, 2)
+    cost = np.array([[0.0, 2.0], [0.5, 0.0]])
+    fitted = [model(C=0.3, cost=cost, **EXACT).fit(X, y) for model in MULTICLASS]
+    fitted.append(
+        MulticlassSVM(C=0.3, cost=cost, fit_intercept=False, tol=1e-7).fit(X, y)
+    )
+    margins, signs = cost[y, 1 - y], 2 * y - 1
+    for model in fitted:
+        losses = np.maximum(margins - signs * model.decision_function(X), 0)
+        objective = float((model.coef_**2).sum()) / 2 + 0.3 * float(losses.sum())
+        primal = model.history_[-1].primal
+        primal *= 0.3 * 40 if isinstance(model, MulticlassSVM) else 1
+        assert primal == pytest.approx(objective, rel=1e-9)
+        assert primal == pytest.approx(fitted[0].history_[-1].primal, rel=1e-6)
 
 
 def test_the_first_visit_of_a_sample_has_a_closed_form():

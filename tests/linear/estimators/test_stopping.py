@@ -103,11 +103,10 @@ def test_a_fit_ends_at_its_relative_tolerance_without_a_warning(name):
 def test_a_fit_that_ends_at_its_budget_warns_in_the_same_words(name):
     X, y = data_for(name)
     words = (
-        rf"{name.split()[0]}: .*(used up|after 1 rounds).*"
-        if "LPBoost" in name
-        else rf"{name.split()[0]}: max_(passes|epochs).* used up; the gap is"
-        r" (not known|[-+.e\d]+) of an objective of [-+.e\d]+ after 1 passes\. "
-        r"Raise max_(passes|epochs) or tol, or scale the features\."
+        rf"{name.split()[0]}: (max_passes|max_epochs|n_estimators).* used up; the gap"
+        r" is (not known|[-+.e\d]+) of an objective of [-+.e\d]+ after 1"
+        r" (passes|rounds)\. Raise (max_passes or tol, or scale the features|max_epochs"
+        r" or tol, or scale the features|n_estimators, tol or lam)\."
     )
     with pytest.warns(ConvergenceWarning, match=words):
         of(name, 1e-9, most=1).fit(X, y)

@@ -9,10 +9,14 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_estimators_partial_fit_n_features,
+    parametrize_with_checks,
+)
 
 from smoothsp.linear import ChainCRF, ChainSVM, MulticlassSVM
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
+from smoothsp.linear.solvers import LBFGS
 from tests import sweeps
 from tests.truth.chain_losses import Truth
 from tests.truth.linear_chain import labellings, phi
@@ -370,3 +374,221 @@ def test_multiclass_minimises_its_objective():
         model.fit(rows[:, :2], np.zeros(30))
     assert model.coef_ is before
     assert model.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("make", TAGGERS)
+def test_sentences_may_come_from_an_iterator(make):
+    arrays, y = corpus()
+    # the first has no tokens to tell what they are
+    X, y = [[], *named(arrays)], [[], *y]
+    tagger = make(C=0.7).fit(X, y)
+    read = []
+
+    def tags():
+        for n, given in enumerate(y):
+            read.append(n)
+            yield given
+
+    def sentences():
+        for n, given in enumerate(X):
+            # both are read in turns, but for what tells the kind of the tokens
+            assert len(read) >= n - 2
+            yield given
+
+    for pair in ((iter(X), y), (sentences(), tags())):
+        found = make(C=0.7).fit(*pair)
+        np.testing.assert_array_equal(found.weights_, tagger.weights_)
+    for one, two in zip(tagger.predict(iter(X)), tagger.predict(X), strict=True):
+        np.testing.assert_array_equal(one, two)
+    plain = make(C=0.7).fit(arrays, y[1:])
+    streamed = make(C=0.7).fit(iter(arrays), iter(y[1:]))
+    np.testing.assert_array_equal(plain.weights_, streamed.weights_)
+    for wrong in (iter(y[:-1]), iter([*y, ["O"]]), y[:-1]):
+        with pytest.raises(ValueError, match="as many sequences as X has sentences"):
+            make().fit(iter(X), wrong)
+    with pytest.raises(TypeError, match="y: expected a list of tags, got int"):
+        make().fit(iter(X), 3)
+
+
+WORDS = [["The", "cat", "sat"], ["A", "dog", "ran", "off"], ["Dogs", "sat"], ["It"]]
+TAGS = [["D", "N", "V"], ["D", "N", "V", "P"], ["N", "V"], ["P"]]
+
+
+def indicators(words):
+    return [[w, "the end" if w is words[-1] else "inside"] for w in words]
+
+
+@pytest.mark.parametrize(
+    "make,solver", [(ChainCRF, "lbfgs"), (ChainSVM, "agm"), (ChainSVM, "bmrm")]
+)
+def test_only_pairs_that_occur(make, solver, tmp_path):
+    X = [indicators(words) for words in WORDS]
+    tagger = make(C=3, solver=solver, all_pairs=False).fit(X, TAGS)
+    seen = {(f, t) for x, y in zip(X, TAGS, strict=True)
+            for fs, t in zip(x, y, strict=True) for f in fs}  # fmt: skip
+    moves = {pair for tags in TAGS for pair in pairwise(tags)}
+    assert tagger.state_features_.keys() == seen
+    known = {k for k, v in tagger.transition_features_.items() if v}
+    assert known == moves
+    assert {t for t, w in zip(tagger.classes_, tagger.start_, strict=True) if w} == {
+        tags[0] for tags in TAGS
+    }
+    shown = {(row.feature, row.label) for row in tagger.top_features(99)}
+    assert shown == seen | moves
+    full = make(C=3, solver=solver).fit(X, TAGS)
+    assert tagger.primal_ > full.primal_
+    assert full.state_features_.keys() > seen
+    tagger.save(tmp_path / "tagger.npz")
+    again = make.load(tmp_path / "tagger.npz")
+    assert again.all_pairs is False
+    for found in (again, clone(tagger).fit(X, TAGS)):
+        np.testing.assert_array_equal(found.weights_, tagger.weights_)
+        for one, two in zip(found.predict(X), tagger.predict(X), strict=True):
+            np.testing.assert_array_equal(one, two)
+    # a fit that begins with the weights of all pairs
+    full.set_params(all_pairs=False, warm_start=True).fit(X, TAGS)
+    assert full.state_features_.keys() == seen
+
+
+@pytest.mark.parametrize(
+    "make,solver,name",
+    [
+        (ChainCRF, "sgd", "SGD"),
+        (ChainCRF, "svrg", "SVRG"),
+        (ChainSVM, "casimir", "Casimir"),
+        (ChainSVM, "bcfw", "BCFW"),
+    ],
+)
+def test_solvers_that_change_the_weights_of_all_pairs_are_refused(make, solver, name):
+    X = [indicators(words) for words in WORDS]
+    with pytest.raises(ValueError, match=f"all_pairs: expected True for {name}"):
+        make(solver=solver, all_pairs=False).fit(X, TAGS)
+    with pytest.raises(TypeError, match="all_pairs: expected a bool, got 'no'"):
+        make(solver=solver, all_pairs="no").fit(X, TAGS)
+
+
+@pytest.mark.parametrize("all_pairs", [False, True])
+def test_weights_are_those_of_crfsuite(all_pairs, tmp_path):
+    pycrfsuite = pytest.importorskip("pycrfsuite")
+    trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
+    names = sorted({f for words in WORDS for fs in indicators(words) for f in fs})
+    tags = sorted({t for y in TAGS for t in y})
+    rows = []
+    for words, y in zip(WORDS, TAGS, strict=True):
+        trainer.append(indicators(words), y)
+        rows += [[float(f in fs) for f in names] for fs in indicators(words)]
+    trainer.set_params(
+        {
+            "c2": 0.5,
+            "epsilon": 1e-9,
+            "feature.possible_states": all_pairs,
+            "feature.possible_transitions": all_pairs,
+        }
+    )
+    trainer.train(str(tmp_path / "model"))
+    tagger = pycrfsuite.Tagger()
+    tagger.open(str(tmp_path / "model"))
+    W, A = np.zeros((len(names), len(tags))), np.zeros((len(tags), len(tags)))
+    for (name, tag), weight in tagger.info().state_features.items():
+        W[names.index(name), tags.index(tag)] = weight
+    for (first, second), weight in tagger.info().transitions.items():
+        A[tags.index(first), tags.index(second)] = weight
+    problem = ChainProblem(
+        np.array(rows),
+        [tags.index(t) for y in TAGS for t in y],
+        lengths=[len(y) for y in TAGS],
+        boundaries=False,
+        all_pairs=all_pairs,
+    )
+    # its objective is n times ours, with c2 |w|^2
+    found = LBFGS(lam=2 * 0.5 / len(TAGS), tol=1e-12).solve(problem)
+    np.testing.assert_allclose(found.w, np.vstack([W, A]).ravel(), atol=1e-4)
+
+
+PARTS = [slice(0, 2), slice(2, 4), slice(0, 4)]
+
+
+@pytest.mark.parametrize("solver", ["sgd", "svrg"])
+@pytest.mark.parametrize("make", TAGGERS)
+def test_parts_are_passes_from_the_weights_so_far(make, solver):
+    X = [indicators(words) for words in WORDS]
+    tagger = make(l2=0.1, solver=solver, max_passes=1, warm_start=True)
+    other = make(l2=0.1, solver=solver)
+    other.partial_fit(X, TAGS, classes=["V", "P", "N", "D"])
+    tagger.fit(X, TAGS)
+    for _ in range(2):
+        np.testing.assert_array_equal(other.weights_, tagger.weights_)
+        assert other.primal_ == tagger.primal_
+        other.partial_fit(X, TAGS)
+        tagger.fit(X, TAGS)
+    assert other.n_iter_ == 3 and len(other.history_) == 3
+    # names of later calls come after those of earlier ones
+    parts = make(l2=0.1, solver=solver)
+    for n, part in enumerate(PARTS):
+        parts.partial_fit(X[part], TAGS[part], classes=None if n else list("DNPV"))
+    assert set(parts.feature_names_) == set(other.feature_names_)
+    first = make().fit(X[:2], TAGS[:2]).feature_names_
+    assert parts.feature_names_[: len(first)] == first != other.feature_names_
+    parts.set_params(solver_options={"rate": 0.01})
+    for _ in range(300):
+        parts.partial_fit(iter(X), iter(TAGS))
+    assert parts.score(X, TAGS) == 1
+    best = make(l2=0.1, tol=1e-6).fit(X, TAGS)
+    # of SVRG the hinge is smoothed
+    assert parts.primal_ < (1.1 if solver == "sgd" or make is ChainCRF else 2) * (
+        best.primal_
+    )
+
+
+def test_parts_that_do_not_fit():
+    X = [indicators(words) for words in WORDS]
+    tagger = ChainCRF(solver="sgd")
+    with pytest.raises(ValueError, match="classes: expected all classes in the first"):
+        tagger.partial_fit(X, TAGS)
+    with pytest.raises(ValueError, match=r"some of classes \(D, N, V\), got 'P'"):
+        tagger.partial_fit(X, TAGS, classes=["D", "N", "V"])
+    assert not hasattr(tagger, "classes_")
+    tagger.partial_fit(X, TAGS, classes=["D", "N", "V", "P"])
+    with pytest.raises(ValueError, match="classes: expected those of the call before"):
+        tagger.partial_fit(X, TAGS, classes=["D", "N"])
+    with pytest.raises(TypeError, match="expected named features, as before"):
+        tagger.partial_fit([np.eye(3)], [["D", "N", "V"]])
+    with pytest.raises(ValueError, match="class_weight: expected a dict or None"):
+        tagger.set_params(class_weight="balanced").partial_fit(X, TAGS)
+    arrays = ChainSVM(solver="svrg")
+    arrays.partial_fit([np.eye(3)], [["D", "N", "V"]], classes=["D", "N", "V"])
+    with pytest.raises(ValueError, match="expected 3 features, as before, got 4"):
+        arrays.partial_fit([np.eye(4)], [["D", "N", "V", "V"]])
+    with pytest.raises(TypeError, match="expected matrices, as before"):
+        arrays.partial_fit(X, TAGS)
+    for model in (ChainSVM(), ChainCRF(), MulticlassSVM(solver="casimir")):
+        assert not hasattr(model, "partial_fit")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_parts_of_samples(classes, intercept):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 4)), rng.integers(classes, size=30)
+    given = {"solver": "sgd", "fit_intercept": intercept, "l2": 0.2}
+    model, other = (
+        MulticlassSVM(**given),
+        MulticlassSVM(**given, max_passes=1, warm_start=True),
+    )
+    for n in range(3):
+        model.partial_fit(X, y, classes=None if n else np.arange(classes))
+        other.fit(X, y)
+        np.testing.assert_allclose(model.coef_, other.coef_, rtol=1e-9)
+        np.testing.assert_allclose(model.intercept_, other.intercept_, rtol=1e-9)
+    # a class may be missing in a part
+    model.partial_fit(X[y > 0], y[y > 0])
+    assert model.classes_.tolist() == list(range(classes)) and model.n_iter_ == 4
+    with pytest.raises(ValueError, match="X has 3 features, but MulticlassSVM is"):
+        model.partial_fit(X[:, :3], y)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "svrg"])
+def test_scikit_learn_accepts_parts(solver):
+    check_estimators_partial_fit_n_features(
+        "MulticlassSVM", MulticlassSVM(solver=solver)
+    )

@@ -3,13 +3,14 @@
 import itertools
 import random
 import re
+import weakref
 from collections import Counter
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothsp.linear.features import Templates
+from smoothsp.linear.features import Templates, _strings
 
 COLUMNS = ("word", "pos")
 TEMPLATES = [
@@ -295,3 +296,47 @@ def test_files_that_are_none(tmp_path):
             Templates.load(path)
     with pytest.raises(ValueError, match="without hashing"):
         Templates(["word"], hashing=9).names()
+
+
+class Counted:
+    """Sentences that are made one by one, and how many of them are alive."""
+
+    def __init__(self, sentences):
+        self.sentences, self.alive, self.most = sentences, weakref.WeakSet(), 0
+
+    def __iter__(self):
+        for words in self.sentences:
+            made = Sentence(words)
+            self.alive.add(made)
+            self.most = max(self.most, len(self.alive))
+            yield made
+
+
+class Sentence(list):
+    __hash__ = object.__hash__
+
+
+def test_sentences_of_an_iterator_are_read_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(_strings, "_AT_ONCE", 4)
+    rng = np.random.default_rng(0)
+    text = [
+        [(str(w), str(w % 3)) for w in rng.integers(9, size=rng.integers(0, 5))]
+        for _ in range(50)
+    ]
+    given = ["word[-1..1]", "pos & word", "bias"]
+    whole = Templates(given, ["word", "pos"])
+    expected = whole.fit_transform(text)
+    for options in ({}, {"hashing": 64}):
+        part, counted = Templates(given, ["word", "pos"], **options), Counted(text)
+        found = part.fit_transform(iter(counted))
+        assert counted.most <= 8
+        np.testing.assert_array_equal(found.lengths, expected.lengths)
+        other = expected
+        if options:
+            other = Templates(given, ["word", "pos"], **options).transform(text)
+        assert (found != other).nnz == 0
+        assert (part.transform(iter(text)) != other).nnz == 0
+        wrong = iter([*text, [("a", "b"), ("a",)]])
+        with pytest.raises(ValueError, match="at token 1 of sentence 50"):
+            part.transform(wrong)
+    assert whole.names() == Templates(given, ["word", "pos"]).fit(iter(text)).names()

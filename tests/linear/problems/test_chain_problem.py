@@ -203,3 +203,59 @@ def test_a_sentence_that_does_not_fit_its_labels_is_named():
         ChainProblem.from_sentences([], [])
     problem = ChainProblem.from_sentences([X[0], np.ones((0, 3))], [[0, 1], []])
     assert problem.offsets.tolist() == [0, 2, 2]
+
+
+def sparse_words(seed=0, n=8, S=4, d=9):
+    """Sentences of indicators, in which many pairs do not occur."""
+    rng = np.random.default_rng(seed)
+    lengths = np.concatenate([[0, 1], rng.integers(2, 5, size=n - 2)])
+    words = int(lengths.sum())
+    X = sparse.csr_matrix(rng.random((words, d)) < 0.3, dtype=float)
+    return X, rng.integers(S, size=words), lengths
+
+
+def pairs_that_occur(problem, kept=None):
+    """One bool a weight, by loops."""
+    W = np.zeros(problem.num_weights, dtype=bool)
+    for i in range(len(problem)) if kept is None else kept:
+        first, last = problem.offsets[i], problem.offsets[i + 1]
+        if last > first:
+            W |= phi(problem, i, problem.labels[first:last]) != 0
+    return W
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+def test_only_pairs_that_occur_have_weights(boundaries):
+    X, y, lengths = sparse_words()
+    given = {"lengths": lengths, "num_labels": 4, "boundaries": boundaries}
+    every = ChainProblem(X, y, **given)
+    problem = ChainProblem(X, y, **given, all_pairs=False)
+    occurs = pairs_that_occur(every)
+    assert 0 < occurs.sum() < 0.7 * len(occurs)
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=len(occurs))
+    kept = np.where(occurs, w, 0.0)
+    np.testing.assert_array_equal(problem.hinges(w), every.hinges(kept))
+    for name in ("risk", "likelihood"):
+        value, slope = getattr(problem, name)(w)
+        truth, full = getattr(every, name)(kept)
+        assert value == truth
+        np.testing.assert_array_equal(slope, np.where(occurs, full, 0.0))
+    worst, whole = problem.worst(3, w), every.worst(3, kept)
+    assert worst.loss == whole.loss
+    np.testing.assert_array_equal(worst.psi, np.where(occurs, whole.psi, 0.0))
+    # parts of it have the pairs of all
+    part = problem.subset([2, 3])
+    np.testing.assert_array_equal(part.hinges(w), every.hinges(kept)[[2, 3]])
+    assert problem.checksum != every.checksum
+
+
+def test_sentences_that_do_not_count_have_no_pairs():
+    X, y, lengths = sparse_words()
+    scale = np.array([1.0, 1, 0, 2, 1, 0, 1, 1])
+    given = {"lengths": lengths, "num_labels": 4, "all_pairs": False}
+    problem = ChainProblem(X, y, **given, loss_scale=scale)
+    occurs = pairs_that_occur(problem, np.flatnonzero(scale))
+    assert (occurs != pairs_that_occur(problem)).any()
+    ones = problem.padded_weights(np.ones(problem.num_weights))
+    np.testing.assert_array_equal(problem.plain_weights(ones) > 0, occurs)

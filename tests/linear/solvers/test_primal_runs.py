@@ -4,15 +4,18 @@ import io
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import minimize
 
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.problems import MulticlassProblem
+from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
 from tests.truth.linear_chain import random_chain
 
 CHAIN = random_chain(0)
 COSTS = random_chain(1, cost=[[0, 1, 2], [0.5, 0, 1], [3, 1, 0]])
+# as many labels as a vector has lanes: no weight is padding
+WIDE = random_chain(2, S=8)
 MULTICLASS = MulticlassProblem(np.eye(3), [0, 1, 2])
 SOLVERS = {
     "SGD": lambda **options: SGD(lam=0.1, loss="hinge-l2", average_after=2, **options),
@@ -96,44 +99,46 @@ def lbfgs(**options):
     return LBFGS(lam=0.01, loss="hinge-entropy", mu=0.3, memory=3, tol=0.0, **options)
 
 
-def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut():
-    whole = lbfgs(max_passes=40).solve(COSTS)
+@pytest.mark.parametrize("problem", [COSTS, WIDE], ids=["padded", "wide"])
+def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut(problem):
+    whole = lbfgs(max_passes=40).solve(problem)
     assert len(whole.history) > 20
     # some line search has more than one step, and is cut
     taken = np.diff([r.passes for r in whole.history])
     assert taken.max() > 1
     for cut in range(1, 20):
-        part = lbfgs(max_passes=cut).solve(COSTS)
+        part = lbfgs(max_passes=cut).solve(problem)
         assert part.passes == cut
         file = io.BytesIO()
         np.savez(file, **part.state)
         file.seek(0)
         state = dict(np.load(file, allow_pickle=False))
-        again = lbfgs(max_passes=40).solve(COSTS, resume=state)
+        again = lbfgs(max_passes=40).solve(problem, resume=state)
         assert whole.w.tobytes() == again.w.tobytes()
         assert [(r.passes, r.primal, r.gap) for r in whole.history] == [
             (r.passes, r.primal, r.gap) for r in again.history
         ]
     with pytest.raises(ValueError, match="expected a state of LBFGS"):
-        LBFGS(lam=1).solve(COSTS, resume=whole.state)
+        LBFGS(lam=1).solve(problem, resume=whole.state)
     with pytest.raises(ValueError, match="another problem"):
         lbfgs().solve(MULTICLASS, resume=whole.state)
     with pytest.raises(ValueError, match="start: expected None"):
-        lbfgs().solve(COSTS, start=whole, resume=whole.state)
+        lbfgs().solve(problem, start=whole, resume=whole.state)
 
 
-def test_lbfgs_interrupted_goes_on():
+@pytest.mark.parametrize("problem", [COSTS, WIDE], ids=["padded", "wide"])
+def test_lbfgs_interrupted_goes_on(problem):
     def interrupt(record):
         if len(seen) == 7:
             raise KeyboardInterrupt
         seen.append(record)
 
     seen = []
-    stopped = lbfgs(max_passes=40, callback=interrupt).solve(COSTS)
+    stopped = lbfgs(max_passes=40, callback=interrupt).solve(problem)
     assert "interrupted" in stopped.status and len(stopped.history) == 8
     assert stopped.primal == pytest.approx(stopped.history[-1].primal)
-    again = lbfgs(max_passes=40).solve(COSTS, resume=stopped.state)
-    whole = lbfgs(max_passes=40).solve(COSTS)
+    again = lbfgs(max_passes=40).solve(problem, resume=stopped.state)
+    whole = lbfgs(max_passes=40).solve(problem)
     assert whole.w.tobytes() == again.w.tobytes()
     assert len(again.history) == len(whole.history)
 
@@ -141,6 +146,27 @@ def test_lbfgs_interrupted_goes_on():
 def test_the_objective_of_lbfgs_falls():
     primals = [r.primal for r in lbfgs(max_passes=60).solve(COSTS).history[:-1]]
     assert (np.diff(primals) < 0).all()
+
+
+@pytest.mark.parametrize("S", [3, 8])
+def test_lbfgs_starts_at_weights_and_leaves_the_start_alone(S):
+    problem = random_chain(3, S=S)
+    # a feature that does not occur keeps no weight
+    d = problem.num_features + 1
+    rows = (problem.values, problem.indices, problem.indptr)
+    X = sparse.csr_matrix(rows, shape=(len(problem.labels), d))
+    problem = ChainProblem(X, problem.labels, problem.offsets, num_labels=S)
+    start = np.random.default_rng(0).normal(size=problem.num_weights)
+    given = start.copy()
+    first = LBFGS(lam=0.1, max_passes=1).solve(problem, start=start)
+    W = start.copy().reshape(-1, S)
+    W[d - 1] = 0
+    np.testing.assert_array_equal(first.w, W.ravel())
+    np.testing.assert_array_equal(start, given)
+    best = LBFGS(lam=0.1, tol=1e-12).solve(problem)
+    again = LBFGS(lam=0.1, tol=1e-12).solve(problem, start=start)
+    np.testing.assert_allclose(again.w, best.w, atol=1e-5)
+    assert not again.w.reshape(-1, S)[d - 1].any()
 
 
 @pytest.mark.parametrize("lam", [1e-3, 1e-2])
