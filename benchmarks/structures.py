@@ -296,11 +296,11 @@ def undirected(nodes: int, target: float) -> Race:
     )
 
 
-INSTANCES, BATCH = 1000, 32
+BATCH = 32
 
 
-def grid_paths() -> list[Race]:
-    """Paths of a 5 x 5 grid under 1,000 costs, and epochs of training by them."""
+def grid_paths(instances: int) -> list[Race]:
+    """Paths of a 5 x 5 grid under many costs, and epochs of training by them."""
     at = torch.arange(25).reshape(5, 5)
     ways = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
     index = torch.cat([torch.stack([x.flatten() for x in way], 1) for way in ways])
@@ -310,7 +310,7 @@ def grid_paths() -> list[Race]:
     ]
     E = len(index)
     generator = torch.Generator().manual_seed(0)
-    features = torch.randn(INSTANCES, 5, generator=generator).double()
+    features = torch.randn(instances, 5, generator=generator).double()
     map_ = torch.randint(2, (E, 5), generator=generator).double()
     costs = ((features @ map_.T / math.sqrt(5) + 3) ** 4 + 1) / 3.5**4
 
@@ -339,14 +339,14 @@ def grid_paths() -> list[Race]:
                 model = model.to(dtype)
                 optimizer = torch.optim.Adam(model.parameters(), 0.01)
                 total = torch.zeros((), dtype=dtype)
-                for first in range(0, INSTANCES, BATCH):
+                for first in range(0, instances, BATCH):
                     some = slice(first, first + BATCH)
                     found = loss(model(x[some]), c[some], w[some], z[some])
                     optimizer.zero_grad()
                     found.backward()
                     optimizer.step()
                     total += found.detach()
-                return (total / math.ceil(INSTANCES / BATCH),)
+                return (total / math.ceil(instances / BATCH),)
 
             return call
 
@@ -381,7 +381,7 @@ def grid_paths() -> list[Race]:
         loss = pyepo.func.PFY(peer(), n_samples=8, sigma=1.0)
         return epoch(lambda x, c, w, z: loss(x, w))(dtype)
 
-    name, theirs = "1,000 shortest paths, 5 x 5 grid", "PyEPO with OR-Tools"
+    name, theirs = f"{instances:,} shortest paths, 5 x 5 grid", "PyEPO with OR-Tools"
     return [
         Race(
             f"{name}: decode",
@@ -420,7 +420,7 @@ def all_races() -> list[Race]:
         lattices(400, 1000, 10),
         *lattices_of_rows(100, 1000),
         undirected(30, 1),
-        *grid_paths(),
+        *grid_paths(1000),
     ]
 
 

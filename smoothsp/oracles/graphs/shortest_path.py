@@ -127,7 +127,7 @@ class ShortestPath(ChosenEdges):
     def _look(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
-        """As ever, and whether a cycle may have a positive score."""
+        """As in all searches, and whether a cycle may have a positive score."""
         barred = super()._look(blame, only, changed)
         if barred or self._laid_out.ordered or not checks.values_are_there():
             return barred
