@@ -1,9 +1,13 @@
 """Vectors in registers do what their names say, and stay inside their arrays."""
 
+import platform
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numba import njit
 
+from smoothsp._kernels.vectors import subnormals
 from smoothsp._kernels.vectors.long_sums import add
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -141,3 +145,22 @@ def test_long_sums_keep_what_rounding_takes():
     x = np.full(16 * 100_000, 0.1, np.float32)
     total, lost = added(x, 16)
     assert abs(np.float64(total) - lost - x.astype(np.float64).sum()) < 1e-2
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="both are compiled for this processor"
+)
+@pytest.mark.parametrize("has_word", [True, False])
+def test_only_x86_processors_get_instructions_of_x86(has_word, monkeypatch):
+    monkeypatch.setattr(subnormals, "_HAS_WORD", has_word)
+
+    @njit
+    def ask():
+        before = subnormals.flush()
+        subnormals.restore(before)
+
+    ask.compile(())
+    (code,) = ask.inspect_llvm().values()
+    assert ("llvm.x86.sse.ldmxcsr" in code) == has_word
+    sources = Path(subnormals.__file__).parents[1].rglob("*.py")
+    assert [x.name for x in sources if "llvm.x86" in x.read_text()] == ["subnormals.py"]

@@ -1,5 +1,6 @@
 """Wrong kernels of a device are noticed, and PyTorch answers in their place."""
 
+import json
 import warnings
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, settings
 
 from smoothsp._kernels.compilation.launch import launch
-from smoothsp.oracles._chain import on_device
+from smoothsp.oracles._chain import by_steps, on_device, trials
 from smoothsp.oracles._questions import device_check
 from tests.instances.circuits import semi_markov, small
 from tests.instances.drawn import chains, generators
@@ -90,6 +91,25 @@ def test_plain_torch_answers_as_the_cpu_for_any_chain(case, generator):
             compare(name, Twins.of(case, WIDE, generator))
 
 
+@pytest.mark.parametrize("dtype", [WIDE, NARROW])
+@pytest.mark.parametrize("name", NAMES)
+def test_right_kernels_pass(name, dtype, watched):
+    plain = {"decode": "viterbi", "decode_topk": "viterbi_topk"}.get(name, name)
+    for shared in (True, False):
+        given = trials.example(getattr(by_steps, plain), dtype, 3, shared)
+        if name in ("count", "weigh"):
+            getattr(on_device, name)(*given)
+        elif name == "log_partition":
+            on_device._log_partition_by_step(*given)
+            on_device._log_partition_in_parallel(*given)
+        else:
+            getattr(on_device, f"_{plain}")(*given)
+    assert not device_check._failed
+    (file,) = watched.iterdir()
+    tried = json.loads(file.read_text())["passed"]
+    assert len(tried) == (4 if name == "log_partition" else 2)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     # the programs of a count share all rows, however many there are
@@ -163,3 +183,18 @@ def test_trials_are_for_cuda_devices_and_can_be_turned_off(monkeypatch):
     assert not device_check.is_tried(here)
     monkeypatch.setenv(device_check.OFF, "0")
     assert not device_check.is_tried(there)
+
+
+def test_devices_of_one_model_share_what_was_tried(monkeypatch):
+    names = {0: "A", 1: "A", 2: "B"}
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(name=names[device.index], major=9, minor=0),
+    )
+    device_check.device_key.cache_clear()
+    one, other, third = (
+        device_check.device_key(torch.device("cuda", i)) for i in names
+    )
+    device_check.device_key.cache_clear()
+    assert one == other != third

@@ -124,7 +124,14 @@ def _statements(body: str) -> Iterator[tuple[str, str, str]]:
             elif text and text[0] not in ".{}()":
                 yield "instruction", text, where
             elif text.startswith(".") and not text.startswith(
-                (".pragma", ".reqntid", ".maxntid", ".file", ".minnctapersm")
+                (
+                    ".pragma",
+                    ".reqntid",
+                    ".maxntid",
+                    ".maxnreg",
+                    ".file",
+                    ".minnctapersm",
+                )
             ):
                 raise Unknown(text)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
+from smoothsp._kernels.chain.cuda import given_outputs
 from smoothsp._kernels.chain.cuda.scan import multiplies
 from tests.instances.circuits import BUILDERS, small
 from tests.kernels.device_compilation import kernels
@@ -91,6 +92,23 @@ def near_the_bound() -> None:
         hold(case, NARROW, "forward_backward")
 
 
+def barriers() -> None:
+    """Where threads of one warp, or of two, touch one number with a barrier between.
+
+    A row whose only position is late: other threads wrote zeros there before. Rows of
+    one program that end at different steps, and add to the score of one end.
+    """
+    edges = torch.linspace(-1, 1, 4 * 20 * 20, dtype=WIDE).view(1, 4, 20, 20)
+    late = torch.arange(5)[None] == 4
+    emissions = torch.linspace(-1, 1, 100, dtype=WIDE).view(1, 5, 20)
+    hold(ChainCase(emissions, edges, mask=late), WIDE, "covariance")
+    ends = torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
+    zeros = torch.zeros(3, 5, 1, dtype=WIDE), torch.zeros(3, 4, 1, 1, dtype=WIDE)
+    groups, given_outputs.GROUPS = given_outputs.GROUPS, 1
+    hold(ChainCase(*zeros, mask=ends), NARROW, "count")
+    given_outputs.GROUPS = groups
+
+
 def circuits(dtypes: list[torch.dtype]) -> None:
     for build in BUILDERS:
         for dtype in dtypes:
@@ -107,6 +125,7 @@ def main(generation: int, every: bool) -> None:
             for unsafe in UNSAFE if every else UNSAFE[:2]:
                 log_space(*unsafe)
             near_the_bound()
+            barriers()
             circuits([NARROW, WIDE] if every else [NARROW])
         assert simulator.launches.keys() == {name for _, name in kernels()}
         sys.stdout.write(f"{simulator.launches.total()} launches\n")

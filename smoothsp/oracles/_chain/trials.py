@@ -33,7 +33,7 @@ def tried(plain: Callable[..., Any]) -> Callable[[Function], Function]:
             def trial(device: torch.device) -> None:
                 given = example(plain, near.dtype, S, shared)
                 found = kernels(*there(given, device))
-                hold(_flat(found), _flat(plain(*given)))
+                hold(_flat(found), _flat(plain(*given)), near.dtype)
 
             block = 1 << max(4, (S - 1).bit_length())
             edges = "shared" if shared else "own"

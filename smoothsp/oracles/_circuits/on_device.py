@@ -158,8 +158,7 @@ def _try(dtype: torch.dtype, device: torch.device) -> None:
     given = asked, [True, True], torch.float64
     value, _, marginals = by_levels.sums(leaves.map(lambda x: x.double()), *given)
     found = _sums(leaves.map(lambda x: x.to(device)), *given)
-    narrow = [x.to(dtype) for x in (value, *marginals)]
-    hold([x.to(dtype) for x in (found[0], *found[2])], narrow)
+    hold((found[0], *found[2]), (value, *(x.to(dtype) for x in marginals)), dtype)
 
 
 def _try_choice(dtype: torch.dtype, device: torch.device) -> None:
@@ -167,5 +166,5 @@ def _try_choice(dtype: torch.dtype, device: torch.device) -> None:
     leaves, asked = _example(dtype)
     value, _, labels, parts = by_levels.choose(leaves, asked, None, dtype)
     found = _choose(leaves.map(lambda x: x.to(device)), asked, dtype)
-    hold([found[0], found[2]], [value, labels])
-    hold([found[3].sort().values], [parts.sort().values])
+    used, expected = (x.sort().values for x in (found[3], parts))
+    hold((found[0], found[2], used), (value, labels, expected), dtype)

@@ -29,7 +29,7 @@ from smoothsp._kernels.compilation.launch import triton_version
 KERNELS = Path(smoothsp._kernels.__path__[0])
 CLEAR = "\r\x1b[K"
 OFF = "SMOOTHSP_CHECK_DEVICE"
-# Relative and absolute, as the tests have them; integers are equal.
+# Relative and absolute, as in the tests; integers are equal.
 TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
 
 _lock = threading.RLock()
@@ -89,10 +89,13 @@ def _told(question: str) -> Iterator[None]:
             sys.stderr.flush()
 
 
-def hold(found: Any, expected: Any) -> None:
-    """Raise if answers of a device, tensors, are not those of the CPU."""
+def hold(found: Any, expected: Any, dtype: torch.dtype) -> None:
+    """Raise if tensors of a device are not those of the CPU.
+
+    ``dtype`` is that of the potentials: sums of float32 may be stored in float64.
+    """
     for one, other in zip(found, expected, strict=True):
-        rtol, atol = TOLERANCE.get(one.dtype, (0, 0))
+        rtol, atol = TOLERANCE[dtype] if one.is_floating_point() else (0, 0)
         torch.testing.assert_close(one.cpu(), other, rtol=rtol, atol=atol)
 
 
@@ -115,7 +118,9 @@ def device_key(device: torch.device) -> str:
         driver = Path("/proc/driver/nvidia/version")
         with contextlib.suppress(OSError):
             parts.append(driver.read_text())
-        parts.append(str(torch.cuda.get_device_properties(device)))
+        about = torch.cuda.get_device_properties(device)
+        # not all of it: two devices of one model are alike
+        parts += [about.name, f"{about.major}.{about.minor}"]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -11,6 +11,9 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 LN2 = tl.constexpr(0.6931471805599453)
+# What a thread may use, of 65,536 for at most 512 threads. Where it is not said, the
+# assembler spills a few numbers for the sake of fewer registers.
+REGISTERS = 128
 
 
 def block_of(S: int) -> int:

@@ -5,6 +5,7 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
+    REGISTERS,
     block_of,
     edge_scores,
     fill,
@@ -60,6 +61,7 @@ def sample(
         ROWS=rows,
         DRAWS=min(rows, triton.next_power_of_2(K)),
         num_warps=warps,
+        maxnreg=REGISTERS,
         enable_fp_fusion=False,
     )
 

@@ -1,0 +1,95 @@
+"""A program that writes the table of what each GPU kernel of chains takes of a GPU.
+
+Run as ``python -m tests.kernels.block_sizes [GENERATION]`` with TRITON_INTERPRET=0. It
+compiles each kernel whose blocks depend on the number of states, for 16 to 64 states,
+and three generations of GPUs, which need not be there. With one it prints its cells.
+"""
+
+import importlib
+import itertools
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton  # noqa: TID253
+from torch import Tensor
+
+from tests.kernels.device_compilation import chain_calls, resources
+from tests.ptx.launch import modules, pretend
+
+GENERATIONS, SIZES = (80, 90, 100), (16, 32, 64)
+PAGE = Path(__file__).parents[2] / "benchmarks/tables/gpu_blocks.md"
+HEAD = """# Blocks of the GPU kernels
+
+```bash
+TRITON_INTERPRET=0 python -m tests.kernels.block_sizes
+```
+
+The command compiles the kernels of chains with Triton {version}.
+It reads registers, stack and shared memory from the machine code: no GPU is needed, and nothing is timed.
+Block sizes depend on the number of states and the dtype alone: nothing is tuned by timing at first use.
+A program computes one row of the batch, or a chunk of one.
+It holds blocks of S states, rounded up to a power of two from 16, and tiles of R states by S.
+The last columns are for compute capability 8.0, 9.0 and 10.0: registers of a thread, bytes of stack, and KB of shared memory of a program.
+Transitions are shared by all steps.
+At most 48 KB of shared memory are used, which no launch has to request.
+{spilled}
+
+| kernel | dtype | S | R | warps | 8.0 | 9.0 | 10.0 |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""  # noqa: E501
+MOST_SHARED = 48 * 1024
+
+
+def measure(generation: int) -> None:
+    """Print the row and the cell of each kernel for a generation."""
+    pretend(generation)
+
+    def launch(
+        kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
+    ) -> None:
+        built = kernel.warmup(*args, grid=(programs,), **options)
+        registers, stack = resources(built.asm["cubin"])
+        shared = built.metadata.shared
+        name = kernel.__name__.removeprefix("_").removesuffix("_kernel")
+        assert shared <= MOST_SHARED, (name, near.dtype, shared)
+        block = options["BLOCK"]
+        tile = options.get("ROWS", options.get("COLUMNS", block))
+        dtype = str(near.dtype).removeprefix("torch.")
+        row = f"| {name} | {dtype} | {block} | {tile} | {options['num_warps']} |"
+        sys.stdout.write(f"{row}\t{registers}, {stack}, {shared / 1024:g}\n")
+
+    for module in modules():
+        if hasattr(module, "launch"):
+            module.launch = launch
+    for S, dtype in itertools.product(SIZES, (torch.float32, torch.float64)):
+        for name, launcher, arguments in chain_calls(S, True, dtype):
+            if name not in ("weigh", "given_outputs"):
+                module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
+                getattr(module, launcher)(*arguments)
+
+
+def main() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for generation in GENERATIONS:
+        command = [sys.executable, "-m", "tests.kernels.block_sizes", str(generation)]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        for line in said.stdout.splitlines():
+            row, cell = line.split("\t")
+            found[row].append(cell)
+    spilled = {
+        f"`{row.split()[1]}` in {row.split()[3]}"
+        for row, cells in found.items()
+        if any(cell.split(", ")[1] != "0" for cell in cells)
+    }
+    lines = [f"{row} {' | '.join(cells)} |\n" for row, cells in sorted(found.items())]
+    words = f"On the stack are numbers of {', '.join(sorted(spilled))}; of no other."
+    head = HEAD.format(version=triton.__version__, spilled=words)
+    PAGE.write_text(head + "".join(lines))
+
+
+if __name__ == "__main__":
+    measure(int(sys.argv[1])) if sys.argv[1:] else main()
