@@ -1,6 +1,9 @@
 """Training of the localiser: one round of an optimizer after another."""
 
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -15,6 +18,7 @@ from localization.block_coordinates import BlockCoordinates
 from localization.images import Images
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import average_precision
+from smoothsp.models.divergence import GROWTH
 from smoothsp.optim import (
     SVRG,
     CasimirSVRG,
@@ -38,7 +42,20 @@ WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
 
 
 class Diverged(ValueError):
-    """The scores are no numbers that a structure takes any more."""
+    """The scores are no numbers that a structure takes any more, or the loss grows."""
+
+
+@contextmanager
+def alarms() -> Iterator[None]:
+    """Say of an optimizer's alarm that it is one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, Diverged):
+            raise error.__cause__ from None
+        if "lower lr" not in str(error):
+            raise
+        raise Diverged(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -183,14 +200,11 @@ class Run:
 
             if isinstance(self.optimizer, ProxLinear):
                 model = self.optimizer.model
-                self.optimizer.step(closure, numbers, partial(ask, self.max_hinge))
+                with alarms():
+                    self.optimizer.step(closure, numbers, partial(ask, self.max_hinge))
             elif isinstance(self.optimizer, SVRG):
-                try:
+                with alarms():
                     self.optimizer.epoch(closure, numbers)
-                except RuntimeError as error:
-                    if "lower lr" not in str(error):
-                        raise
-                    raise Diverged(str(error)) from error
             elif isinstance(self.optimizer, BlockCoordinates):
                 self.optimizer.epoch(bar.update)
             else:
@@ -224,12 +238,18 @@ class Run:
         scores = model(*inputs)[None]
         # structures take numbers below this
         if not bool((scores.abs() < 2.0**40).all()):
-            step = "Raise --smoothness" if self.settings.smoothness else "Lower --lr"
-            raise Diverged(
-                f"{self.settings.method}: the weights diverged in round"
-                f" {len(self.history)}. {step}"
-            )
+            raise self._diverged("scores")
         return Multiclass(scores), label, None, cost
+
+    def _diverged(self, what: str) -> Diverged:
+        s = self.settings
+        if s.smoothness:
+            step = f"--smoothness {s.smoothness:g}: raise it"
+        else:
+            step = f"--lr {s.lr:g}: lower it" if s.lr else "no step size"
+        return Diverged(
+            f"{s.method}: the {what} diverged in round {len(self.history)} with {step}"
+        )
 
     @torch.no_grad()
     def objective(self) -> float:
@@ -276,6 +296,9 @@ class Run:
             "mu": self.mu,
         }
         row |= {f"val_{name}": x for name, x in self.evaluate(val).items()}
+        first = self.history[0]["objective"] if self.history else math.inf
+        if 0 < GROWTH * first < row["objective"] or not math.isfinite(row["objective"]):
+            raise self._diverged("objective")
         if all(rank(row) > rank(other) for other in self.history):
             state = self.shown.state_dict()
             self.best = {name: value.clone() for name, value in state.items()}

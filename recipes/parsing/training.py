@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from runs import checkpoint
-from smoothsp.models.divergence import require_sound
+from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
@@ -72,7 +72,8 @@ class Run:
             rate = RATE * min(1, (step + 1) / warm) * (1 - step / steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate * group.get("share", 1.0)
-            loss = loss_of(numbers)
+            with diagnosed(self.model.parameters(), rate, REMEDY):
+                loss = loss_of(numbers)
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST_GRADIENT)

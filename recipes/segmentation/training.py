@@ -14,7 +14,7 @@ from segmentation.network import STRIDE, Segmenter, Small
 from segmentation.picture_sets import PictureSet
 from segmentation.superpixels import EDGE_FEATURES, Graph
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.divergence import require_sound
+from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.oracles import BinaryGraph
 
 Loss = Literal["hinge", "cross-entropy"]
@@ -97,7 +97,9 @@ class Run:
                 for group in self.optimizer.param_groups:
                     group["lr"] = group["rate"] * left
                 rate = self.optimizer.param_groups[0]["lr"]
-                loss = self.loss_of(train, chosen, chance.random(len(chosen)) < 0.5)
+                flipped = chance.random(len(chosen)) < 0.5
+                with diagnosed(self.network.parameters(), rate):
+                    loss = self.loss_of(train, chosen, flipped)
                 self.optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(self.network.parameters(), LONGEST_GRADIENT)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
-from smoothsp.models.divergence import require_sound
+from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -305,9 +305,10 @@ class Training:
         for sentences in bar:
             # Up at first; linearly down to zero.
             self._set_rate(min(1, (step + 1) / warm) * (1 - step / whole))
-            loss = require_sound(
-                self._step(sentences), self.dense.param_groups[0]["lr"]
-            )
+            rate = self.dense.param_groups[0]["lr"]
+            with diagnosed(self.model.parameters(), rate):
+                loss = self._step(sentences)
+            require_sound(loss, rate)
             step += 1
             if step % AVERAGE_EVERY == 0 or step == whole:
                 self.average.update_parameters(self.model)

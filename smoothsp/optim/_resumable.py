@@ -189,7 +189,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("restarts", "epoch_steps", "epochs"), _is_count),
     **dict.fromkeys(("since", "halvings"), _is_count),
     "rises": lambda x: isinstance(x, list) and all(map(_is_number, x)),
-    **dict.fromkeys(("full_loss", "first_loss"), _is_number),
+    **dict.fromkeys(("full_loss", "first_loss", "first_objective"), _is_number),
     **dict.fromkeys(("alpha", "kappa", "mu_factor"), _is_positive),
     **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
     # of a step that is taken back they may be NaN

@@ -25,7 +25,13 @@ from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
-from smoothsp.optim._evaluation import Closure, full_loss, norm, reaches
+from smoothsp.optim._evaluation import (
+    Closure,
+    diagnosed,
+    full_loss,
+    norm,
+    reaches,
+)
 from smoothsp.optim._resumable import BoundMu, starting_mu
 from smoothsp.optim._subproblem import Subproblem, centred_groups, numbered
 from smoothsp.optim.casimir import CasimirSVRG
@@ -100,7 +106,7 @@ class ProxLinear(BoundMu):
         If an argument is not as above.
     RuntimeError
         If the network has an operation without the derivatives needed; see
-        ``Linearised``.
+        ``Linearised``. If the objective is not finite, or ten times the first one.
 
     Notes
     -----
@@ -187,7 +193,7 @@ class ProxLinear(BoundMu):
         super().__init__(
             params,
             {"lr": lr, "weight_decay": weight_decay},
-            {"outer": 0, "mu_factor": 1.0},
+            {"outer": 0, "mu_factor": 1.0, "first_objective": 0.0},
             ("iterate", "snapshot", "full", "objective"),
             generator,
         )
@@ -245,6 +251,7 @@ class ProxLinear(BoundMu):
         objective = closure if objective is None else objective
         k, mu = self.progress["outer"] + 1, self.mu
         before, terms = self._objective(objective, batches, size)
+        self._require_sound(before)
 
         subproblem = Subproblem(
             self._name,
@@ -255,7 +262,7 @@ class ProxLinear(BoundMu):
             self.generator,
         )
         inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
-        with self._watch():
+        with self._watch(), diagnosed(subproblem.variables, self._sentence):
             epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
@@ -269,6 +276,8 @@ class ProxLinear(BoundMu):
             for p, moved in zip(linear.origin, displacement, strict=True):
                 p.add_(moved)
             candidate, _ = self._objective(objective, batches, size)
+            if self.accept == "always":
+                self._require_sound(candidate)
             # one that is NaN is not better
             accepted = candidate <= before or self.accept == "always"
         finally:
@@ -287,6 +296,28 @@ class ProxLinear(BoundMu):
         )
         self._pass_mu_on()
         return float(self.progress["objective"])
+
+    def _require_sound(self, objective: float) -> None:
+        """Refuse one that is not finite, or ten times the first."""
+        first = self.progress["first_objective"]
+        if not math.isfinite(objective):
+            raise RuntimeError(self._sentence("a finite objective", f"{objective:.6g}"))
+        if 0 < 10 * first < objective:
+            expected = f"an objective below {10 * first:.6g}"
+            raise RuntimeError(self._sentence(expected, f"{objective:.6g}"))
+        self.progress["first_objective"] = first or objective
+
+    def _sentence(self, expected: str, found: str) -> str:
+        """Say that training has diverged, with which steps, and what to try."""
+        sizes = ", ".join(f"{group['lr']:.3g}" for group in self.param_groups)
+        return (
+            f"{self._name}: expected {expected}, got {found} in outer iteration "
+            f"{self.progress['outer'] + 1} with steps of length {sizes}; lower lr, or "
+            "raise smoothness"
+        )
+
+    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
+        return {"first_objective": 0.0, **progress}
 
     def _of_the_model(self, closure: Closure) -> Closure:
         """The closure, unless its loss is that of the network itself."""
@@ -330,9 +361,10 @@ class ProxLinear(BoundMu):
         """Mean loss of the network itself plus the regulariser; number of batches."""
         self.model.exact = True
         try:
-            loss, examples, terms = full_loss(
-                self._name, objective, batches, size, self.model.origin[0].device
-            )
+            with diagnosed(self.model.origin, self._sentence):
+                loss, examples, terms = full_loss(
+                    self._name, objective, batches, size, self.model.origin[0].device
+                )
         finally:
             self.model.exact = False
         self.oracle_calls["objective"] += examples

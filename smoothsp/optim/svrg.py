@@ -32,6 +32,7 @@ from smoothsp.optim._batches import (
 from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
+    diagnosed,
     evaluate,
     full_gradient,
     loss_of,
@@ -214,7 +215,7 @@ class SVRG(Resumable):
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
-        with self._watch():
+        with self._watch(), diagnosed(params, self._sentence):
             loss, gradients, examples, terms = full_gradient(
                 self._name, closure, params, batches, size, self._aside
             )
@@ -242,9 +243,13 @@ class SVRG(Resumable):
         if finite and not 0 < 10 * first < loss:
             return
         expected = f"a loss below {10 * first:.6g}" if finite else "a finite loss"
+        raise RuntimeError(self._sentence(expected, f"{loss:.6g}"))
+
+    def _sentence(self, expected: str, found: str) -> str:
+        """Say that training has diverged, with which steps, and what to try."""
         sizes = ", ".join(f"{size:.3g}" for size in self.step_sizes)
-        raise RuntimeError(
-            f"{self._name}: expected {expected}, got {loss:.6g} after "
+        return (
+            f"{self._name}: expected {expected}, got {found} after "
             f"{self.progress['epoch']} epochs and {self.progress['step']} steps of "
             f"length {sizes}; lower lr{self._other_remedy()}"
         )
@@ -327,7 +332,8 @@ class SVRG(Resumable):
         finally:
             _copy(active, here)
         random.restore()
-        loss = self._evaluate(closure, params)
+        with diagnosed(params, self._sentence):
+            loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
             warn_if_different(self._name, before, loss, at_snapshot is not None)

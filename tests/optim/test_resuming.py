@@ -1,13 +1,14 @@
-"""SVRG and Casimir on a chain: a resumed run equals an uninterrupted one."""
+"""Optimizers on a chain: a resumed run equals an uninterrupted one."""
 
 import io
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
 from smoothsp.losses import L2, StructuralHinge
-from smoothsp.optim import SVRG, CasimirSVRG
+from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
 from smoothsp.oracles import Chain
 from tests.optim.problems import seeded
 
@@ -162,3 +163,54 @@ def test_states_of_earlier_versions_load(variant):
         resumed.epoch(other, batches)
     same = zip(model.parameters(), again.parameters(), strict=True)
     assert all(torch.equal(p, q) for p, q in same)
+
+
+def network():
+    """A network under prox-linear, with the tolerance and the smoothing that change."""
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    hinge = StructuralHinge(L2(mu=1.0, k=3))
+    optimizer = ProxLinear(
+        model,
+        0.5,
+        0.01,
+        smoothness=8.0,
+        smoothing=hinge.smoothing,
+        epochs=2,
+        tolerance=5.0,
+        generator=seeded(),
+    )
+    zeros = torch.zeros(3, 3, dtype=torch.float64)
+
+    def closure(batch):
+        loss = hinge(Chain(optimizer.model(batch[0]), zeros), batch[1])
+        loss.backward()
+        return loss
+
+    return model, optimizer, closure
+
+
+def test_prox_linear_resumed_from_each_of_40_steps():
+    """The next step of each is the next one of the run, and so are all that follow."""
+    batches = tagging()[:1]
+    model, optimizer, closure = network()
+    states = []
+    for _ in range(41):
+        states.append(on_disk([model.state_dict(), optimizer.state_dict()]))
+        optimizer.step(closure, batches)
+    assert optimizer.progress["objective"] < 0.9 * optimizer.progress["first_objective"]
+    assert {states[k][1]["progress"]["epochs"] for k in range(1, 41)} == {1, 2}
+    for (weights, state), after in itertools.pairwise(states):
+        again, resumed, other = network()
+        again.load_state_dict(weights)
+        resumed.load_state_dict(state)
+        resumed.step(other, batches)
+        assert same([again.state_dict(), resumed.state_dict()], after)
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other

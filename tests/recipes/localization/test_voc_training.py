@@ -174,14 +174,23 @@ def test_weights_that_diverge_say_which_number_to_change(build):
     run = build("sgd-sqrt", "nonlinear")
     for group in run.optimizer.param_groups:
         group["initial_lr"] = group["lr"] = 1e30
-    message = r"sgd-sqrt: the weights diverged in round 0. Lower --lr"
+    message = r"sgd-sqrt: the scores diverged in round 0 with --lr .*: lower it"
     with pytest.raises(Diverged, match=message):
         run.round()
     run = build("casimir-const")
     for p in run.network.parameters():
         torch.nn.init.constant_(p, torch.inf)
-    with pytest.raises(Diverged, match=r"in round 0. Raise --smoothness"):
+    with pytest.raises(Diverged, match=r"in round 0 with --smoothness .*: raise it"):
         run.round()
+
+
+def test_an_objective_that_grows_tenfold_says_so(build, data):
+    run = build("sgd-sqrt")
+    run.record(data.parts["val"])
+    run.history[0]["objective"] /= 1e3
+    run.round()
+    with pytest.raises(Diverged, match="the objective diverged in round 1 with --lr"):
+        run.record(data.parts["val"])
 
 
 @pytest.mark.parametrize("method", thinned(METHODS, 2))
