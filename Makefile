@@ -9,7 +9,7 @@ RUN := $(VENV)/bin/python -m
 .PHONY: ner test lint docs
 
 ner: $(INSTALLED)  ## train the named-entity tagger; ARGS="--data DIR" for real data
-	$(VENV)/bin/python recipes/conll_ner.py $(ARGS)
+	$(VENV)/bin/python recipes/conll_ner.py $(or $(ARGS),--overwrite)
 
 test: $(INSTALLED)  ## ARGS=--long runs the long sweeps too
 	$(RUN) pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)

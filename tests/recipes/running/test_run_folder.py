@@ -8,12 +8,14 @@ import errno
 import fcntl
 import importlib
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
 from runs import folder as run_folder
+from tests.programs import run
 
 RECIPES = (
     "conll_linear",
@@ -218,3 +220,12 @@ def test_a_file_in_the_place_of_the_model_is_told_before_training(
     with pytest.raises(ValueError, match=message):
         recipe.main(recipe.Config(out=tmp_path))
     assert (tmp_path / "model").read_text() == "mine"
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_make_ner_works_each_time_and_leaves_runs_of_others_alone():
+    root = Path(__file__).parents[3]
+    for given, expected in ((), ["--overwrite"]), (("ARGS=--data X",), ["--data", "X"]):
+        printed = run("make", "-C", root, "-n", "VENV=none", "ner", *given).stdout
+        [line] = [x for x in printed.splitlines() if "conll_ner.py" in x]
+        assert line.split()[2:] == expected
