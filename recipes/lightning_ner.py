@@ -17,6 +17,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
@@ -26,14 +27,14 @@ from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
-from smoothsp.models.divergence import require_sound
+from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.models.training import seed_all
-from smoothsp.optim import SVRG, CasimirSVRG
+from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
 
 BATCH, HIDDEN = 8, 0.5
 REMEDY = "Lower --rate, or train with --optimizer adam"
-Chosen = Literal["adam", "svrg", "casimir"]
+Chosen = Literal["adam", "svrg", "casimir", "prox-linear"]
 
 
 class Sentences(Dataset, Sampler):
@@ -114,6 +115,38 @@ class Data(pl.LightningDataModule):
     predict_dataloader = val_dataloader
 
 
+class Potentials(nn.Module):
+    """All that the loss is convex in: emissions, and the parameters of the chain."""
+
+    def __init__(self, tagger: "Tagger") -> None:
+        super().__init__()
+        self.tagger = tagger
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.tagger(batch), dict(self.tagger.head.named_parameters())
+
+
+class OuterIterations(ProxLinear):
+    """Makes an outer iteration over a loader where the trainer makes a step."""
+
+    def __init__(self, tagger: "Tagger", loader: DataLoader, rate: float) -> None:
+        # steps of the subproblem are of length rate, and leave its centre by 100 times
+        own = {"smoothness": 1 / rate, "adaptive": False, "epochs": 1}
+        super().__init__(Potentials(tagger), 100 * rate, **own)
+        self.tagger, self.loader = tagger, loader
+
+    def closure(self, batch: Batch) -> Tensor:
+        emissions, head = self.model(batch)
+        given = emissions, batch.tags, batch.mask, self.tagger.criterion
+        loss = functional_call(self.tagger.head, head, given)
+        loss.backward()
+        return loss
+
+    def step(self, closure: Any = None) -> float:
+        self.loader.sampler.set_epoch(self.progress["outer"])
+        return super().step(self.closure, self.loader)
+
+
 class Tagger(pl.LightningModule):
     def __init__(
         self,
@@ -133,6 +166,7 @@ class Tagger(pl.LightningModule):
         self.output = nn.Linear(100, len(labels))
         self.head = LinearChain(len(labels), constraints.bio(labels, "BIOES"))
         self.criterion = StructuralHinge(L2(mu=1.0, k=5))
+        self.automatic_optimization = optimizer != "prox-linear"
 
     def forward(self, batch: Batch) -> Tensor:
         return self.output(self.lstm(self.embedding(batch.table.word[batch.rows]))[0])
@@ -141,7 +175,11 @@ class Tagger(pl.LightningModule):
         return self.head(self(batch), batch.tags, batch.mask, self.criterion)
 
     def training_step(self, batch: Batch) -> Tensor:
-        loss = self.loss(batch)
+        if self.automatic_optimization:
+            with diagnosed(self.parameters(), self.hparams.rate, REMEDY):
+                loss = self.loss(batch)
+        else:  # of the whole epoch, whose only batch this is
+            loss = torch.tensor(self.optimizers().step())
         self.losses.append(require_sound(loss.item(), self.hparams.rate, None, REMEDY))
         self.log("loss", loss, prog_bar=True, batch_size=len(batch.tags))
         return loss
@@ -182,6 +220,9 @@ class Tagger(pl.LightningModule):
             return SVRG(self.parameters(), rate)
         if self.hparams.optimizer == "casimir":
             return CasimirSVRG(self.parameters(), rate, kappa=0.1, smoothing=smoothing)
+        if self.hparams.optimizer == "prox-linear":
+            loader = self.trainer.datamodule.train_dataloader()
+            return OuterIterations(self, loader, rate)
         adam = torch.optim.Adam(self.parameters(), rate)
         steps = int(self.trainer.estimated_stepping_batches)
         decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, steps)
@@ -210,8 +251,9 @@ def main(
         Folder of CoNLL files; an invented corpus if not given.
     optimizer
         adam, with a rate that falls linearly to 0, is for networks such as this one.
-        svrg and casimir are for convex problems and certificates: they show how an
-        optimizer with full gradients is trained in Lightning, and learn more slowly.
+        svrg, casimir and prox-linear are for convex problems and certificates: they
+        show how an optimizer with full gradients, or one that solves a convex problem
+        each epoch, is trained in Lightning, and learn more slowly.
     rate
         Step size at first.
     epochs
@@ -248,9 +290,17 @@ def main(
         one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
         calls = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
-        trainer = pl.Trainer(max_epochs=epochs, default_root_dir=out, callbacks=calls)
-        with interrupts.raised(lambda: trainer.interrupted):
-            trainer.fit(model, corpus, ckpt_path=last if resume else None)
+        whole = {"max_epochs": epochs, "default_root_dir": out, "callbacks": calls}
+        if optimizer == "prox-linear":
+            whole["limit_train_batches"] = 1  # its step is over all of them
+        trainer = pl.Trainer(**whole)
+        try:
+            with interrupts.raised(lambda: trainer.interrupted):
+                trainer.fit(model, corpus, ckpt_path=last if resume else None)
+        except RuntimeError as error:
+            if "lower lr" not in str(error):
+                raise
+            raise ValueError(f"{error}. {REMEDY}") from error
         if not trainer.callback_metrics:  # it had all its epochs
             trainer.validate(model, corpus, verbose=False)
         return {name: float(x) for name, x in trainer.callback_metrics.items()}

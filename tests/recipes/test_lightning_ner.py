@@ -1,6 +1,7 @@
 """The Lightning script trains, and a resumed run is the run that was not cut."""
 
 import ast
+import re
 import runpy
 import signal
 import sys
@@ -56,7 +57,7 @@ def interrupted_at(epoch):
 
 # Lightning advises on workers and devices that are not there
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("optimizer", ["adam", "svrg", "casimir"])
+@pytest.mark.parametrize("optimizer", ["adam", "svrg", "casimir", "prox-linear"])
 def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
     pytest.importorskip("pytorch_lightning")
     # what is lost of the optimizer's state shows within two more epochs
@@ -106,6 +107,15 @@ def test_a_run_that_had_all_its_epochs_says_again_how_it_ended(run, tmp_path, ca
         [line] = [x for x in capfd.readouterr().out.splitlines() if x.startswith("{")]
         printed.append(ast.literal_eval(line))
     assert printed[1]["f1"] == printed[0]["f1"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("optimizer", ["adam", "svrg", "prox-linear"])
+def test_steps_that_are_far_too_long_end_with_a_sentence(run, tmp_path, optimizer):
+    pytest.importorskip("pytorch_lightning")
+    with pytest.raises(SystemExit, match=r"^error: .* Lower --rate") as end:
+        run(tmp_path, "--optimizer", optimizer, "--rate", "1e20")
+    assert re.search(r"steps of (size|length) \d\S*e\+\d+", str(end.value))
 
 
 @pytest.mark.filterwarnings("ignore")
