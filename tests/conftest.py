@@ -62,6 +62,7 @@ FIRST = (
     "faults/test_faults.py",
     "linear/solvers/test_bcfw.py",
     "kernels/test_triton_twins.py",
+    "oracles/test_device_check.py",
     "linear/solvers/test_primal_runs.py",
     "laws/test_circuits.py",
     "recipes/parsing/test_ud_parser.py",
