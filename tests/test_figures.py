@@ -44,6 +44,7 @@ def test_tags_are_named_boxes_around_their_words():
     tags = ["B-PER", "I-PER", "O", "B-SUM", "B-PER"]
     ax = draw(tags, "tags", words=WORDS)
     assert texts(ax) == [*WORDS, "PER", "SUM", "PER"]
+    assert not any(text.get_parse_math() for text in ax.texts)
     boxes = [(box.get_x(), box.get_width()) for box in ax.patches]
     places = dict(
         zip(WORDS, (text.get_position()[0] for text in ax.texts), strict=False)

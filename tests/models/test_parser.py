@@ -91,6 +91,24 @@ def test_batches_and_other_structures(parser, monkeypatch):
         parser.parse(SENTENCES, structure="sibling")
 
 
+@pytest.mark.parametrize(
+    ("structure", "expected"),
+    [("spanning-tree", [(8, 4)]), ("sibling", [(4, 1), (2, 4), (2, 4)])],
+)
+def test_scores_of_a_batch_have_bounded_memory(structure, expected, monkeypatch):
+    parser, shapes, forward = made(structure), [], Biaffine.forward
+    # eight sentences of four words have 128 pairs of words, two have 128 triples
+    monkeypatch.setattr("smoothsp.models.parser.MOST_SCORES", 128)
+
+    def watched(self, batch):
+        shapes.append(tuple(batch.mask.shape))
+        return forward(self, batch)
+
+    monkeypatch.setattr(Biaffine, "forward", watched)
+    parser.parse([["x"]] * 4 + [["a", "b", "c", "d"]] * 4)
+    assert shapes == expected
+
+
 @pytest.mark.parametrize("tokenizer", ["treebank", "blanks"])
 def test_offsets_lead_to_the_words_in_the_users_text(tokenizer):
     pytest.importorskip("nltk")

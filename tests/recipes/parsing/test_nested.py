@@ -98,25 +98,36 @@ def test_f1_counts_both_levels():
     assert nested.f1([gold], [other])["inner"] == 1.0
 
 
-def test_any_tree_with_two_branches_that_holds_the_entities_is_right():
-    tree = nested.tree(list("abcd"), [("X", 1, 3), ("Y", 1, 1)])
+@pytest.mark.parametrize(
+    ("entities", "count"),
+    [
+        # trees with two branches over 5 words; over 4 parts and over 2; over 3 and 3
+        ([], 14),
+        ([("X", 0, 1)], 5),
+        ([("X", 2, 3)], 5),
+        ([("X", 1, 3)], 4),
+        ([("X", 2, 4), ("Y", 3, 4), ("Y", 0, 0)], 2),
+    ],
+)
+def test_any_tree_with_two_branches_that_holds_the_entities_is_right(entities, count):
+    tree = nested.tree(list("abcde"), entities)
     number = {"TOP": 1, "X": 2, "Y": 3}
     allowed = binarisations(tree, number)[None]
-    structure = SpanTree(torch.zeros(1, 4, 4, 4))
-    within = structure.restrict(allowed).decode_topk(9)
-    # b or cd first, below X
-    assert within[2].sum() == 2
-    for y in within[1][0, :2]:
-        assert (y[0, 3], y[1, 3], y[1, 1]) == (1, 2, 3)
-        assert (y > 0).sum() == 3
-    one = target(tree, number)[None]
-    assert (structure.log_prob_within(allowed) > structure.log_prob(one)).all()
+    within = SpanTree(torch.zeros(1, 5, 5, 4)).restrict(allowed)
+    assert within.log_count().exp().item() == pytest.approx(count)
+    for y in within.decode_topk(count)[1][0]:
+        assert all(y[i, j] == number[label] for label, i, j in tree.spans)
+        assert (y > 0).sum() == len(tree.spans)
+    assert within.restrict(allowed).score(target(tree, number)[None]) == 0
 
 
 def test_entities_that_cross_leave_the_first():
     tree = nested.tree(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
     kept = nested.uncrossed(tree)
     assert kept.spans == [("TOP", 0, 3), ("X", 0, 2), ("Z", 1, 2)]
+    # one that begins before it, too
+    tree = nested.tree(list("abcd"), [("X", 1, 3), ("Y", 0, 2)])
+    assert nested.uncrossed(tree).spans == [("TOP", 0, 3), ("X", 1, 3)]
 
 
 def test_names_of_training_are_looked_up():
