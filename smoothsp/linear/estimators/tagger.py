@@ -107,17 +107,19 @@ def takes_parts(estimator: Any) -> bool:
 def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray[Any]:
     """All classes that ``partial_fit`` will meet, with those of ``labels`` in them."""
     known: NDArray[Any] | None = getattr(estimator, "classes_", None)
-    if classes is None and known is None:
-        raise ValueError(
-            "classes: expected all classes in the first call of partial_fit, got None"
-        )
     if estimator.class_weight == "balanced":
         raise ValueError(
             "class_weight: expected a dict or None for partial_fit, got 'balanced',"
             " which counts all examples"
         )
-    found = known if classes is None else np.unique(np.asarray(classes))
-    assert found is not None
+    if classes is not None:
+        found = np.unique(np.asarray(classes))
+    elif known is not None:
+        found = known
+    else:
+        raise ValueError(
+            "classes: expected all classes in the first call of partial_fit, got None"
+        )
     if known is not None and not np.array_equal(found, known):
         raise ValueError(
             f"classes: expected those of the call before ({', '.join(map(str, known))}"

@@ -307,9 +307,9 @@ HURRIED = {
         lambda: (np.eye(2), [["O", "P"]], "two"),
         "lengths: expected ints of at least 0",
     ),
-    "a generator": (
-        lambda: ((x for x in TOKENS), TAGS[:1]),
-        "X: expected a list of sentences, got generator",
+    "a generator of tokens": (
+        lambda: ((x for x in TOKENS[0]), TAGS[0]),
+        "X: expected sentences, each a list of tokens, got a dict",
     ),
     "no tags": (lambda: (TOKENS, None), "y: expected a list of tags, got NoneType"),
     "weights for lengths": (
