@@ -1,0 +1,253 @@
+"""Predict costs of arcs, judged by the paths that one takes: decision-focused learning.
+
+Linear models predict the costs of the 40 arcs of a 5 x 5 grid from five features. The
+costs are a polynomial of these, so that a linear model is wrong from degree 2 on. Least
+squares are next to losses of the decision: SPO+, perturbed maxima, and interpolation of
+the solver. What counts is the normalised regret of the paths on examples not seen.
+
+    python recipes/shortest_path.py                           # the sizes of the paper
+    python recipes/shortest_path.py --sizes 100 --degrees 1 4 --seeds 2
+    python recipes/shortest_path.py --problem knapsack
+    python recipes/shortest_path.py --data FILE.npz
+
+FILE.npz holds ``features (n, p)``, ``costs (n, E)``, ``index (E, 2)``, ``source`` and
+``target``; with ``--problem knapsack`` it holds ``features``, ``values (n, N)``,
+``weights (N,)`` and ``capacity``. Each seed splits it anew.
+
+``cells.json`` is written after each method and size, and ``--resume`` goes on from
+there; at the end ``regret.csv``, ``regret.png`` and a table are.
+
+Reproduces: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022), figure 3.
+Results: ``docs/results/decisions.md``.
+"""
+
+if __name__ == "__main__":
+    from runs import start
+
+    start.quietly()
+
+import csv
+import io
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from tqdm import tqdm
+
+from decisions import linear_models, problems
+from decisions.linear_models import METHODS, with_ones
+from multiclass.cells import Cells
+from ocr.figures import save, tidy
+from runs import arguments, checkpoint, options, terminal
+from runs import folder as run_folder
+
+Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
+Name = Literal["shortest-path", "knapsack"]
+COLOURS = dict(zip(METHODS, ("#777777", "#d1661f", "#2a6f97", "#3c8d53"), strict=True))
+# of a size, a setting and a method the regrets of all seeds
+Regrets = dict[tuple[str, str, str], list[float]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Linear predictions of costs, trained for themselves or for the decision."""
+
+    problem: Name = "shortest-path"
+    """What is decided."""
+    data: Path | None = None
+    """An .npz file; default: the generator of the paper."""
+    methods: tuple[Method, ...] = METHODS
+    """How the models are fitted."""
+    degrees: tuple[int, ...] = (1, 2, 4, 6, 8)
+    """Of the polynomial."""
+    noises: tuple[float, ...] = (0.0, 0.5)
+    """Half-widths of the noise, which multiplies costs."""
+    sizes: tuple[int, ...] = (100, 1000, 5000)
+    """Examples to train on; a quarter more choose the step."""
+    test: int = 1000
+    """Examples to test on."""
+    seeds: int = 5
+    """Runs of each setting."""
+    steps: int = 500
+    """Steps of each fit, of 32 examples."""
+    seed: int = 1
+    """The first of the seeds."""
+    out: Path = Path("runs/shortest_path")
+    """Folder of the numbers, the table and the figure."""
+    resume: bool = False
+    """Go on with the fits that --out does not have yet."""
+
+
+def main(config: Config) -> dict[str, float]:
+    """Run what is missing; mean regrets by size, setting and method come back."""
+    arguments.one_of(config, problem=get_args(Name))
+    for method in config.methods:
+        if method not in METHODS:
+            raise ValueError(
+                f"methods: expected one of {', '.join(METHODS)}, got {method!r}"
+            )
+    arguments.at_least(
+        config, degrees=1, noises=0, sizes=8, test=1, seeds=1, steps=1, seed=0
+    )
+    for noise in config.noises:
+        if not noise <= 1:
+            raise ValueError(f"noises: expected at most 1, got {noise:g}")
+    arguments.different(config, "methods", "degrees", "noises", "sizes")
+    with run_folder.held(config.out):
+        names = "problem", "degrees", "noises", "test", "seeds", "steps", "seed"
+        settings = {name: getattr(config, name) for name in names}
+        if config.data is not None:
+            settings["data"] = zlib.crc32(config.data.read_bytes())
+        # as they are read back
+        settings = {
+            k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()
+        }
+        cells = Cells(config.out / "cells.json", settings, config.resume)
+        run(config, cells)
+        return cells.use(lambda: told(config, cells))
+
+
+def run(config: Config, cells: Cells) -> None:
+    """Fit what the cells lack: each cell is all runs of a size and a method."""
+    seeds = [config.seed + i for i in range(config.seeds)]
+    todo = [(size, method) for size in sizes_of(config) for method in config.methods]
+    todo = [(size, m) for size, m in todo if f"{size}, {m}" not in cells]
+    with tqdm(total=len(todo) * config.steps, disable=None, unit="step") as bar:
+        known = ""
+        for size, method in todo:
+            bar.set_description(f"{size}, {method}")
+            if size != known:
+                known = size
+                if config.data is not None:
+                    problem, *given = problems.read(config.data, config.problem)
+                    parts = problems.parts_of(problem, *given, seeds)
+                else:
+                    problem = problems.PROBLEMS[config.problem]()
+                    n = int(size)
+                    counts = {"train": n, "dev": n // 4, "test": config.test}
+                    runs = [(d, e, s) for d, e in settings_of(config) for s in seeds]
+                    parts = problems.drawn(problem, counts, runs)
+            weights = linear_models.fit(
+                method, problem, parts, config.steps, config.seed, bar.update
+            )
+            predicted = with_ones(parts["test"].features) @ weights
+            regrets = parts["test"].regret(problem, predicted)
+            if not regrets.isfinite().all():
+                raise ValueError(f"{size}, {method}: expected finite regrets, got NaN")
+            cells.keep(f"{size}, {method}", {"regret": regrets.tolist()})
+
+
+def sizes_of(config: Config) -> list[str]:
+    return ["file"] if config.data is not None else [str(n) for n in config.sizes]
+
+
+def settings_of(config: Config) -> list[tuple[int, float]]:
+    return [(degree, noise) for noise in config.noises for degree in config.degrees]
+
+
+def told(config: Config, cells: Cells) -> dict[str, float]:
+    """Write numbers and figure, print the table; the means come back."""
+    names = ["file"]
+    if config.data is None:
+        names = [f"degree {d}, noise {e:g}" for d, e in settings_of(config)]
+    found: Regrets = {}
+    for size in sizes_of(config):
+        for method in config.methods:
+            every = cells[f"{size}, {method}"]["regret"]
+            for number, name in enumerate(names):
+                mine = every[number * config.seeds : (number + 1) * config.seeds]
+                found[size, name, method] = [float(x) for x in mine]
+    write(config.out / "regret.csv", found)
+    draw(config, found)
+    print(table(config, names, found))
+    return {", ".join(key): float(np.mean(x)) for key, x in found.items()}
+
+
+def write(path: Path, found: Regrets) -> None:
+    """A line for each run."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["size", "setting", "method", "seed", "regret"])
+    for key, regrets in found.items():
+        lines.writerows([*key, seed, f"{x:.6g}"] for seed, x in enumerate(regrets))
+    checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
+
+
+def table(config: Config, names: list[str], found: Regrets) -> str:
+    """Mean normalised regrets in percent, as Markdown."""
+    lines = [
+        f"| size | setting | {' | '.join(config.methods)} |",
+        "|" + " --- |" * (2 + len(config.methods)),
+    ]
+    for size in sizes_of(config):
+        for name in names:
+            means = [np.mean(found[size, name, method]) for method in config.methods]
+            cells = " | ".join(f"{100 * x:.2f}" for x in means)
+            lines.append(f"| {size} | {name} | {cells} |")
+    return "\n".join(lines)
+
+
+def draw(config: Config, found: Regrets) -> None:
+    """Boxes of the seeds: a row of panels for each noise, a column for each size."""
+    sizes = sizes_of(config)
+    noises = [0.0] if config.data is not None else list(config.noises)
+    figure = Figure(
+        figsize=(0.6 + 4.2 * len(sizes), 0.6 + 3.0 * len(noises)), layout="constrained"
+    )
+    panels = figure.subplots(len(noises), len(sizes), squeeze=False)
+    for row, noise in zip(panels, noises, strict=True):
+        for panel, size in zip(row, sizes, strict=True):
+            if config.data is not None:
+                columns = {config.data.name: "file"}
+                panel.set(title=f"{config.seeds} splits")
+            else:
+                columns = {
+                    str(d): f"degree {d}, noise {noise:g}" for d in config.degrees
+                }
+                panel.set(title=f"n = {size}, noise {noise:g}", xlabel="degree")
+            boxes(panel, size, columns, config.methods, found)
+        row[0].set(ylabel="normalised regret, %")
+    handles = [Patch(color=COLOURS[method], label=method) for method in config.methods]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False
+    )
+    save(figure, config.out / "regret.png")
+
+
+def boxes(
+    panel: Axes,
+    size: str,
+    columns: dict[str, str],
+    methods: tuple[str, ...],
+    found: Regrets,
+) -> None:
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        shift = (number - (len(methods) - 1) / 2) * width
+        drawn = panel.boxplot(
+            [100 * np.array(found[size, name, method]) for name in columns.values()],
+            positions=np.arange(len(columns)) + shift,
+            widths=0.85 * width,
+            patch_artist=True,
+            manage_ticks=False,
+            medianprops={"color": "black", "lw": 1},
+            flierprops={"ms": 3},
+        )
+        for box in drawn["boxes"]:
+            box.set(facecolor=COLOURS[method], lw=0.6)
+    panel.set(xticks=range(len(columns)), xticklabels=list(columns))
+    panel.set_ylim(bottom=0)
+    tidy(panel)
+
+
+def command_line() -> None:
+    terminal.run(lambda: main(options.read(Config)))
+
+
+if __name__ == "__main__":
+    command_line()
