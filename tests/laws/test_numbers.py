@@ -204,6 +204,8 @@ def test_numbers_from_the_limit_on_are_refused_where_they_are_read(kind, dtype):
         with pytest.raises(ValueError, match="cost: expected numbers below"):
             built.augment(2 * cost)
     main = case.potentials[first(case)]
+    if kind in ("shortest_path", "shortest_path_of_each_row"):
+        return  # scores of cycles are at most 0, and large ones forbid
     large = {first(case): torch.where(main > -math.inf, main.abs() + 1, main)}
     with pytest.raises(ValueError, match=r"factor: expected numbers below 2\^40"):
         case.structure(**large).scale(1e13)

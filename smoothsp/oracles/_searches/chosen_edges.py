@@ -19,6 +19,8 @@ class ChosenEdges(SearchStructure):
 
     index: Tensor
     _num_labels = 2
+    # whether it is known that no row lacks an edge
+    _whole = False
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -38,14 +40,20 @@ class ChosenEdges(SearchStructure):
         return self.index[..., 0] >= 0
 
     def _reads(self, name: str) -> Tensor | None:
-        return self._real
+        return None if self._whole else self._real
 
     def _labels(self, y: Tensor) -> Tensor:
-        return y.masked_fill(~self._real[:, None], -1)
+        return y if self._whole else y.masked_fill(~self._real[:, None], -1)
 
     def _used(self, y: Tensor) -> Tensor:
-        at = torch.arange(self.shape[0], device=y.device)
-        return torch.where((y == 1) & self._real[:, None], at, -1)
+        chosen = y == 1
+        if not self._whole:
+            chosen = chosen & self._real[:, None]
+        return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
+
+    def _entries(self, used: Tensor) -> Tensor:
+        # of edge e either e or none is used
+        return torch.where(used >= 0, self._main[:, None], 0).double()
 
 
 def edges_and_index(name: str, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -106,12 +106,10 @@ class ShortestPath(ChosenEdges):
             torch.from_numpy(x).to(arcs.device).expand(B, *x.shape[1:])
             for x in (self._laid_out.which, self._laid_out.ends)
         )
+        self._whole = self._laid_out.whole
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
         self._start({"arcs": arcs}, (E,))
-
-    def _reads(self, name: str) -> Tensor | None:
-        return None if self._laid_out.whole else self._real
 
     def _exist(self, y: Tensor) -> Tensor:
         if not checks.values_are_there():
@@ -174,7 +172,7 @@ def _refuse_cycles(found: Ints, blame: str) -> None:
         raise ValueError(
             f"{blame}: row {int(cycle.argmax())} has a cycle of positive score, which "
             "makes the best path without a cycle NP-hard; keep scores at most 0, with "
-            "the cost that a loss adds, or use a graph without cycles"
+            "the cost or noise that a loss adds, or use a graph without cycles"
         )
 
 

@@ -75,6 +75,19 @@ def test_the_k_best_are_those_of_networkx():
         assert_close(-values[b], torch.tensor(expected, dtype=torch.float64))
 
 
+def test_arcs_that_no_path_has_change_nothing():
+    # back to the source, out of the target, to itself, nowhere, and from nowhere
+    more = [[2, 0], [3, 1], [2, 2], [0, 7], [8, 3]]
+    index = torch.tensor([*truth.GRAPH, *more])
+    arcs = -lengths_of(1, len(index))
+    values, ys, valid = ShortestPath(arcs, index, 0, 3).decode_topk(50)
+    every = torch.tensor(truth.paths(truth.GRAPH, 0, 3))
+    right = (every * arcs[:, : len(truth.GRAPH)]).sum(1).sort(descending=True).values
+    assert int(valid.sum()) == len(right)
+    assert_close(values[0, : len(right)], right)
+    assert (ys[valid][:, len(truth.GRAPH) :] == 0).all()
+
+
 def test_scores_of_a_price_at_each_node_may_be_positive():
     # prices leave the order of paths as it is, and make some arcs positive
     index, lengths = drawn_graph(20, 90), lengths_of(3, 90)

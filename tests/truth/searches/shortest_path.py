@@ -5,8 +5,9 @@ import torch
 from smoothsp.oracles import ShortestPath
 from tests.truth.circuits.cases import Case, strings
 
-# two arcs between the same nodes, both ways, an arc to itself, one that leads nowhere
-GRAPH = [[0, 1], [1, 2], [2, 1], [2, 1], [0, 2], [1, 3], [2, 3], [3, 0], [2, 2], [0, 7]]
+# two arcs between the same nodes, both ways, and two cycles; each arc is on some path
+GRAPH = [[0, 1], [1, 2], [2, 1], [2, 1], [0, 2], [1, 3], [2, 3]]
+GRAPH += [[0, 4], [4, 1], [1, 4], [4, 3]]
 
 
 def paths(graph, source, target):
@@ -32,8 +33,8 @@ def paths(graph, source, target):
 
 
 def no_gain(potentials):
-    """At most -1, so that no cost of 1 makes a cycle of positive score."""
-    return {"arcs": -potentials["arcs"].abs() - 1}
+    """At most -8: neither costs nor noise of losses make a cycle of positive score."""
+    return {"arcs": -potentials["arcs"].abs() - 8}
 
 
 def case(generator, graphs=(GRAPH,) * 2, source=(0, 0), target=(3, 3)):
