@@ -136,5 +136,5 @@ def test_mapped_draws_are_outputs(kind):
 def test_a_device_without_memory_is_refused_with_the_remedy(kind):
     case = draw(kind, 0)
     name, main = next(iter(case.potentials.items()))
-    with pytest.raises(TypeError, match=rf"{name}: .* meta; move it with .cpu\(\)"):
+    with pytest.raises(TypeError, match=rf"{name}: .* meta; it has no values: give"):
         case.structure(**{name: main.to("meta")})

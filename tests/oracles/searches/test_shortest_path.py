@@ -134,7 +134,7 @@ def test_graphs_without_cycles_are_lattices():
 
 def test_cycles_of_score_0_are_fine_whatever_their_sum_is_rounded_to():
     index = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 1], [2, 4]])
-    for scores in ([-1, 0.1, 0.2, -0.3, -1], [-1, 0.7, -0.6, -0.1, 2], [0, 0, 0, 0, 0]):
+    for scores in ([0, 0.1, 0.2, -0.3, -1], [-1, 0.7, -0.6, -0.1, 2], [0, 0, 0, 0, 0]):
         arcs = torch.tensor([scores], dtype=torch.float64)
         value, y = ShortestPath(arcs, index, 0, 4).decode()
         assert y.tolist() == [[1, 1, 0, 0, 1]]
