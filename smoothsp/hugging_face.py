@@ -61,7 +61,6 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
     model_type = "smoothsp-chain"
     has_no_defaults_at_init = True
-    keys_to_ignore_at_inference = ("hidden_states", "attentions")
 
     def __init__(
         self,
@@ -88,14 +87,14 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     @property
     def labels(self) -> list[str]:
         """Labels in the order of their numbers."""
-        return [self.id2label[number] for number in range(len(self.id2label))]
+        return [self.id2label[number] for number in range(self.num_labels)]
 
 
 class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore[misc]
     r"""An encoder, a linear layer, and a linear-chain head over the words.
 
-    The chain has one position for each word, at its first sub-word. Its emissions are
-    those of the linear layer, its transitions are parameters.
+    The chain has one position for each word, at its first sub-word. The linear layer
+    gives its emissions; its transitions are parameters.
 
     Parameters
     ----------
@@ -124,6 +123,8 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     Loading runs no code that a folder or a repository brings along, and unpickles
     tensors only.
     """
+
+    roles: Tensor
 
     config_class = ChainConfig
     base_model_prefix = "encoder"
@@ -199,8 +200,8 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
                 f"id2label: expected the labels of the chain over {name}, as in"
                 ' {0: "O", 1: "B-PER", 2: "I-PER"}, got none'
             )
-        own = ("id2label", *inspect.signature(ChainConfig).parameters)
-        own = {key: options.pop(key) for key in own if key in options}
+        names = ("id2label", *inspect.signature(ChainConfig).parameters)
+        own = {key: options.pop(key) for key in names if key in options}
         about = options["config"]
         encoder = transformers.AutoModel.from_pretrained(
             name, trust_remote_code=False, **_no_pooler(about), **options
@@ -293,7 +294,7 @@ def encode_words(
     labels: Sequence[Sequence[int]] | None = None,
     **options: Any,
 ) -> Any:
-    """Tensors of sentences that are lists of words, for ``ChainForTokenClassification``.
+    """Encode sentences that are lists of words, with their labels.
 
     Parameters
     ----------
@@ -413,8 +414,8 @@ def _refuse_code(options: dict[str, Any]) -> None:
     for key, safe in (("trust_remote_code", False), ("weights_only", True)):
         if bool(options.pop(key, safe)) is not safe:
             raise ValueError(
-                f"{key}: expected {safe}, got {not safe}. Loading runs no code of others;"
-                " convert the weights to safetensors"
+                f"{key}: expected {safe}, got {not safe}. Loading runs no code of"
+                " others; convert the weights to safetensors"
             )
 
 

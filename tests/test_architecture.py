@@ -74,6 +74,7 @@ MAY_IMPORT = {
     },
     "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
+    "hugging_face": {"smoothsp.layers", "smoothsp.schemes", "torch", "transformers"},
 }
 PUBLIC = {
     "smoothsp": {
@@ -238,8 +239,17 @@ PUBLIC = {
         "minimise_composite",
     },
     "smoothsp.lightning": {"Snapshots"},
+<<<<<<< HEAD
     "smoothsp.figures": {"draw"},
     "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
+=======
+    "smoothsp.hugging_face": {
+        "ChainConfig",
+        "ChainForTokenClassification",
+        "encode_words",
+    },
+    "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},
+>>>>>>> 9968eab (Hugging Face: training, evaluation, saving, loading and pipelines, with the softmax head beside it)
     "smoothsp.models.training": {
         "MU",
         "NetworkOptions",
@@ -374,7 +384,14 @@ def test_import_is_light():
 MAKERS = {"arange", "as_tensor", "empty", "eye", "full", "linspace", "ones", "rand"}
 MAKERS |= {"randint", "randn", "tensor", "zeros"}
 # modules and constants of their own are made on the default device, as torch's are
-ON_DEFAULT_DEVICE = {"constraints", "layers", "linear", "models", "optim"}
+ON_DEFAULT_DEVICE = {
+    "constraints",
+    "hugging_face",
+    "layers",
+    "linear",
+    "models",
+    "optim",
+}
 ON_DEFAULT_DEVICE |= {"_kernels", "compilation", "viterbi"}
 ANSWERS = [path for part, path in PARTS if part not in ON_DEFAULT_DEVICE]
 

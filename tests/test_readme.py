@@ -45,6 +45,7 @@ NAMES_OF_OTHERS = {"AveragedModel", "DataLoader", "DistributedDataParallel"}
 NAMES_OF_OTHERS |= {"LinearConstraint"}
 NAMES_OF_OTHERS |= {"ConvergenceWarning", "GradScaler", "GridSearchCV", "LinearSVC"}
 NAMES_OF_OTHERS |= {"AutoModel", "AutoTokenizer", "ModelCheckpoint", "Scan", "Trainer"}
+NAMES_OF_OTHERS |= {"AutoModelForTokenClassification"}
 NAMES_OF_PEERS = {
     *("AlignmentCRF", "CRF", "DependencyCRF", "LinearChainCRF", "SemiMarkovCRF"),
     *("NonProjectiveDependencyCRF", "TreeCRF", "Dependency2oCRF", "MatrixTree"),

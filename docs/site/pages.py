@@ -37,6 +37,7 @@ MODULES = (
     "smoothsp.optim",
     "smoothsp.optim.schedules",
     "smoothsp.lightning",
+    "smoothsp.hugging_face",
     "smoothsp.projections",
     "smoothsp.linear",
     "smoothsp.linear.features",

@@ -1,0 +1,320 @@
+"""A chain over encoders of transformers: its answers, files, training and pipeline."""
+
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import smoothsp
+from tests import tiny_encoder
+
+transformers = pytest.importorskip("transformers")
+
+from transformers import AutoModelForTokenClassification  # noqa: E402
+
+from smoothsp.hugging_face import (  # noqa: E402
+    ChainConfig,
+    ChainForTokenClassification,
+    encode_words,
+)
+
+LABELS = {0: "O", 1: "B-PER", 2: "I-PER"}
+SENTENCES = [
+    ["ada", "met", "king"],
+    ["king", "of", "bob", "met", "ada", "king"],
+    ["of"],
+]
+TAGS = [[1, 0, 0], [0, 0, 1, 0, 1, 2], [0]]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    torch.manual_seed(0)
+    return tiny_encoder.save(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(encoder):
+    return transformers.AutoTokenizer.from_pretrained(encoder)
+
+
+def over(encoder, **options):
+    """A chain over the encoder whose scores differ enough to be told apart."""
+    torch.manual_seed(1)
+    options = {"id2label": LABELS} | options
+    model = ChainForTokenClassification.from_pretrained(encoder, **options).eval()
+    for weight in (*model.classifier.parameters(), *model.chain.parameters()):
+        torch.nn.init.normal_(weight)
+    return model
+
+
+def test_logits_are_the_max_marginals_of_the_words(encoder, tokenizer):
+    model = over(encoder)
+    batch = encode_words(tokenizer, SENTENCES)
+    logits = model(**batch).logits
+    hidden = model.encoder(batch["input_ids"], batch["attention_mask"])
+    emissions = model.classifier(hidden.last_hidden_state).detach()
+    chain, first = model.requires_grad_(False).chain, batch["word_starts"].bool()
+    for row, words in enumerate(SENTENCES):
+        best = np.full((len(words), 3), -np.inf)
+        for tags in itertools.product(range(3), repeat=len(words)):
+            moves = list(itertools.pairwise(tags))
+            if tags[0] == 2 or (0, 2) in moves:
+                continue
+            score = chain.start_transitions[tags[0]] + chain.end_transitions[tags[-1]]
+            score = score + sum(chain.transitions[i, j] for i, j in moves)
+            own = emissions[row, first[row]]
+            score = float(score + sum(own[n, tag] for n, tag in enumerate(tags)))
+            for n, tag in enumerate(tags):
+                best[n, tag] = max(best[n, tag], score)
+        found = logits[row, first[row]].numpy()
+        np.testing.assert_allclose(found, best, rtol=1e-5, atol=1e-5)
+        # the zeros of special tokens and padding
+        special = ~batch["attention_mask"][row].bool()
+        special |= batch["input_ids"][row] == tokenizer.cls_token_id
+        assert not logits[row, special].any()
+
+
+def test_a_sub_word_goes_on_with_the_label_of_its_word(encoder, tokenizer):
+    model = over(encoder)
+    batch = encode_words(tokenizer, SENTENCES)
+    logits = model(**batch).logits
+    for row in range(len(SENTENCES)):
+        for place, word in enumerate(batch.word_ids(row)):
+            if word is None or batch["word_starts"][row, place]:
+                continue
+            outside, begins, inside = logits[row, batch.word_ids(row).index(word)]
+            assert logits[row, place, 0] == outside
+            assert logits[row, place, 1] == -torch.inf
+            assert logits[row, place, 2] == max(begins, inside)
+
+
+def test_words_are_found_by_labels_by_their_starts_and_by_the_vocabulary(
+    encoder, tokenizer
+):
+    model = over(encoder)
+    batch = encode_words(tokenizer, SENTENCES, TAGS)
+    starts = batch.pop("word_starts")
+    by_labels = model(**batch).logits
+    del batch["labels"]
+    torch.testing.assert_close(model(**batch, word_starts=starts).logits, by_labels)
+    torch.testing.assert_close(model(**batch).logits, by_labels)
+
+
+@pytest.mark.parametrize("name", ["crf", "hinge-l2"])
+def test_the_loss_is_that_of_the_chain_over_words(encoder, tokenizer, name):
+    model = over(encoder, structured_loss=name)
+    batch = encode_words(tokenizer, SENTENCES, TAGS)
+    found = model.train().requires_grad_(False)(**batch)
+    assert found.logits is None
+    model.eval()
+    hidden = model.encoder(batch["input_ids"], batch["attention_mask"])
+    emissions = model.classifier(hidden.last_hidden_state)
+    first, total = batch["word_starts"].bool(), 0.0
+    for row, tags in enumerate(TAGS):
+        own, gold = emissions[row, first[row]], torch.tensor(tags)
+        total += model.chain.loss(own[None], gold[None], loss=name)
+    words = sum(map(len, TAGS))
+    torch.testing.assert_close(model(**batch).loss, total / words)
+
+
+def test_a_saved_model_is_the_same_and_holds_its_labels(encoder, tokenizer, tmp_path):
+    model = over(encoder, structured_loss="hinge-l2", classifier_dropout=0.3)
+    model.save_pretrained(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["id2label"] == {str(n): label for n, label in LABELS.items()}
+    batch = encode_words(tokenizer, SENTENCES)
+    logits = model(**batch).logits
+    for loader in (ChainForTokenClassification, AutoModelForTokenClassification):
+        loaded = loader.from_pretrained(tmp_path)
+        assert isinstance(loaded, ChainForTokenClassification)
+        assert loaded.config.structured_loss == "hinge-l2"
+        assert loaded.config.classifier_dropout == 0.3
+        assert loaded.config.labels == list(LABELS.values())
+        torch.testing.assert_close(loaded(**batch).logits, logits, rtol=0, atol=0)
+        for name, value in model.chain.named_buffers():
+            assert loaded.chain.get_buffer(name).equal(value), name
+
+
+def test_labels_without_prefixes_have_no_rules(encoder):
+    plain = over(encoder, id2label={0: "NOUN", 1: "VERB"})
+    assert plain.chain.allowed_moves is None
+    assert over(encoder, constrained=False).chain.allowed_moves is None
+    assert not over(encoder).chain.allowed_moves[0, 2]
+
+
+def trained(encoder, tokenizer, folder, **settings):
+    """A model that a ``Trainer`` has trained on the sentences, and its evaluation."""
+
+    def collate(rows):
+        words, tags = zip(*rows, strict=True)
+        return encode_words(tokenizer, words, tags)
+
+    def f1(prediction):
+        best = prediction.predictions.argmax(-1)
+        gold, guess = (
+            [
+                [LABELS[tag] for tag in row[kept]]
+                for row, kept in zip(side, prediction.label_ids != -100, strict=True)
+            ]
+            for side in (prediction.label_ids, best)
+        )
+        return {"f1": smoothsp.metrics.span_f1(gold, guess)[2]}
+
+    torch.manual_seed(2)
+    model = ChainForTokenClassification.from_pretrained(
+        encoder, id2label=LABELS, structured_loss="hinge-l2"
+    )
+    corpus = list(zip(SENTENCES, TAGS, strict=True))
+    trainer = transformers.Trainer(
+        model,
+        transformers.TrainingArguments(
+            str(folder),
+            remove_unused_columns=False,
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            save_strategy="no",
+            dataloader_pin_memory=False,
+            **settings,
+        ),
+        train_dataset=corpus,
+        eval_dataset=corpus,
+        data_collator=collate,
+        compute_metrics=f1,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_a_trainer_trains_it_and_a_pipeline_finds_the_spans(
+    tmp_path_factory, tokenizer, tmp_path
+):
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("larger")
+    tiny_encoder.save(place, hidden_size=32, intermediate_size=64)
+    trainer = trained(
+        place, tokenizer, tmp_path, num_train_epochs=60, learning_rate=5e-3
+    )
+    assert trainer.evaluate()["eval_f1"] == 1
+    trainer.save_model(tmp_path / "model")
+    find = transformers.pipeline(
+        "token-classification",
+        model=str(tmp_path / "model"),
+        aggregation_strategy="simple",
+        device="cpu",
+    )
+    text = "King of bob   met ada king"
+    found = find(text)
+    assert [text[x["start"] : x["end"]] for x in found] == ["bob", "ada king"]
+    assert all(x["entity_group"] == "PER" and 0.5 < x["score"] <= 1 for x in found)
+
+
+def test_no_code_of_a_folder_runs(encoder, tokenizer, tmp_path):
+    for option in ({"trust_remote_code": True}, {"weights_only": False}):
+        with pytest.raises(ValueError, match=f"^{next(iter(option))}: expected"):
+            over(encoder, **option)
+    mark = tmp_path / "ran"
+    model = over(encoder)
+    model.save_pretrained(tmp_path / "code")
+    config = tmp_path / "code/config.json"
+    about = json.loads(config.read_text())
+    about["auto_map"] = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    config.write_text(json.dumps(about))
+    (tmp_path / "code/evil.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    loaded = ChainForTokenClassification.from_pretrained(tmp_path / "code")
+    batch = encode_words(tokenizer, SENTENCES)
+    assert loaded(**batch).logits.equal(model(**batch).logits)
+    (tmp_path / "code/model.safetensors").unlink()
+    with open(tmp_path / "code/pytorch_model.bin", "wb") as file:
+        pickle.dump(Writes(mark), file)
+    with pytest.raises(Exception):  # noqa: B017
+        ChainForTokenClassification.from_pretrained(tmp_path / "code")
+    assert not mark.exists()
+
+
+class Writes:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_wrong_arguments_are_named(encoder, tokenizer):
+    with pytest.raises(ValueError, match=r"^id2label: expected the labels of the chai"):
+        ChainForTokenClassification.from_pretrained(encoder)
+    with pytest.raises(ValueError, match=r"^structured_loss: expected one of crf"):
+        ChainConfig(structured_loss="softmax")
+    with pytest.raises(ValueError, match="each of the 2 words of sentence 1, got 1"):
+        encode_words(tokenizer, [["ada"], ["met", "bob"]], [[0], [0]])
+    with pytest.raises(ValueError, match=r"^tokenizer: expected a fast one"):
+        over(encoder, tokenizer=object())
+    with pytest.raises(ValueError, match="expected at most the 58 sub-words of the en"):
+        more = tiny_encoder.wordpiece()
+        more.add_tokens(["ada"])
+        over(encoder, tokenizer=more)
+
+
+def byte_pairs(blank):
+    """A tokenizer that writes a blank before a word into its first sub-word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    pieces = ["<s>", "<unk>", f"{blank}ada", "s", ".", f"{blank}met", "ada"]
+    raw = Tokenizer(
+        models.Unigram([(piece, -float(n)) for n, piece in enumerate(pieces)], 1)
+    )
+    raw.pre_tokenizer = pre_tokenizers.Metaspace(blank)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token="<s>", unk_token="<unk>"
+    )
+
+
+@pytest.mark.parametrize("blank", ["▁", "Ġ"])
+def test_blanks_in_sub_words_show_where_words_begin(encoder, blank):
+    tokenizer = byte_pairs(blank)
+    model = over(encoder, tokenizer=tokenizer)
+    # special 0, within a word 1, first 2: punctuation is a word of its own
+    assert model.roles[:7].tolist() == [0, 1, 2, 1, 2, 2, 1]
+    # the first sub-word of a text begins a word, with a blank before it or not
+    numbers = tokenizer.convert_tokens_to_ids
+    ids = torch.tensor([[0, *numbers(["ada", "s", f"{blank}met", "."])]])
+    starts = torch.tensor([[0, 1, 0, 1, 1]])
+    with_starts = model(ids, word_starts=starts).logits
+    assert model(ids).logits.equal(with_starts)
+    silent = byte_pairs("_")
+    with pytest.raises(ValueError, match="that begin with ▁ or Ġ after a blank, got U"):
+        over(encoder, tokenizer=silent)
+
+
+def test_a_real_encoder(tmp_path):
+    minilm = pytest.importorskip("all_minilm_l6_v2")
+    place = minilm.extract_model(str(tmp_path))
+    torch.manual_seed(0)
+    model = ChainForTokenClassification.from_pretrained(place, id2label=LABELS)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+    words = [["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "Marylebone", "."]]
+    batch = encode_words(tokenizer, words, [[1, 2, 0, 1, 2, 0, 0, 0]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    model.eval().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    find = transformers.pipeline(
+        "token-classification",
+        model=str(tmp_path / "model"),
+        aggregation_strategy="simple",
+        device="cpu",
+    )
+    text = "Ada Lovelace met Charles Babbage in Marylebone."
+    found = [text[x["start"] : x["end"]] for x in find(text)]
+    assert found == ["Ada Lovelace", "Charles Babbage"]
