@@ -239,17 +239,13 @@ PUBLIC = {
         "minimise_composite",
     },
     "smoothsp.lightning": {"Snapshots"},
-<<<<<<< HEAD
     "smoothsp.figures": {"draw"},
     "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
-=======
     "smoothsp.hugging_face": {
         "ChainConfig",
         "ChainForTokenClassification",
         "encode_words",
     },
-    "smoothsp.models": {"Span", "Tagged", "Tagger", "load"},
->>>>>>> 9968eab (Hugging Face: training, evaluation, saving, loading and pipelines, with the softmax head beside it)
     "smoothsp.models.training": {
         "MU",
         "NetworkOptions",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import smoothsp
-from tests import tiny_encoder
+from tests.models.encoders import write_encoder
 
 transformers = pytest.importorskip("transformers")
 
@@ -32,8 +32,7 @@ TAGS = [[1, 0, 0], [0, 0, 1, 0, 1, 2], [0]]
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    torch.manual_seed(0)
-    return tiny_encoder.save(tmp_path_factory.mktemp("encoder"))
+    return write_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +194,8 @@ def trained(encoder, tokenizer, folder, **settings):
 def test_a_trainer_trains_it_and_a_pipeline_finds_the_spans(
     tmp_path_factory, tokenizer, tmp_path
 ):
-    torch.manual_seed(0)
     place = tmp_path_factory.mktemp("larger")
-    tiny_encoder.save(place, hidden_size=32, intermediate_size=64)
+    write_encoder(place, hidden_size=32, intermediate_size=64)
     trainer = trained(
         place, tokenizer, tmp_path, num_train_epochs=60, learning_rate=5e-3
     )
@@ -258,7 +256,7 @@ def test_wrong_arguments_are_named(encoder, tokenizer):
     with pytest.raises(ValueError, match=r"^tokenizer: expected a fast one"):
         over(encoder, tokenizer=object())
     with pytest.raises(ValueError, match="expected at most the 58 sub-words of the en"):
-        more = tiny_encoder.wordpiece()
+        more = transformers.AutoTokenizer.from_pretrained(encoder)
         more.add_tokens(["ada"])
         over(encoder, tokenizer=more)
 

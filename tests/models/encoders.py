@@ -7,7 +7,7 @@ import torch
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def write_encoder(place: Path) -> Path:
+def write_encoder(place: Path, **settings: int) -> Path:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -24,14 +24,14 @@ def write_encoder(place: Path) -> Path:
     special |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
     made = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=20, **special)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-    )
-    BertModel(config).save_pretrained(place)
+    about = {
+        "vocab_size": len(pieces),
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 32,
+    }
+    BertModel(BertConfig(**about | settings)).save_pretrained(place)
     made.save_pretrained(place)
     return place

@@ -12,18 +12,10 @@ from smoothsp.models import Tagger, load, training
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
-<<<<<<< HEAD
 from tests.models.encoders import LETTERS, write_encoder
 from tests.recipes.runs import killed, write_corpus
 
 pytest.importorskip("transformers")
-=======
-from tests import tiny_encoder
-from tests.recipes.runs import killed, write_corpus
-
-pytest.importorskip("transformers")
-LETTERS = tiny_encoder.LETTERS
->>>>>>> 9968eab (Hugging Face: training, evaluation, saving, loading and pipelines, with the softmax head beside it)
 LABELS = ["O", "B-X", "I-X", "E-X", "S-X"]
 LONG = [[word for n in range(9) for word in ("ada", "met", f"{LETTERS[n]}o", "of")]]
 SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
@@ -31,12 +23,7 @@ SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-<<<<<<< HEAD
     return write_encoder(tmp_path_factory.mktemp("encoder"))
-=======
-    torch.manual_seed(0)
-    return tiny_encoder.save(tmp_path_factory.mktemp("encoder"))
->>>>>>> 9968eab (Hugging Face: training, evaluation, saving, loading and pipelines, with the softmax head beside it)
 
 
 @pytest.fixture(scope="module")
