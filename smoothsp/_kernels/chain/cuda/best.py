@@ -9,11 +9,11 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    REGISTERS,
     block_of,
     edge_scores,
     fill,
     load_tile,
+    registers_of,
     rows_of,
     states_if,
     warps_of,
@@ -114,7 +114,7 @@ def viterbi_topk(
         COLUMNS=rows_of(block, warps, 8),
         BLOCK_K=max(16, triton.next_power_of_2(K)),
         num_warps=warps,
-        maxnreg=REGISTERS,
+        maxnreg=registers_of(warps),
         enable_fp_fusion=False,
     )
 

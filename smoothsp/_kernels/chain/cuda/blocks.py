@@ -11,9 +11,6 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 LN2 = tl.constexpr(0.6931471805599453)
-# What a thread may use, of 65,536 for at most 512 threads. Where it is not said, the
-# assembler spills a few numbers for the sake of fewer registers.
-REGISTERS = 128
 
 
 def block_of(S: int) -> int:
@@ -29,6 +26,14 @@ def warps_of(cells: int, dtype: torch.dtype) -> int:
 def rows_of(block: int, warps: int, cells: int = 16) -> int:
     """Rows of a tile with so many cells for each thread."""
     return min(block, max(1, 32 * warps * cells // block))
+
+
+def registers_of(warps: int) -> int:
+    """Registers that a thread may use, of 65,536 for all.
+
+    Where this is not said the assembler spills a few for the sake of more programs.
+    """
+    return min(255, 65536 // (32 * warps))
 
 
 @triton.jit

@@ -5,13 +5,13 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    REGISTERS,
     block_of,
     edge_scores,
     fill,
     finite,
     load_tile,
     log_push,
+    registers_of,
     rows_of,
     states_if,
     warps_of,
@@ -61,7 +61,7 @@ def sample(
         ROWS=rows,
         DRAWS=min(rows, triton.next_power_of_2(K)),
         num_warps=warps,
-        maxnreg=REGISTERS,
+        maxnreg=registers_of(warps),
         enable_fp_fusion=False,
     )
 

@@ -11,7 +11,12 @@ import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import block_of, rows_of, warps_of
+from smoothsp._kernels.chain.cuda.blocks import (
+    block_of,
+    registers_of,
+    rows_of,
+    warps_of,
+)
 from smoothsp._kernels.chain.cuda.scan_chunks import chunks_kernel
 from smoothsp._kernels.chain.cuda.scan_products import meetings_kernel, products_kernel
 from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
@@ -153,6 +158,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=rows_of(block, warps),
         num_warps=warps,
+        maxnreg=registers_of(warps),
         enable_fp_fusion=False,
     )
     value.copy_(parts.sum(1))

@@ -15,6 +15,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     finite,
     largest,
     log_scaled,
+    registers_of,
     rows_of,
     scaled,
     states_if,
@@ -88,6 +89,7 @@ def forward_backward(
         BLOCK=block,
         ROWS=rows_of(block, warps),
         num_warps=warps,
+        maxnreg=registers_of(warps),
         enable_fp_fusion=False,
     )
 
