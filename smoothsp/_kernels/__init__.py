@@ -1,7 +1,7 @@
 """Compiled inner loops.
 
 A kernel reads its inputs, fills the output arrays that stand last in its signature, and
-returns nothing. It allocates only scratch, checks nothing, and knows nothing of
+returns nothing. It allocates only scratch, checks nothing, and does not use
 autograd. It works on the rows ``first`` to ``last`` of a batch and releases the GIL, so
 that ``threads.run_rows`` may give each thread a range. No kernel imports another.
 

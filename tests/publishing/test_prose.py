@@ -16,9 +16,7 @@ PAGES = sorted(
     for page in (*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("docs/*/*.md"))
     if page.relative_to(ROOT).parts[0][0] != "."
 )
-SOURCES = sorted(
-    x for x in (ROOT / "smoothsp").rglob("*.py") if "_kernels" not in x.parts
-)
+SOURCES = sorted((ROOT / "smoothsp").rglob("*.py"))
 PHRASES = {
     r"\b(?:is|are|was|were|be|been) (?:told|asked)\b": "who passes what to whom?",
     r"\b(?:knows?|knew) (?:of|nothing|no|neither|how|what|which|its|the|a)\b": "code "

@@ -52,7 +52,7 @@ def subroutine(
 
 
 class Subroutine(CPUDispatcher):  # type: ignore[misc]
-    """One that is compiled for the types of numbers, not anew for the number 0."""
+    """A subroutine compiled for the types of numbers, not anew for the number 0."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         args = [types.unliteral(one) for one in args]

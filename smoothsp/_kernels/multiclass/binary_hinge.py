@@ -70,10 +70,10 @@ def descend(
 ):
     """Solve for the coefficients ``order[first:last]``, one after the other.
 
-    One that would move by at most ``still`` times what it may be, its bound or 1 / q,
-    is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what moves
-    is -1. The gaps that the samples had are added to ``met[0]``, and to ``met[1]`` how
-    many moved.
+    A variable that would move by at most ``still`` times what it may be, its bound or
+    1 / q, is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what
+    moves is -1. The gaps that the samples had are added to ``met[0]``, and to
+    ``met[1]`` how many moved.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)

@@ -1,7 +1,7 @@
 """Steps of Pragam on sparse samples of two classes without a bias.
 
 A step mixes dual variables, and climbs from there; each reads the samples once, and a
-step that knows the next one's settings does both at one reading.
+step that has the next one's settings does both at one reading.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel

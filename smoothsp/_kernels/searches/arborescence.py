@@ -160,7 +160,7 @@ def expand(marks, n, nodes):
 
 @subroutine
 def _best_head(row, n, single):
-    """The head of highest score. With ``single`` the root only if there is no other."""
+    """The head of highest score. With ``single`` the root only as the last resort."""
     best = 1 if n > 0 else 0
     for u in range(2, n + 1):
         if row[u] > row[best]:

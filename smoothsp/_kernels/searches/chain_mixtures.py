@@ -43,7 +43,7 @@ def mixtures(
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
     weight, in no order, the others have 0; -1 where C slots are too few. The best
-    output is asked for 1 + ``most`` times; a gap of ``rounding`` times the largest
+    output is searched for 1 + ``most`` times; a gap of ``rounding`` times the largest
     score is none.
     """
     B, T, S = emissions.shape

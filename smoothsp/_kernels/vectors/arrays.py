@@ -3,7 +3,7 @@
 A view of a tensor as a numpy array costs most of a microsecond, an address a twentieth.
 The caller keeps the memory alive, contiguous, of the dtype and of the size it says.
 New arrays are as numpy's. For those, numba would compile a function of its own for each
-number of axes and each dtype: a sixth of the time that a first loss takes.
+number of axes and each dtype: which took 16 % of a first loss.
 """
 
 import ctypes

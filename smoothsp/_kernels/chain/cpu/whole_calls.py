@@ -5,7 +5,7 @@ kernels. Sizes and addresses come first: B, T, S, then emissions, shared transit
 start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
 ``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
 Sums go over a chain with one chain per lane or with one state per lane: of ``in_lanes``
-and ``over_states`` one is a number and the other None, and only the way that is asked
+and ``over_states`` one is a number and the other None, and only the way that is used
 for is compiled.
 """
 
