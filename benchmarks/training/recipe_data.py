@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,30 @@ def tagger_batches(
     batches = (corpus.batch(part) for part in itertools.cycle(order))
     triples = ((b, b.tags.clamp(min=0), b.mask) for b in batches)
     return network.train(), [run.dense, run.window], triples
+
+
+def lightning_data(data: str | None, seed: int, sentences: int) -> Any:
+    """The data module of ``lightning_ner.py``, of so many sentences and 400 others."""
+    import lightning_ner
+
+    corpus = lightning_ner.Data(data, seed)
+    train, dev = corpus.parts["train"][:sentences], corpus.parts["dev"][:400]
+    corpus.parts = {"train": train, "dev": dev}
+    corpus.vocabulary = lightning_ner.Vocabulary.of([s.words for s in train], [])
+    return corpus
+
+
+def lightning_tagger(corpus: Any, seed: int) -> Any:
+    """Its network, as a run with this seed starts."""
+    import lightning_ner
+
+    torch.manual_seed(seed)
+    words = asdict(corpus.vocabulary)
+    return lightning_ner.Tagger(words, corpus.labels, seed=seed)
+
+
+def outer_iterations(tagger: Any, loader: Any, rate: float) -> Any:
+    """Its optimizer for ``--optimizer prox-linear``."""
+    import lightning_ner
+
+    return lightning_ner.OuterIterations(tagger, loader, rate)
