@@ -84,6 +84,12 @@ def objectives_of_solvers(out):
     return [(values[0], values[-1]) for values in found.values()]
 
 
+def objectives_of_rounds(out):
+    """Before the first round, and after the last."""
+    history = rows(out / "history.csv")
+    return [(float(history[0]["objective"]), float(history[-1]["objective"]))]
+
+
 # what is asked of each, how many runs it makes, and what falls in them
 LINEAR = {
     "ocr_words": (
@@ -102,6 +108,11 @@ LINEAR = {
         4,
         objectives_of_solvers,
     ),
+    "voc_localization": (
+        "--proposals grid --max-boxes 60 --side 64 --optimizer bcfw --passes 6",
+        1,
+        objectives_of_rounds,
+    ),
 }
 
 
@@ -109,7 +120,10 @@ LINEAR = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_gap_or_objective_falls(name, tmp_path):
     options, many, pairs = LINEAR[name]
-    run(sys.executable, RECIPES / f"{name}.py", *options.split(), "--out", tmp_path)
+    command = [sys.executable, RECIPES / f"{name}.py", *options.split()]
+    if name == "voc_localization":
+        command += ["--workers", 1, "--cache", tmp_path / "cache"]
+    run(*command, "--out", tmp_path)
     found = pairs(tmp_path)
     assert len(found) == many
     assert all(0 <= last < first for first, last in found)
