@@ -49,8 +49,8 @@ TAGGER = {"passes": 30, "c": 3.0, "rate": 0.1}
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train linear taggers and compare how fast they get there."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """Folder of CoNLL files; default: an invented corpus."""
@@ -60,6 +60,22 @@ class Config:
     """Where the words are, by number or name; recognised if not given."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
+    features: Features = "hashed"
+    """Hashed alone, or with the tag as in the paper; five words as five or as one."""
+    hashing: int = 2**16 - 1
+    """Columns that features are hashed to; with the tag: weights."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     study: tuple[Study, ...] = ("solvers",)
     """What is varied."""
     c: tuple[float, ...] = (1.0,)
@@ -70,12 +86,19 @@ class Config:
     """A run for each; curves show mean and standard deviation."""
     bound_passes: int = 80
     """Of the BCFW run, for each c, whose dual is the lower bound."""
-    features: Features = "hashed"
-    """Hashed alone, or with the tag as in the paper; five words as five or as one."""
-    hashing: int = 2**16 - 1
-    """Columns that features are hashed to; with the tag: weights."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/conll_linear")
     """Folder of the numbers and the figures."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train linear taggers and compare how fast they get there."""
 
     @property
     def layout(self) -> Layout:

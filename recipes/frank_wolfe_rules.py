@@ -59,27 +59,44 @@ KAPPAS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True)
-class Config:
-    """Refresh period, cache, kappa and variants of block-coordinate Frank-Wolfe."""
+class Data:
+    """Files."""
 
     ocr: Path | None = None
     """letter.data, or its folder; without this and --conll words are drawn."""
     conll: Path | None = None
     """Folder of CoNLL files; default: none."""
+    drawn: int = 100
+    """How many words are drawn."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     c: float = 1.0
     """lambda is c / n."""
     max_passes: int = 60
     """Of each run."""
     eps: float = 0.1
     """Of the paths, in the objective."""
-    drawn: int = 100
-    """How many words are drawn."""
     seed: int = 1
     """Of all runs."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/frank_wolfe_rules")
     """Folder of tables, figure and numbers."""
     resume: bool = False
     """Go on with the runs that --out does not have yet."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Data):
+    """Refresh period, cache, kappa and variants of block-coordinate Frank-Wolfe."""
 
 
 def main(config: Config) -> dict[str, float]:

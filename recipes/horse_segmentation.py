@@ -65,8 +65,8 @@ DRAWN_SIDE, DRAWN_SUPERPIXELS = 128, 150
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train a segmenter, or segment images with a trained one."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """Folder of images and masks; default: drawn animals."""
@@ -74,38 +74,61 @@ class Config:
     """Most images to take, from a fixed shuffle; default: all, of drawn ones 100."""
     side: int = 240
     """Longest side of the images that are worked on; drawn ones have 128."""
-    superpixels: int = 300
-    """Of an image, about; of drawn ones half as many."""
+    predict: Path | None = None
+    """Segment this image, or those in this folder, with the model in --out."""
+    skip_bad: bool = False
+    """With --predict: leave out images that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
     model: Kind = "linear"
     """A structured SVM, or a convolutional network."""
-    cost: Cost = "balanced"
-    """Of wrong pixels: both classes alike, or each pixel alike."""
-    eps: float = 0.1
-    """With linear: how far from its minimum the objective may be on the path."""
-    tol: float = 0.01
-    """With linear: the duality gap at the lambda that is chosen."""
-    study: bool = False
-    """With linear: compare solvers at that lambda, and ways down to small ones."""
-    loss: training.Loss = "hinge"
-    """With network: of the graph, or of each superpixel on its own."""
+    superpixels: int = 300
+    """Of an image, about; of drawn ones half as many."""
     backbone: Literal["small", "efficientnet-lite0"] = "small"
     """With network: what turns pixels into maps."""
     weights: str = "imagenet"
     """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
+    cost: Cost = "balanced"
+    """Of wrong pixels: both classes alike, or each pixel alike."""
+    loss: training.Loss = "hinge"
+    """With network: of the graph, or of each superpixel on its own."""
+    eps: float = 0.1
+    """With linear: how far from its minimum the objective may be on the path."""
+    tol: float = 0.01
+    """With linear: the duality gap at the lambda that is chosen."""
     epochs: int = 12
     """With network: passes over the training images."""
     seed: int = 1
     """Of the initial weights and of the order of images."""
+    study: bool = False
+    """With linear: compare solvers at that lambda, and ways down to small ones."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/horse_segmentation")
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last breakpoint or epoch."""
     overwrite: bool = False
     """Replace the run in --out."""
-    predict: Path | None = None
-    """Segment this image, or those in this folder, with the model in --out."""
-    skip_bad: bool = False
-    """With --predict: leave out images that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train a segmenter, or segment images with a trained one."""
 
     @property
     def checkpoint(self) -> Path:

@@ -59,17 +59,31 @@ Images = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Config:
-    """Learn to match key points of two views, or match those of two files."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """Folder of images; default: drawn ones."""
     images: int = 200
     """Most images of the folder that are used."""
+    predict: tuple[Path, ...] | None = None
+    """Match the points of two images with the model in --out."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
     features: Kind = "sift"
     """What OpenCV finds and describes points with."""
     points: int = 40
     """Most points of a view."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     loss: Loss = "hinge"
     """What is minimised; l2 says how the hinge is smoothed, softmax takes each point of
     the first view by itself."""
@@ -77,14 +91,23 @@ class Config:
     """Passes over the pairs of views."""
     seed: int = 1
     """Of the initial weights and the order of pairs."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/matching_points")
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
     overwrite: bool = False
     """Replace the run in --out."""
-    predict: tuple[Path, ...] | None = None
-    """Match the points of two images with the model in --out."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Learn to match key points of two views, or match those of two files."""
 
     @property
     def checkpoint(self) -> Path:

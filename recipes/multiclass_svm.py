@@ -43,17 +43,23 @@ from runs import folder as run_folder
 
 
 @dataclass(frozen=True)
-class Config:
-    """Accuracy for each C and tolerance; time of the exact over the greedy solver."""
+class Data:
+    """Files."""
 
     data: tuple[Path, ...] = ()
     """LIBSVM files, or folders of MNIST's idx files; default: scikit-learn's digits."""
+    classes: tuple[int, ...] = (3, 10, 26, 105)
+    """Numbers of classes of the drawn sets that the two solvers are timed on."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     log2_c: tuple[int, ...] = tuple(range(-6, 4))
     """The values of C, as powers of two."""
     tolerances: tuple[float, ...] = (0.09, 0.009, 0.0009)
     """Shares of the duality gap after the first epoch at which fits stop."""
-    classes: tuple[int, ...] = (3, 10, 26, 105)
-    """Numbers of classes of the drawn sets that the two solvers are timed on."""
     race_log2_c: tuple[int, ...] = (-4, 0)
     """The values of C at which the two solvers are timed, as powers of two."""
     repeats: int = 3
@@ -62,10 +68,21 @@ class Config:
     """Seconds after which a fit is given up, and with it those that take longer."""
     seed: int = 0
     """Of the order of the samples, and of the drawn sets."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/multiclass_svm")
     """Folder of tables, figures and numbers."""
     resume: bool = False
     """Go on with the fits that --out does not have yet."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Data):
+    """Accuracy for each C and tolerance; time of the exact over the greedy solver."""
 
 
 def main(config: Config) -> dict[str, float]:

@@ -43,11 +43,19 @@ Setting = Literal["small", "large"]
 
 
 @dataclass(frozen=True)
-class Config:
-    """Eight variants of BCFW to the same gap; a regularisation path against grids."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """letter.data, or its folder; default: words that are drawn."""
+    drawn: int = 200
+    """How many words are drawn, without --data."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     settings: tuple[Setting, ...] = ("small", "large")
     """Where the eight variants run."""
     lam: tuple[float, ...] = (0.1, 1e-3)
@@ -66,12 +74,21 @@ class Config:
     """What a path guarantees for every lambda, and a grid for its values."""
     kappa: float = 0.8
     """The gap at breakpoints of the certified path, over eps."""
-    drawn: int = 200
-    """How many words are drawn, without --data."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/ocr_words")
     """Folder of tables, figures and numbers."""
     resume: bool = False
     """Go on with the runs that --out does not have yet."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Data):
+    """Eight variants of BCFW to the same gap; a regularisation path against grids."""
 
 
 def main(config: Config) -> dict[str, float]:

