@@ -200,6 +200,17 @@ def test_whoever_changes_the_index_changes_nothing():
     assert built.decode()[0].item() == -2
 
 
+def test_a_path_and_a_cycle_beside_it_are_no_output():
+    index = torch.tensor([[0, 1], [2, 3], [3, 2]])
+    built = ShortestPath(-torch.ones(1, 3), index, 0, 1)
+    assert built.score(torch.tensor([[1, 0, 0]])).item() == -1
+    for y in ([1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 0], [2, 0, 0]):
+        with pytest.raises(
+            ValueError, match="y: expected 0 or 1 for each arc, 1 along"
+        ):
+            built.score(torch.tensor([y]))
+
+
 zeros = torch.zeros(2, 2)
 
 
