@@ -214,7 +214,8 @@ class _Run:
             self.flat[self.used] = x
             mean, _, _ = objective.gradient(self.flat, mu, self.G)
             np.take(self.G, self.used, out=slope, mode="clip")
-        daxpy(x, slope, a=objective.lam)
+        if len(x):  # BLAS takes no empty vectors
+            daxpy(x, slope, a=objective.lam)
         value = mean + objective.lam / 2 * float(np.dot(x, x))
         budget.passes += 1
         gap = float(np.dot(slope, slope)) / (2 * objective.lam)
