@@ -156,5 +156,7 @@ class _Passes(Solver):
         return {"v": v.copy(), "total_ell": np.array(ell), "lam": np.array(self.lam)}
 
     def load(self, state: State) -> None:
-        self.reached = state["v"].copy(), float(state["total_ell"])
+        self.reached = v, ell = state["v"].copy(), float(state["total_ell"])
+        if not (np.isfinite(v).all() and math.isfinite(ell)):
+            raise ValueError("weights or an expected cost that are not finite")
         self.passes = int(state["passes"])

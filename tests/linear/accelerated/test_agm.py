@@ -397,26 +397,6 @@ def test_boosting_on_the_simplex(cap, lam):
     assert simple.conjugate(v) == pytest.approx(dual.fun, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"scheme": "dual", "memory": "one"},
-        {"scheme": "dual-smoothing"},
-        {"anneal": True, "memory": "one"},
-    ],
-)
-def test_a_run_goes_on_bit_for_bit(settings):
-    problem = binary(True)
-    whole = AGM(lam=0.05, tol=1e-3, **settings).solve(problem)
-    for stop in (1, whole.passes // 2):
-        part = AGM(lam=0.05, tol=1e-3, max_passes=stop, **settings).solve(problem)
-        rest = AGM(lam=0.05, tol=1e-3, **settings).solve(problem, resume=part.state)
-        assert (rest.w == whole.w).all() and rest.passes == whole.passes
-        assert [x.primal for x in rest.history] == [x.primal for x in whole.history]
-        assert rest.oracle_calls == whole.oracle_calls
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_bounds_by_power_iteration_are_bounds(scheme):
     for prox in ("uniform", "data"):

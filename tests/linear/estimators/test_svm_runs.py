@@ -9,7 +9,6 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from smoothsp.linear import CrammerSingerSVC, MulticlassSVM, WestonWatkinsSVC
 from smoothsp.linear.descent.coordinate_descent import Status
-from tests.sweeps import thinned
 from tests.truth.svm_objectives import MODELS, data_for
 
 ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -32,28 +31,6 @@ def read(file):
     return np.load(file, allow_pickle=False)
 
 
-def numbers(history):
-    return [(c.epoch, c.primal, c.dual, c.gap) for c in history]
-
-
-@ROUGH
-@pytest.mark.parametrize("every", [1, 3, "auto"])
-@pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
-@pytest.mark.parametrize("model", MODELS)
-def test_every_checkpoint_leads_to_the_same_bits(model, dtype, every):
-    X, y = data_for(model, dtype=dtype)
-    given = {"tol": 0, "max_epochs": 90, "certify_every": every, "C": 10.0}
-    states = []
-    whole = model(**given, random_state=0, callback=checkpoints(states)).fit(X, y)
-    assert len(states) == len(whole.history_) > 3
-    for file in (states[0], states[len(states) // 2], states[-2]):
-        # the stream is in the state
-        again = model(**given, random_state=7).fit(X, y, resume=read(file))
-        assert again.coef_.tobytes() == whole.coef_.tobytes()
-        np.testing.assert_equal(numbers(again.history_), numbers(whole.history_))
-        assert again.status_ is whole.status_
-
-
 @ROUGH
 def test_a_checkpoint_of_a_kernel_and_of_a_fit_that_was_stopped():
     X, y = data_for(WestonWatkinsSVC)
@@ -74,32 +51,6 @@ def test_a_checkpoint_of_a_kernel_and_of_a_fit_that_was_stopped():
     assert part.fit(gram, y).status_ is Status.STOPPED
     again = WestonWatkinsSVC(**given).fit(gram, y, resume=read(stopped[-1]))
     assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
-
-
-@ROUGH
-@pytest.mark.parametrize("model", MODELS)
-def test_a_state_of_another_fit_is_refused(model):
-    X, y = data_for(model)
-    states = []
-    model(random_state=0, callback=checkpoints(states)).fit(X, y)
-    state = read(states[0])
-    for other, rows, labels in (
-        (model(C=2.0), X, y),
-        (model(), X + 1.0, y),
-        (model(), X, y[::-1]),
-        (model(fit_intercept=False), X, y),
-    ):
-        with pytest.raises(ValueError, match="resume: expected a state of the same"):
-            other.fit(rows, labels, resume=state)
-    with pytest.raises(ValueError, match=r"resume: expected a state of .*shrinking=F"):
-        model(shrinking=False).fit(X, y, resume=state)
-    with pytest.raises(ValueError, match="got one of something else"):
-        model().fit(X, y, resume={"weights": np.zeros(3)})
-    kept = []
-    fitted = model(callback=kept.append).fit(X, y)
-    assert kept == fitted.history_
-    with pytest.raises(ValueError, match="while the callback"):
-        kept[0].state  # noqa: B018
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -174,21 +125,6 @@ def test_what_a_structured_svm_cannot_go_on_from(solver):
             model.fit(X, np.roll(y, 1))
     else:
         model.fit(X, np.roll(y, 1))
-
-
-@ROUGH
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_a_checkpoint_of_a_structured_svm(solver):
-    X, y = data_for(CrammerSingerSVC)
-    often = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
-    given = {"solver": solver, "tol": 0.0, "max_passes": 12, "solver_options": often}
-    states = []
-    whole = MulticlassSVM(callback=checkpoints(states), **given).fit(X, y)
-    assert len(states) >= 3
-    again = MulticlassSVM(**given).fit(X, y, resume=read(states[1]))
-    assert again.coef_.tobytes() == whole.coef_.tobytes()
-    with pytest.raises(ValueError, match="same features, labels and costs"):
-        MulticlassSVM(**given).fit(X, np.roll(y, 1), resume=read(states[1]))
 
 
 @pytest.mark.parametrize("solver", ["bcfw", "sgd"])

@@ -1,6 +1,5 @@
 """Fits of taggers that go on: from a checkpoint, from the fit before, after Ctrl-C."""
 
-import io
 import pickle
 import warnings
 
@@ -30,34 +29,6 @@ def corpus(seed=0, sentences=10):
 
 
 X, Y = corpus()
-
-
-@ROUGH
-@pytest.mark.parametrize(("make", "solver"), RUNS)
-def test_a_checkpoint_leads_to_the_same_tagger(make, solver):
-    options = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
-    options = {} if solver == "lbfgs" else options
-    given = {"solver": solver, "tol": 0.0, "max_passes": 12, "solver_options": options}
-    kept = []
-
-    def keep(record):
-        file = io.BytesIO()
-        np.savez(file, **record.state)
-        kept.append(file)
-
-    whole = make(callback=keep, **given).fit(X, Y)
-    assert len(kept) >= 3 and whole.n_iter_ == whole.n_passes_ == 12
-    for file in kept[:2]:
-        file.seek(0)
-        again = make(**given).fit(X, Y, resume=np.load(file))
-        assert again.weights_.tobytes() == whole.weights_.tobytes()
-        assert again.n_iter_ == 12
-    file.seek(0)
-    with pytest.raises(ValueError, match="same features, labels and costs"):
-        make(**given).fit(X, [list(reversed(y)) for y in Y], resume=np.load(file))
-    file.seek(0)
-    with pytest.raises(ValueError, match="resume: expected a state of"):
-        make(**{**given, "C": 2.0}).fit(X, Y, resume=np.load(file))
 
 
 @ROUGH

@@ -63,26 +63,6 @@ def test_rules_of_stopping_are_those_of_the_dual_solver(solver):
     assert single.coef_.dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        HingeSVC(solver="bmrm", tol=1e-6),
-        HingeSVC(solver="pragam", tol=1e-3),
-        F1SVC(tol=1e-5),
-        ROCSVC(tol=1e-5),
-    ],
-    ids=["bmrm", "pragam", "f1", "roc"],
-)
-def test_a_fit_goes_on_from_a_checkpoint(model):
-    X, y = skewed(1, n=120)
-    states = []
-    whole = model.set_params(callback=lambda at: states.append(at.state)).fit(X, y)
-    coefficients = whole.coef_.copy()
-    assert len(states) > 4
-    again = model.set_params(callback=None).fit(X, y, resume=states[2])
-    np.testing.assert_array_equal(again.coef_, coefficients)
-
-
 def test_f1_is_the_objective():
     X, y = skewed(0, n=9, d=2, share=0.3)
     model = F1SVC(C=3.0, tol=1e-8, fit_intercept=False).fit(X, y)

@@ -182,23 +182,6 @@ def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
     assert (found.passes, found.status) == (fast.passes, fast.status)
 
 
-@pytest.mark.parametrize("name", ["pairwise", "averaging", "batch", "SGD", "SVRG"])
-def test_a_run_goes_on_bit_for_bit(name):
-    known, states = known_problem("semi_markov", states=True).problem, []
-    solver = type(SOLVERS[name])
-    options = {"lam": 0.2, "tol": 1e-7, "max_passes": 12}
-    if solver is BCFW:
-        options |= {"steps": "pairwise", "cache": True, "refresh_every": 5}
-    if name == "SVRG":
-        options |= {"rate": 0.1, "evaluate_every": 5}
-    whole = solver(**options, callback=lambda c: states.append(c.state)).solve(known)
-    again = solver(**options).solve(known, resume=states[0])
-    assert again.w.tobytes() == whole.w.tobytes() and again.passes == whole.passes
-    other = known_problem("semi_markov", 3, states=True).problem
-    with pytest.raises(ValueError, match="resume: expected a state of the same"):
-        solver(**options).solve(other, resume=states[0])
-
-
 @pytest.mark.parametrize("kind", ["projective", "tree"])
 def test_the_optimum_is_that_of_the_quadratic_program(kind):
     known, lam = known_problem(kind), 0.3

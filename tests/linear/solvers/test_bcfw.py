@@ -114,26 +114,6 @@ def test_long_sentences_with_few_features_take_the_same_steps(steps):
     np.testing.assert_allclose(fast.w, slow.w, atol=1e-9)
 
 
-@pytest.mark.parametrize("sampling,steps,cache", VARIANTS[::3])
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-def test_a_resumed_run_is_an_uninterrupted_one(
-    problem, tmp_path, sampling, steps, cache, kind
-):
-    given = problem if kind == "compiled" else as_callbacks(problem)
-    options = {
-        "lam": LAM, "sampling": sampling, "steps": steps, "cache": cache, "tol": 0,
-        "averaging": True, "refresh_every": 3, "cache_size": 3,
-    }  # fmt: skip
-    whole = BCFW(**options, max_passes=11).solve(given)
-    state = BCFW(**options, max_passes=4).solve(given).state
-    np.savez(tmp_path / "state.npz", **state)
-    with np.load(tmp_path / "state.npz", allow_pickle=False) as loaded:
-        again = BCFW(**options, max_passes=11).solve(given, resume=dict(loaded))
-    np.testing.assert_array_equal(again.w, whole.w)
-    assert again.oracle_calls == whole.oracle_calls
-    assert [r.gap for r in again.history] == [r.gap for r in whole.history]
-
-
 def test_the_average_reaches_its_gap(problem):
     found = BCFW(lam=LAM, averaging=True, tol=1e-2).solve(problem)
     assert found.converged and found.gap <= 1e-2

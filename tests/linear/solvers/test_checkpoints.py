@@ -1,6 +1,5 @@
 """Runs that are cut: by a callback that keeps the state, by Ctrl-C at any moment."""
 
-import io
 import signal
 
 import numpy as np
@@ -16,7 +15,6 @@ from smoothsp.linear.solvers import (
     SVRG,
     BatchFrankWolfe,
     CasimirSVRG,
-    RegularisationPath,
     grid_search,
 )
 from tests.truth.frank_wolfe import as_callbacks
@@ -38,45 +36,8 @@ SOLVERS = {
 }
 
 
-def through_a_file(state):
-    file = io.BytesIO()
-    np.savez(file, **state)
-    file.seek(0)
-    return np.load(file, allow_pickle=False)
-
-
 def numbers(history):
     return [(r.passes, r.oracle_calls, r.primal, r.dual, r.gap) for r in history]
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_every_checkpoint_of_a_callback_leads_to_the_same_bits(name):
-    problem, make = CHAIN, SOLVERS[name]
-    states = []
-    whole = make(
-        max_passes=11, callback=lambda record: states.append(record.state)
-    ).solve(problem)
-    assert len(states) == len(whole.history) > 3
-    for state in states[:-1]:
-        again = make(max_passes=11).solve(problem, resume=through_a_file(state))
-        assert again.w.tobytes() == whole.w.tobytes()
-        np.testing.assert_equal(numbers(again.history), numbers(whole.history))
-
-
-@pytest.mark.parametrize("certified", [True, False])
-def test_every_checkpoint_of_a_path_leads_to_the_same_path(certified):
-    states = []
-
-    def path(**options):
-        return RegularisationPath(eps=0.3, certified=certified, **options)
-
-    whole = path(callback=lambda point: states.append(point.state)).solve(CHAIN)
-    assert len(states) == len(whole.points) > 2
-    for state in states[:-1]:
-        again = path().solve(CHAIN, resume=through_a_file(state))
-        assert [p.lam for p in again.points] == [p.lam for p in whole.points]
-        for one, two in zip(again.points, whole.points, strict=True):
-            assert one.w.tobytes() == two.w.tobytes()
 
 
 def test_a_record_has_a_state_while_the_callback_runs():
@@ -88,16 +49,6 @@ def test_a_record_has_a_state_while_the_callback_runs():
     grid = []
     grid_search(CHAIN, [1.0], callback=lambda p: grid.append(hasattr(p, "lam")))
     assert grid == [True]
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_a_state_of_other_examples_is_refused(name):
-    state = SOLVERS[name](max_passes=2).solve(CHAIN).state
-    with pytest.raises(ValueError, match="same features, labels and costs"):
-        SOLVERS[name](max_passes=4).solve(OTHER, resume=state)
-    # of before there were checksums
-    del state["examples"]
-    assert SOLVERS[name](max_passes=4).solve(CHAIN, resume=state).passes == 4
 
 
 def test_ctrl_c_waits_for_the_end_of_a_step():
@@ -169,19 +120,3 @@ def test_ctrl_c_twice_raises(monkeypatch):
     monkeypatch.setattr(ChainEngine, "measure", pressed)
     with pytest.raises(KeyboardInterrupt):
         SOLVERS["BCFW"](max_passes=3).solve(CHAIN)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_ctrl_c_in_a_callback_keeps_the_certificate(name):
-    def press(record):
-        if record.passes >= 4:
-            raise KeyboardInterrupt
-
-    part = SOLVERS[name](max_passes=20, callback=press).solve(CHAIN)
-    assert part.interrupted and not part.converged
-    assert part.primal == part.history[-1].primal
-    assert len({r.passes for r in part.history}) == len(part.history)
-    whole = SOLVERS[name](max_passes=11).solve(CHAIN)
-    again = SOLVERS[name](max_passes=11).solve(CHAIN, resume=part.state)
-    assert again.w.tobytes() == whole.w.tobytes()
-    np.testing.assert_equal(numbers(again.history), numbers(whole.history))

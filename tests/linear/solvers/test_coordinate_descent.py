@@ -94,33 +94,6 @@ def test_bounds_hold_at_every_certificate(seed, products):
         assert found.converged and found.primal <= best + 1e-10
 
 
-@pytest.mark.parametrize("products", [False, True])
-def test_what_resumes_is_the_same_to_the_bit(products):
-    X, y = drawn(4, 60, 30)
-    problem, states = LeastSquaresProblem(sparse.csr_array(X), y), []
-    options = {"lam": 1e-2, "l1": 1e-2, "products": products, "tol": 1e-11}
-    kept = CoordinateDescent(callback=lambda at: states.append(at.state), **options)
-    whole = kept.solve(problem)
-    assert whole.passes > 3
-    for state in (states[0], states[len(states) // 2]):
-        again = CoordinateDescent(**options).solve(problem, resume=state)
-        assert again.w.tobytes() == whole.w.tobytes()
-        assert (again.passes, again.oracle_calls) == (whole.passes, whole.oracle_calls)
-        assert [(at.primal, at.gap) for at in again.history] == [
-            (at.primal, at.gap) for at in whole.history
-        ]
-    pressed = iter([False, True])
-
-    def press(at):
-        if next(pressed):
-            raise KeyboardInterrupt
-
-    half = CoordinateDescent(callback=press, **options).solve(problem)
-    assert half.interrupted and half.passes == 2
-    again = CoordinateDescent(**options).solve(problem, resume=half.state)
-    assert again.w.tobytes() == whole.w.tobytes()
-
-
 def test_products_are_stored_where_features_are_few():
     for (n, d), few in (((60, 6), True), ((6, 60), False)):
         X, y = drawn(7, n, d)

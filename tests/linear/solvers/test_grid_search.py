@@ -1,8 +1,5 @@
 """The grid search: every value solved, and what a warm start saves."""
 
-import io
-import itertools
-
 import numpy as np
 import pytest
 
@@ -103,43 +100,6 @@ def test_budgets_interrupts_and_callbacks_keep_what_is_done(problem):
     assert few.status == "max_passes = 30 passes are used up"
     assert 0 < len(few.points) < len(whole)
     assert [p.gap for p in few.points] == [p.gap for p in whole[: len(few.points)]]
-
-
-@pytest.mark.parametrize(
-    ("warm", "kind"),
-    thinned(
-        itertools.product(["primal", "dual", "none"], ["compiled", "callbacks"]), 2
-    ),
-)
-def test_a_resumed_grid_is_an_uninterrupted_one(problem, kind, warm):
-    given = problem if kind == "compiled" else as_callbacks(problem)
-    lams = [*LAMS[::2], LAMS[2], LAMS[2] - 1e-9]
-    states = []
-
-    def keep(point):
-        file = io.BytesIO()
-        np.savez(file, **point.state)
-        file.seek(0)
-        states.append(dict(np.load(file, allow_pickle=False)))
-
-    def grid(**options):
-        return grid_search(given, lams, tol=0.02, warm_start=warm, **options)
-
-    def numbers(found):
-        return [(p.lam, p.primal, p.gap, p.oracle_calls) for p in found.points]
-
-    whole = grid(callback=keep)
-    assert len(states) == len(lams) and whole.complete
-    # in the middle of a value, too
-    cut = grid(max_passes=whole.oracle_calls // len(problem) // 2)
-    assert not cut.complete
-    for state in (states[0], states[4], states[-1], cut.state):
-        again = grid(resume=state)
-        assert numbers(again) == numbers(whole) and again.complete
-        for one, other in zip(again.points, whole.points, strict=True):
-            assert one.w.tobytes() == other.w.tobytes()
-    with pytest.raises(ValueError, match="resume: expected a state of grid of 3"):
-        grid_search(given, lams[:3], tol=0.02, warm_start=warm, resume=states[0])
 
 
 def test_the_bar_shows_the_values(problem, capsys):

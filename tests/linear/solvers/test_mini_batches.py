@@ -104,17 +104,6 @@ def test_a_batch_is_asked_for_at_once_and_no_example_twice():
     assert (one.w == BCFW(**settings).solve(chains(True)).w).all()
 
 
-def test_runs_with_batches_go_on_bit_for_bit():
-    problem = chains(False)
-    settings = {"lam": 0.05, "tol": 1e-3, "batch_size": 3, "steps": "pairwise"}
-    whole = BCFW(**settings).solve(problem)
-    part = BCFW(**settings, max_passes=4).solve(problem)
-    rest = BCFW(**settings).solve(problem, resume=part.state)
-    assert (rest.w == whole.w).all() and rest.oracle_calls == whole.oracle_calls
-    with pytest.raises(ValueError, match="resume: expected a state of"):
-        BCFW(**{**settings, "batch_size": 2}).solve(problem, resume=part.state)
-
-
 def test_wrong_batches_are_named():
     with pytest.raises(ValueError, match="batch_size: expected at least 1"):
         BCFW(lam=1.0, batch_size=0)

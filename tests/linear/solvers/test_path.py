@@ -300,23 +300,6 @@ def test_without_certificates_no_pass_is_spent_on_them(problem):
         assert excess(problem, found, lam) <= 2 * EPS
 
 
-@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
-def test_a_resumed_path_is_an_uninterrupted_one(problem, tmp_path, sampling):
-    options = {"eps": EPS, "kappa": KAPPA, "smallest": 0.05, "sampling": sampling}
-    whole = RegularisationPath(**options).solve(problem)
-    part = RegularisationPath(**options, max_points=5).solve(problem)
-    assert len(part.points) == 5 and part.status.startswith("max_points = 5")
-    np.savez(tmp_path / "path.npz", **part.state)
-    with np.load(tmp_path / "path.npz", allow_pickle=False) as state:
-        again = RegularisationPath(**options).solve(problem, resume=dict(state))
-    assert [(p.lam, p.gap) for p in again.points] == [
-        (p.lam, p.gap) for p in whole.points
-    ]
-    np.testing.assert_array_equal(again.points[-1].w, whole.points[-1].w)
-    assert again.oracle_calls == whole.oracle_calls
-    assert again.ends_at == whole.ends_at
-
-
 def test_an_interrupt_keeps_the_breakpoints(problem):
     def interrupt(point):
         assert isinstance(point, PathPoint)

@@ -82,20 +82,6 @@ def test_a_grid_has_any_bounds(problem, warm, kind):
         assert -1e-7 < problem.primal(p.w, p.lam) - value <= p.gap + 1e-7
 
 
-def test_a_path_goes_on_within_its_bounds(problem, bounds):
-    options = {"eps": EPS, "smallest": 0.05, "bounds": bounds}
-    whole = RegularisationPath(**options).solve(problem)
-    part = RegularisationPath(**options, max_points=2).solve(problem)
-    found = RegularisationPath(**options).solve(problem, resume=part.state)
-    assert [p.lam for p in found.points] == [p.lam for p in whole.points]
-    np.testing.assert_array_equal(found.points[-1].w, whole.points[-1].w)
-    for other in (None, (bounds[0], None)):
-        with pytest.raises(ValueError, match="resume: expected a state of"):
-            RegularisationPath(**options | {"bounds": other}).solve(
-                problem, resume=part.state
-            )
-
-
 def test_weights_that_may_not_move_stay_at_0(problem):
     found = RegularisationPath(eps=EPS, bounds=(0, 0)).solve(problem)
     assert found.complete and not found.evaluate(1e-3).any()

@@ -108,23 +108,6 @@ def test_extreme_samples():
     assert found.converged and found.primal == 0 and not found.w.any()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("every", [1, 7])
-def test_what_resumes_is_the_same_to_the_bit(mode, every):
-    problem, states = drawn(6, True), []
-    options = {"lam": 0.1, "lipschitz": mode, "tol": 1e-4, "certify_every": every}
-    whole = Pragam(callback=lambda at: states.append(at.state), **options)
-    whole = whole.solve(problem)
-    for state in (states[0], states[len(states) // 2]):
-        again = Pragam(**options).solve(problem, resume=state)
-        assert again.w.tobytes() == whole.w.tobytes()
-        assert again.passes == whole.passes
-        assert [at.gap for at in again.history] == [at.gap for at in whole.history]
-    half = Pragam(**{**options, "max_passes": 5}).solve(problem)
-    again = Pragam(**options).solve(problem, resume=half.state)
-    assert again.w.tobytes() == whole.w.tobytes()
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_projections_on_the_dual_set(seed):
     rng = np.random.default_rng(seed)

@@ -1,6 +1,5 @@
 """Solvers of the primal on Python oracles: twins of the compiled loops for chains."""
 
-import io
 import itertools
 from types import SimpleNamespace
 
@@ -77,21 +76,6 @@ def test_lbfgs_has_the_same_optimum():
     assert plain.converged and compiled.converged
     np.testing.assert_allclose(plain.w, compiled.w, atol=1e-4)
     assert abs(plain.primal - compiled.primal) <= 2e-9
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_resumed_is_uninterrupted(name):
-    make = SOLVERS[name]
-    whole = make(max_passes=5, evaluate_every=2).solve(CALLBACKS)
-    state = make(max_passes=3, evaluate_every=2).solve(CALLBACKS).state
-    file = io.BytesIO()
-    np.savez(file, **state)
-    file.seek(0)
-    state = dict(np.load(file, allow_pickle=False))
-    again = make(max_passes=5, evaluate_every=2).solve(CALLBACKS, resume=state)
-    assert whole.w.tobytes() == again.w.tobytes()
-    assert whole.oracle_calls == again.oracle_calls
-    assert [r.primal for r in whole.history] == [r.primal for r in again.history]
 
 
 def test_the_smoothed_maximum_is_a_projection():

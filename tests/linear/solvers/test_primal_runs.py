@@ -26,44 +26,11 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_resumed_is_uninterrupted(name):
-    problem, make = COSTS, SOLVERS[name]
-    whole = make(max_passes=7, evaluate_every=3).solve(problem)
-    state = make(max_passes=4, evaluate_every=3).solve(problem).state
-    file = io.BytesIO()
-    np.savez(file, **state)
-    file.seek(0)
-    again = make(max_passes=7, evaluate_every=3).solve(
-        problem, resume=dict(np.load(file, allow_pickle=False))
-    )
-    assert whole.w.tobytes() == again.w.tobytes()
-    assert whole.oracle_calls == again.oracle_calls
-    assert [r.primal for r in whole.history] == [r.primal for r in again.history]
-    assert [r.passes for r in whole.history] == [3, 6, 7]
-
-
-@pytest.mark.parametrize("name", SOLVERS)
 def test_a_seed_is_a_run(name):
     problem, make = CHAIN, SOLVERS[name]
     one, two, other = (make(max_passes=3, seed=s).solve(problem).w for s in (4, 4, 5))
     assert one.tobytes() == two.tobytes()
     assert one.tobytes() != other.tobytes()
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_ctrl_c_keeps_what_is_reached(name):
-    problem, make = CHAIN, SOLVERS[name]
-
-    def stop(record):
-        if record.passes == 2:
-            raise KeyboardInterrupt
-
-    stopped = make(max_passes=5, evaluate_every=1, callback=stop).solve(problem)
-    assert not stopped.converged
-    assert "interrupted after 2 passes" in stopped.status
-    assert stopped.w.tobytes() == make(max_passes=2).solve(problem).w.tobytes()
-    resumed = make(max_passes=5).solve(problem, resume=stopped.state)
-    assert resumed.w.tobytes() == make(max_passes=5).solve(problem).w.tobytes()
 
 
 @pytest.mark.parametrize("name", SOLVERS)

@@ -176,33 +176,6 @@ def test_forgotten_cuts_do_not_change_the_optimum():
     assert (np.diff([at.dual for at in dropped.history]) >= 0).all()
 
 
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("every", [1, 4])
-def test_what_resumes_is_the_same_to_the_bit(inner, every):
-    X, y = noisy(6)
-    problem, states = BinaryProblem(X, y, bias=True), []
-    options = {
-        "lam": 1e-2,
-        "inner": inner,
-        "tol": 1e-3,
-        "certify_every": every,
-        "drop_after": 5,
-    }
-    whole = BMRM(callback=lambda at: states.append(at.state), **options)
-    whole = whole.solve(problem)
-    assert whole.passes > 8
-    for state in (states[0], states[len(states) // 2]):
-        again = BMRM(**options).solve(problem, resume=state)
-        assert again.w.tobytes() == whole.w.tobytes()
-        assert (again.passes, again.oracle_calls) == (whole.passes, whole.oracle_calls)
-        assert [(at.primal, at.gap) for at in again.history] == [
-            (at.primal, at.gap) for at in whole.history
-        ]
-    half = BMRM(**{**options, "max_passes": 7}).solve(problem)
-    again = BMRM(**options).solve(problem, resume=half.state)
-    assert again.w.tobytes() == whole.w.tobytes()
-
-
 def test_ctrl_c_keeps_the_best_weights():
     X, y = noisy(7)
 
