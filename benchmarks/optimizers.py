@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 PAGE, RESULTS = HERE.parent / "docs/optimizers.md", HERE / "results/optimizers.csv"
 RATES, SEEDS = (0.003, 0.01, 0.03), (1, 2, 3)
 OPTIMIZERS = {
-    "adam": "`Adam`, linear decay",
+    "adam": "Adam, linear decay",
     "svrg": "`SVRG`",
     "casimir": "`CasimirSVRG`",
     "prox-linear": "`ProxLinear`",
