@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses.functional import gold_score, require_topk
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._questions import checks, exact
@@ -18,7 +19,7 @@ from smoothsp.oracles._questions.registration import is_plain
 ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
 
 
-class MinimumRisk(nn.Module):
+class MinimumRisk(Loss):
     r"""Expected cost of an output, over the k best or over draws.
 
     .. math:: \sum_i q_i \, c(y_i, y), \qquad
@@ -132,7 +133,7 @@ class MinimumRisk(nn.Module):
         return f"k={self.k}, over={self.over!r}, reduction={self.reduction!r}"
 
 
-class RankingHinge(nn.Module):
+class RankingHinge(Loss):
     r"""The gold output ahead of each of the k best, by a margin of its cost.
 
     .. math:: \frac{1}{k} \sum_{i \le k} \max(0, \; c(y_i, y) + s(y_i) - s(y))

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from smoothsp.losses.module import Loss
 from smoothsp.losses.perturbed import Noise, check_noise, check_seed, draw_noise
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
@@ -22,7 +23,7 @@ from smoothsp.oracles._questions.parts import first_potentials, parts_of, repeat
 Rule = Callable[[Structure, Tensor, Tensor], Tensor]
 
 
-class Interpolation(nn.Module):
+class Interpolation(Loss):
     r"""The best output, with the gradient of its interpolation over a step.
 
     .. math:: \frac{\partial L}{\partial s} := \frac{1}{\lambda} [a(y(s)) - a(y(s'))],
@@ -74,7 +75,7 @@ class Interpolation(nn.Module):
         return f"strength={self.strength}"
 
 
-class NegativeIdentity(nn.Module):
+class NegativeIdentity(Loss):
     r"""The best output, as if it were the scores: :math:`\partial L/\partial s := g`.
 
     In terms of costs, which are minimised, the derivative is minus the identity.
@@ -103,7 +104,7 @@ class NegativeIdentity(nn.Module):
         return _decide(structure, lambda structure, parts, grad: grad)
 
 
-class ImplicitMLE(nn.Module):
+class ImplicitMLE(Loss):
     r"""The mean of best outputs under noise, with the gradient of implicit MLE.
 
     .. math:: \frac{\partial L}{\partial s} :=

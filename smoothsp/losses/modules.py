@@ -2,10 +2,11 @@
 
 from typing import cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import (
     Reduction,
     check_reduction,
@@ -18,7 +19,7 @@ from smoothsp.oracles import Structure, Summed, SumStructure
 from smoothsp.oracles._questions import checks
 
 
-class StructuralHinge(nn.Module):
+class StructuralHinge(Loss):
     """Structural hinge loss, ``max [s(y') + c(y')] - s(y)``, smoothed or not.
 
     Parameters
@@ -129,7 +130,7 @@ class StructuralHinge(nn.Module):
         return f"smoothing={self.smoothing}, reduction={self.reduction!r}"
 
 
-class CRFLoss(nn.Module):
+class CRFLoss(Loss):
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``.
 
     Parameters as ``StructuralHinge``. It is ``StructuralHinge(Entropy(1), cost=None)``.
@@ -159,7 +160,7 @@ class CRFLoss(nn.Module):
         return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
-class StructuredPerceptron(nn.Module):
+class StructuredPerceptron(Loss):
     """Structured perceptron loss, ``max s(y') - s(y)``.
 
     Parameters as ``StructuralHinge``. It is ``StructuralHinge(cost=None)``.

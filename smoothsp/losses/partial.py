@@ -1,16 +1,17 @@
 """Losses of partial labels: the truth is a set of outputs, those of allowed parts."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses import functional
 from smoothsp.losses.functional import Cost
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import PartialStructure
 from smoothsp.oracles._questions import checks
 
 
-class MarginalLikelihood(nn.Module):
+class MarginalLikelihood(Loss):
     r"""Negative log-likelihood of a set of outputs: those of allowed parts.
 
     .. math::
@@ -72,7 +73,7 @@ class MarginalLikelihood(nn.Module):
         return reduce(losses, every, self.reduction)
 
 
-class LatentHinge(nn.Module):
+class LatentHinge(Loss):
     r"""Structural hinge to the best of a set of outputs: those of allowed parts.
 
     .. math:: \max_{y'} [s(y') + c(y')] - \max_{y' \text{ allowed}} s(y')

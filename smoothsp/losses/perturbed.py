@@ -4,9 +4,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses.functional import gold_score
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks, exact
@@ -208,7 +209,7 @@ class _SharesOfProducts(torch.autograd.Function):
         return found.masked_fill(theta == -torch.inf, 0), None, None, None, None
 
 
-class PerturbedLoss(nn.Module):
+class PerturbedLoss(Loss):
     r"""The perturbed maximum less the score of the gold output.
 
     .. math:: E_Z \max_{y'} [s(y') + \sigma \langle Z, a(y') \rangle] - s(y)

@@ -9,8 +9,9 @@ from typing import Literal
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.spo_plus import check_true_scores
 from smoothsp.oracles import Structure
@@ -52,7 +53,7 @@ class SolutionPool:
         return len(self.outputs)
 
 
-class _PoolLoss(nn.Module):
+class _PoolLoss(Loss):
     """What a pool's outputs are worth, predicted and in truth, and a loss of that."""
 
     def __init__(self, reduction: Reduction) -> None:

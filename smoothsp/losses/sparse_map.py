@@ -1,8 +1,9 @@
 """The loss whose gradient is a sparse mixture of outputs."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
 from smoothsp.oracles._questions import checks
@@ -10,7 +11,7 @@ from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.oracles.sparse_map import check_settings
 
 
-class SparseMAPLoss(nn.Module):
+class SparseMAPLoss(Loss):
     r"""The regularised maximum less the regularised score of the gold output.
 
     .. math:: \max_{p \in \Delta} \Big[ \sum_{y'} p_{y'} (s(y') + c(y'))

@@ -1,9 +1,10 @@
 """A loss for potentials that are predictions of numbers, on which a decision rests."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothsp.losses.functional import gold_score
+from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks, exact
@@ -11,7 +12,7 @@ from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.oracles._questions.registration import is_plain
 
 
-class SPOPlus(nn.Module):
+class SPOPlus(Loss):
     r"""Smart predict-then-optimise: the convex bound of what a decision loses.
 
     .. math:: \max_{y'} [2 s(y') - t(y')] - 2 s(y) + t(y)

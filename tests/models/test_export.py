@@ -11,6 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from smoothsp import LinearChain
+from smoothsp.losses import CRFLoss, ListwiseRanking, SPOPlus, StructuralHinge
 from smoothsp.oracles import Multiclass
 from tests.programs import run
 from tests.sweeps import thinned
@@ -187,6 +188,14 @@ def test_torchscript_is_refused_in_a_sentence(alone):
             warnings.simplefilter("ignore")
             with pytest.raises(TypeError, match=words):
                 convert(tagger)
+
+
+@pytest.mark.parametrize("loss", [CRFLoss, StructuralHinge, SPOPlus, ListwiseRanking])
+def test_torchscript_of_a_loss_is_refused_in_a_sentence(loss):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TypeError, match="TorchScript is not supported"):
+            torch.jit.script(loss())
 
 
 def test_a_structure_within_a_trace_is_refused():

@@ -1,0 +1,15 @@
+"""What all losses are."""
+
+from typing import NoReturn
+
+from torch import nn
+
+from smoothsp.oracles._questions import checks
+
+
+class Loss(nn.Module):
+    """A module that computes a loss of a structure."""
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Raise an error: what ``torch.jit.script`` calls first."""
+        raise TypeError(checks.NO_TORCHSCRIPT)
