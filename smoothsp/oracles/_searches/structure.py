@@ -198,10 +198,7 @@ class SearchStructure(ReadOnly):
                 self._hold({**self._own, name: x})
             if found & numbers.FORBIDDEN and not barred:
                 new = found if changed is None else numbers.look(changed)
-                if (new & numbers.FORBIDDEN) or (found & numbers.LOW):
-                    read = self._reads(name)
-                    few = x.detach() == -torch.inf
-                    barred = read is None or bool((few & read).any())
+                barred = bool((new & numbers.FORBIDDEN) or (found & numbers.LOW))
         return barred
 
     def _require_outputs(self, blame: str) -> None:
