@@ -31,7 +31,7 @@ from smoothsp.oracles import (
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -345,7 +345,7 @@ def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | N
     than a rounding.
     """
     _require_sum(structure)
-    if mu * LIMIT < 1:
+    if mu * LIMIT < 1 or _would_forbid(structure, mu):
         return None
     try:
         scaled = structure.scale(1 / mu)
@@ -354,6 +354,15 @@ def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | N
         if not str(error).startswith(("factor:", "cost:")):
             raise
         return None
+
+
+def _would_forbid(structure: Any, mu: float) -> bool:
+    """Whether a finite potential, over mu, would be one that forbids."""
+    if mu >= 1 or not hasattr(structure, "_potentials") or not nothing_traces():
+        return False
+    given = structure._potentials().values()
+    least = -mu * LIMIT
+    return any(bool(((x <= least) & (x > -torch.inf)).any()) for x in given)
 
 
 def _maximum(

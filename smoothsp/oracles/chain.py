@@ -14,7 +14,7 @@ from smoothsp.oracles._chain import (
     totals,
 )
 from smoothsp.oracles._chain.checks import chain_record, looked_at
-from smoothsp.oracles._chain.record import Potentials, Record, own
+from smoothsp.oracles._chain.record import NAMES, Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly, put
@@ -95,6 +95,9 @@ class Chain(ReadOnly, Summed):
         chain = object.__new__(cls)
         put(chain, "_record", record)
         return chain
+
+    def _potentials(self) -> dict[str, Tensor]:
+        return dict(zip(NAMES, self._record.potentials, strict=True))
 
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, Entropy, StructuralHinge
 from smoothsp.losses import functional as F
+from smoothsp.oracles import Chain, Multiclass
 from tests.instances.drawn import every_structure, generators, structure
 from tests.truth.chain_cases import ChainCase
 from tests.truth.losses import (
@@ -189,3 +190,14 @@ def test_exact_k_stops_at_max_k_and_says_so():
     # Uniform weights over k equal outputs: mu / 2 (1 - 1 / k) above the maximum.
     expected = torch.tensor([0.5 * (1 - 1 / 50), 0.5 * (1 - 1 / 3)]).double()
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 1e-13, 1e-30])
+def test_scores_far_beyond_mu_give_the_hinge_that_smoothing_approaches(mu):
+    scores = torch.tensor([[0.0, -2e9], [1.0, 2.0]], dtype=torch.float64)
+    chain = Chain(scores[:, None], torch.zeros(2, 2, dtype=torch.float64))
+    for built, y in ((Multiclass(scores), [1, 0]), (chain, [[1], [0]])):
+        gold = torch.tensor(y)
+        found = F.structural_hinge(built, gold, smoothing=Entropy(mu))
+        assert_close(found, F.structural_hinge(built, gold), rtol=0, atol=0)
+        assert found.isfinite().all()
