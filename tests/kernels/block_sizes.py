@@ -7,7 +7,6 @@ and three generations of GPUs, which need not be there. With one it prints its c
 
 import importlib
 import itertools
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -18,6 +17,7 @@ import triton  # noqa: TID253
 from torch import Tensor
 
 from tests.kernels.device_compilation import chain_calls, resources
+from tests.programs import run
 from tests.ptx.launch import modules, pretend
 
 GENERATIONS, SIZES = (80, 90, 100), (16, 32, 64)
@@ -76,7 +76,7 @@ def main() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for generation in GENERATIONS:
         command = [sys.executable, "-m", "tests.kernels.block_sizes", str(generation)]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        said = run(*command, cpu_seconds=3600)
         for line in said.stdout.splitlines():
             row, cell = line.split("\t")
             found[row].append(cell)

@@ -223,10 +223,10 @@ TYPES = {
     ),
     "mixed_start": (lambda: Chain(E, T, T[0].double()), "start: .*match emissions"),
     "mixed_end": (lambda: Chain(E, T, end=T[0].double()), "end: .*match emissions"),
-    "device": (lambda: Chain(META, T), r"emissions: .*cpu and cuda.*\.cpu\(\)"),
+    "device": (lambda: Chain(META, T), r"emissions: .*cpu and cuda.*to_empty\(\)"),
     "mixed_devices": (
         lambda: Chain(E, T.to("meta")),
-        r"transitions: .*meta.*\.cpu\(\)",
+        r"transitions: .*meta.*to_empty\(\)",
     ),
     "start_device": (lambda: Chain(E, T, T[0].to("meta")), r"start: .*meta"),
     "end_device": (lambda: Chain(E, T, end=T[0].to("meta")), r"end: .*meta"),
@@ -263,7 +263,7 @@ TYPES = {
     "float_n": (lambda: Chain(E, T).sample(2.0), "n: expected an int, got float"),
     "scores_device": (
         lambda: Multiclass(SCORES.to("meta")),
-        r"scores: .*meta.*\.cpu\(\)",
+        r"scores: .*meta.*to_empty\(\)",
     ),
     "candidate_mask": (
         lambda: Multiclass(SCORES, mask=SCORES),

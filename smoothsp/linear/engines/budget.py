@@ -255,13 +255,15 @@ def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
 
 def mark_of(problem: Any) -> State:
     """What a state says of its examples: how many, where they cannot be looked at."""
+    if problem is None:
+        return {}
     found = getattr(problem, "checksum", None)
     return {"examples": np.array(len(problem) if found is None else found)}
 
 
 def require_same(name: str, problem: Any, state: State) -> None:
     """Refuse a state of other examples; old states have no marks."""
-    mark = mark_of(problem)["examples"]
+    mark = mark_of(problem).get("examples")
     if state.get("examples", mark) != mark:
         raise ValueError(
             f"{name}: expected a state of the same features, labels and costs. Was it"
