@@ -269,7 +269,7 @@ def warn_short(
 ) -> None:
     """Warn of a fit that ended before its goal, at this objective, gap and pass."""
     primal, gap, passes = found
-    known = "not known" if math.isnan(gap) else f"{gap:.3g}"
+    known = f"{gap:.3g}" if math.isfinite(gap) else "not known"
     of = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
     warnings.warn(
         f"{type(estimator).__name__}: {status}; the gap is {known}{of} after"
