@@ -1,7 +1,7 @@
-"""Compiling beforehand, and saying so while it happens.
+"""Compilation of kernels in advance, with a progress message.
 
-Kernels are compiled when they are first asked for, which takes seconds, and kept on
-disk for later processes.
+Kernels are compiled on first use, which takes seconds, and cached on disk for later
+processes.
 """
 
 import sys
@@ -65,26 +65,25 @@ def compile_kernels(
     dtypes: Iterable[torch.dtype] = (torch.float32,),
     others: bool = False,
 ) -> int:
-    """Compile beforehand what training and decoding with ``LinearChain`` will ask for.
+    """Compile the kernels for training and decoding with ``LinearChain``.
 
-    For the build of a container, say: what is compiled is kept where
-    ``NUMBA_CACHE_DIR`` says, or else beside the package, and found there by processes
-    that start later on the same kind of processor.
+    Use it in the build of a container, for example. Compiled kernels are stored in
+    ``NUMBA_CACHE_DIR``, or else beside the package. Later processes on the same kind of
+    processor load them.
 
     Parameters
     ----------
     losses
-        Names as ``LinearChain.loss`` has them.
+        Names of losses, as in ``LinearChain.loss``.
     dtypes
-        Of emissions: float32, float64.
+        Dtypes of emissions: float32, float64.
     others
-        Whether to compile for ``Multiclass``, and for the structures that are circuits,
-        too.
+        Also compile for ``Multiclass`` and for structures that are circuits.
 
     Returns
     -------
     int
-        How many kernels were compiled: 0 if all were there.
+        Number of kernels compiled; 0 if all were cached.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which labels may follow which."""
+"""Constraints on which labels may follow each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["Constraints", "bio", "regular"]
 
 
 class Constraints(NamedTuple):
-    """What is allowed; everything else is forbidden in training and decoding alike."""
+    """Allowed starts, transitions and ends; all others are forbidden."""
 
     start: Bool[Tensor, " state"]
     """May a sequence start with this state?"""
@@ -28,7 +28,7 @@ class Constraints(NamedTuple):
 def bio(
     labels: Sequence[str] | Mapping[int, str], scheme: Scheme | Alias | None = None
 ) -> Constraints:
-    """Constraints of a span encoding.
+    """Return the constraints of a span encoding.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def bio(
     Raises
     ------
     ValueError
-        For a label that the scheme does not know, an unknown scheme, or a dictionary
-        whose keys are not 0, 1, ...
+        For a label that is not in the scheme, an unknown scheme, or a dictionary whose
+        keys are not 0, 1, ...
 
     Examples
     --------
@@ -79,30 +79,31 @@ def bio(
 
 
 def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularLanguage:
-    """The label sequences that a regular expression over label names matches.
+    """Return the language of a regular expression over label names.
 
     Parameters
     ----------
     labels
         One name per state, or a dictionary ``id2label``, as in ``bio``.
     pattern
-        Names of labels with blanks between them, one after the other; ``|`` between
-        alternatives, ``( )`` around a part, ``.`` for any label, and after a part ``*``
-        (any number of times), ``+`` (at least once), ``?`` (at most once), ``{m}``,
-        ``{m,}``, ``{,n}`` or ``{m,n}``. A name with one of these characters, or with a
-        blank, stands between ``'`` and ``'``. The whole sequence has to match.
+        Label names separated by blanks. ``|`` separates alternatives, ``( )`` groups,
+        and ``.`` matches any label. Quantifiers are ``*`` (any number), `` `` (at least
+        one), ``?`` (at most one), ``{m}``, ``{m,}``, ``{,n}`` and ``{m,n}``. Quote a
+        name that has one of these characters or a blank in ``'...'``. The pattern must
+        match the whole sequence.
 
     Returns
     -------
     RegularLanguage
-        Call it on ``emissions (batch, time, state)`` and what else a ``Chain`` takes:
-        it returns a ``RegularChain``, a structure for decoding and for every loss.
+        Call it with ``emissions (batch, time, state)`` and the other arguments of
+        ``Chain``. It returns a ``RegularChain``, which supports decoding and every
+        loss.
 
     Raises
     ------
     ValueError
-        For a pattern that cannot be read, has a name that is no label, matches nothing
-        or takes more than 10,000 states.
+        For a pattern that cannot be parsed, names an unknown label, matches nothing or
+        needs more than 10,000 states.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Modules that own potentials."""
+"""Neural network layers with potentials as parameters."""
 
 import operator
 import warnings
@@ -35,7 +35,7 @@ WHOLE = torch.iinfo(torch.int64)
 
 
 class Decoding(NamedTuple):
-    """The best labels of each row."""
+    """Best tags of each row."""
 
     tags: Tensor
     """``(batch, time)`` int64; ``(time, batch)`` with ``batch_first=False``."""
@@ -44,7 +44,7 @@ class Decoding(NamedTuple):
 
 
 class TopKDecoding(NamedTuple):
-    """The k best labels of each row, best first."""
+    """The k best tag sequences of each row, best first."""
 
     tags: Tensor
     """``(batch, k, time)`` int64; ``(time, batch, k)`` with ``batch_first=False``."""
@@ -55,22 +55,24 @@ class TopKDecoding(NamedTuple):
 
 
 class LinearChain(nn.Module):
-    r"""A linear-chain head: owns transition scores, takes emissions.
+    r"""A linear-chain CRF head: learns transition scores for given emissions.
 
-    Called, it is the loss: the mean over the batch of the negative log-likelihood,
+    Calling the module returns the loss, by default the mean negative log-likelihood
+    over the batch,
 
     .. math:: \log \sum_{y'} \exp s(y') - s(y) \ge 0
 
-    to be minimised as it is, without a minus sign; ``loss`` says more.
+    which you minimise without a minus sign. ``loss`` has the options.
 
     Parameters
     ----------
     num_tags
         Number of states.
     constraints
-        Allowed starts, moves and ends, as ``constraints.bio(labels)`` makes them:
-        honoured in training as in decoding. Or the labels themselves, as a sequence or
-        as a dictionary ``id2label``, which ``constraints.bio`` turns into masks.
+        Allowed starts, transitions and ends, as returned by
+        ``constraints.bio(labels)``. They hold in training and in decoding. Or the
+        labels, as a sequence or a dictionary ``id2label``, which are passed to
+        ``constraints.bio``.
     batch_first
         If False, emissions, tags, masks, decoded tags and marginals have time before
         batch.
@@ -84,13 +86,13 @@ class LinearChain(nn.Module):
 
     Notes
     -----
-    The three parameters are the whole state dict, so that one saved by a CRF layer with
-    these names loads as it is.
+    The state dict holds these three parameters only. A state dict of pytorch-crf, which
+    uses the same names, loads unchanged.
 
     Emissions are ``(batch, time, num_tags)``. A mask is ``(batch, time)``, True where a
     position is real, with holes and left padding allowed, as in ``oracles.Chain``.
-    Integers are masks if they are all 0 or 1, 1 being real, as of an
-    ``attention_mask``; of ``uint8``, which old code has for bool, with a warning.
+    Integer masks must hold only 0 and 1, where 1 is real, as in an ``attention_mask``.
+    ``uint8`` masks work with a warning.
 
     Examples
     --------
@@ -139,7 +141,7 @@ class LinearChain(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all scores from the uniform law on [-0.1, 0.1]."""
+        """Initialise all scores from the uniform distribution on [-0.1, 0.1]."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
@@ -148,15 +150,15 @@ class LinearChain(nn.Module):
         raise TypeError(checks.NO_TORCHSCRIPT)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         constrained = self.allowed_moves is not None
         order = "" if self.batch_first else ", batch_first=False"
         return f"num_tags={self.num_tags}, constrained={constrained}{order}"
 
     def structure(self, emissions: Tensor, mask: Tensor | None = None) -> Chain:
-        """The chain of the given emissions and of this head's scores.
+        """Return the chain of the given emissions and the scores of this head.
 
-        Its questions and answers have the batch first, whatever the head has.
+        The chain has the batch first, whatever ``batch_first`` is.
         """
         self._check_emissions(emissions)
         real = None if mask is None else self._as_bool(mask, emissions)
@@ -182,7 +184,7 @@ class LinearChain(nn.Module):
         weight: Tensor | None = None,
         reduction: Reduction | None = None,
     ) -> Tensor:
-        """Loss of the gold tags: ``loss``, with the same arguments."""
+        """Return the loss of the gold tags, with the arguments of ``loss``."""
         return self.loss(emissions, tags, mask, loss, weight, reduction)
 
     def loss(
@@ -194,31 +196,33 @@ class LinearChain(nn.Module):
         weight: Tensor | None = None,
         reduction: Reduction | None = None,
     ) -> Tensor:
-        """Loss of the gold tags, never negative: what training minimises.
+        """Return the loss of the gold tags, which is never negative.
 
         Parameters
         ----------
         emissions
             ``(batch, time, num_tags)``.
         tags
-            ``(batch, time)`` integers; anything at masked positions, -100 included.
+            ``(batch, time)`` integers; any value at masked positions, such as -100.
         mask
             ``(batch, time)`` bool; all real if absent.
         loss
             A loss over structures, such as ``StructuralHinge()``, or a name: ``"crf"``
-            (negative log-likelihood, what is taken if absent), ``"hinge"``,
-            ``"hinge-l2"`` (smoothed by ``L2(1, 5)``), ``"hinge-entropy"`` (by
-            ``Entropy(1)``), ``"perceptron"``.
+            (negative log-likelihood, the default), ``"hinge"``, ``"hinge-l2"``
+            (smoothed by ``L2(1, 5)``), ``"hinge-entropy"`` (by ``Entropy(1)``),
+            ``"perceptron"``.
         weight
             ``(batch,)`` weight of each example.
         reduction
-            ``"mean"`` over the rows if absent; ``"sum"``, ``"none"``, ``"token_mean"``
-            as in ``StructuralHinge``. Not beside a module, which has its own.
+            ``"mean"`` over the rows by default; ``"sum"``, ``"none"`` or
+            ``"token_mean"`` as in ``StructuralHinge``. Not allowed if ``loss`` is a
+            module, which has its own reduction.
 
         Raises
         ------
         ValueError
-            If gold tags break the constraints: names the row and the step.
+            If gold tags violate the constraints; the message names the row and the
+            position.
         """
         criterion = _criterion(loss, reduction)
         chain = self.structure(emissions, mask)
@@ -240,10 +244,10 @@ class LinearChain(nn.Module):
         top_k: int | None = None,
         pad_value: int = -1,
     ) -> Decoding | TopKDecoding:
-        """Best tags, or the ``top_k`` best, with scores; no gradient is recorded.
+        """Return the best tags, or the ``top_k`` best, with scores; no gradients.
 
-        ``pad_value`` stands at masked positions, and in outputs that do not exist;
-        ``top_k`` is at most a million.
+        ``pad_value`` fills masked positions and outputs that do not exist. ``top_k`` is
+        at most a million.
         """
         try:
             pad_value = operator.index(pad_value)
@@ -271,11 +275,11 @@ class LinearChain(nn.Module):
             return TopKDecoding(self._as_given(tags, 2), scores, valid)
 
     def exportable(self) -> "Viterbi":
-        """``decode`` in plain PyTorch, for ``torch.export``, AOTInductor and ONNX.
+        """Return ``decode`` in plain PyTorch, for ``torch.export`` and ONNX.
 
-        A module with the scores and constraints of now: called with emissions and a
-        mask it answers tags, -1 at masked positions, and scores, as ``decode`` does. It
-        needs nothing of this library where the exported program runs.
+        The module copies the current scores and constraints. It maps emissions and a
+        mask to tags, -1 at masked positions, and scores, as ``decode`` does. The
+        exported program does not need smoothsp.
         """
         from smoothsp.viterbi import Viterbi
 
@@ -289,7 +293,7 @@ class LinearChain(nn.Module):
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None
     ) -> Float[Tensor, "batch time tag"]:
-        """Chance of each tag at each position; 0 at masked ones."""
+        """Return the probability of each tag at each position; 0 where masked."""
         return self._as_given(self.structure(emissions, mask).marginals(), 1)
 
     def _as_given(self, answer: Tensor, time: int) -> Tensor:

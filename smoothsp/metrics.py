@@ -1,4 +1,4 @@
-"""How good predictions are."""
+"""Evaluation metrics for tags and boxes."""
 
 import warnings
 from collections import Counter
@@ -17,7 +17,7 @@ __all__ = ["average_precision", "corloc", "span_f1", "spans"]
 def spans(
     tags: Sequence[str], *, scheme: Scheme | Alias | None = None, strict: bool = False
 ) -> set[Span]:
-    """Labelled spans of one sentence.
+    """Return the labelled spans of one sentence.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def spans(
         ``"O"``, or a prefix with a type as in ``"B-PER"``, or a prefix alone, whose
         type then is ``"_"``.
     scheme
-        What the tags are written in. Only its prefixes are then legal.
+        Tagging scheme of the tags. Only its prefixes are then allowed.
 
         ======================== =================================================
         ``"BIO"``, ``"IOB2"``    B on the first token of a span, I on the others
@@ -38,13 +38,13 @@ def spans(
         ``"BMEWO"``              B, M, ..., E, and W on a span of one token
         ======================== =================================================
 
-        If None, all of these are read. With ``strict`` it is then guessed, with a
-        warning: of the schemes that have all prefixes, the one that leaves most spans.
+        If None, all of these are read. With ``strict``, None guesses the scheme with a
+        warning: of the schemes that have all prefixes, the one with most spans.
     strict
-        If False, tags are read by the rules of the CoNLL evaluation script, alike in
-        all schemes and however ill-formed: a span of a type begins at B, S, U or W,
-        and wherever the type changes or the tag before was O, E, L, S, U or W. If True,
-        of these spans only those count that are written as the scheme writes them.
+        If False, tags follow the rules of the CoNLL evaluation script, in all schemes
+        and however ill-formed. A span begins at B, S, U or W, where the type changes,
+        and after O, E, L, S, U or W. If True, only spans that are well formed in the
+        scheme count.
 
     Returns
     -------
@@ -61,8 +61,8 @@ def spans(
     Warns
     -----
     UserWarning
-        If ``scheme`` is None and no scheme has all the prefixes. A tag whose prefix
-        none has is read as the inside of a span whose type is the whole tag.
+        If ``scheme`` is None and no scheme has all the prefixes. A tag with an unknown
+        prefix is read as the inside of a span whose type is the whole tag.
 
     Examples
     --------
@@ -81,14 +81,14 @@ def span_f1(
     scheme: Scheme | Alias | None = None,
     strict: bool = False,
 ) -> tuple[float, float, float]:
-    """Precision, recall and F1 of exact labelled spans, micro-averaged, as fractions.
+    """Precision, recall and F1 of exact labelled spans, micro-averaged, in [0, 1].
 
     Parameters
     ----------
     gold, predicted
         One sequence of tags per sentence, of equal lengths.
     scheme, strict
-        As in ``spans``. A scheme that has to be guessed is guessed from ``gold``.
+        As in ``spans``. If the scheme must be guessed, it is guessed from ``gold``.
 
     Raises
     ------
@@ -102,10 +102,10 @@ def span_f1(
 
     Notes
     -----
-    Without ``strict`` these are the numbers of conlleval, and of seqeval 1.2.2, which
-    however takes no L, U and M. With ``strict`` they are those of seqeval with
-    ``mode="strict"``, but for two schemes: in IOB1 it counts the rest of a span whose
-    B is not preceded by its type, and in IOE1 it misses spans of a single E.
+    Without ``strict`` the results equal those of conlleval and of seqeval 1.2.2, which
+    however does not support L, U and M. With ``strict`` they equal those of seqeval
+    with ``mode="strict"``, except for two schemes. In IOB1, seqeval counts the rest of
+    a span whose B is not preceded by its type. In IOE1, it misses spans of a single E.
 
     Examples
     --------
@@ -236,14 +236,14 @@ def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
 
 
 def corloc(iou: Sequence[float] | Tensor, threshold: float = 0.5) -> float:
-    """Correct localisation: share of images whose predicted box is right.
+    """Correct localisation: fraction of images whose predicted box is correct.
 
     Parameters
     ----------
     iou
         Intersection over union of the predicted and the true box, of each image.
     threshold
-        A box is right if it overlaps by more than this.
+        A box is correct if its overlap exceeds this value.
 
     Raises
     ------
@@ -266,25 +266,25 @@ def average_precision(
 ) -> float:
     """Area under the precision-recall curve of boxes ranked by confidence.
 
-    The precision at a recall is the best one at that recall or above, as in the PASCAL
-    VOC evaluation since 2010. Boxes of equal confidence are taken in together.
+    The precision at a recall is the highest precision at that recall or above, as in
+    the PASCAL VOC evaluation since 2010. Boxes of equal confidence enter together.
 
     Parameters
     ----------
     iou
-        Overlap of each predicted box with the true box it is meant to find; no two
-        boxes for the same one.
+        Overlap of each predicted box with the true box assigned to it; assign each true
+        box at most once.
     confidence
-        Of each predicted box.
+        Confidence of each predicted box.
     num_true
         Number of true boxes; as many as predicted ones if None.
     threshold
-        A box is right if it overlaps by more than this.
+        A box is correct if its overlap exceeds this value.
 
     Raises
     ------
     ValueError
-        If lengths differ, there is no box, ``num_true`` is below the number of right
+        If lengths differ, there is no box, ``num_true`` is below the number of correct
         boxes, an overlap is not in [0, 1], or a confidence is NaN.
 
     Examples

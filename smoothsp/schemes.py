@@ -1,7 +1,7 @@
-"""Tagging schemes: recognise the scheme of a corpus, rewrite tags in another one.
+"""Tagging schemes: detect the scheme of a corpus, convert tags between schemes.
 
-A scheme writes spans of tokens as one tag per token. ``metrics.spans`` lists the
-schemes; ``"plain"`` stands for tags that write no spans, such as parts of speech.
+A scheme encodes spans of tokens as one tag per token. ``metrics.spans`` lists the
+schemes. ``"plain"`` means tags that encode no spans, such as parts of speech.
 """
 
 from collections import Counter
@@ -48,15 +48,15 @@ ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "
 
 
 def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain"]:
-    """Return the scheme that writes most of the spans exactly as they stand.
+    """Return the scheme that encodes most of the spans exactly as tagged.
 
-    Of schemes that write equally many, the one with the fewest prefixes is returned, so
-    that a few malformed spans do not decide.
+    If several schemes encode equally many spans, the one with the fewest prefixes is
+    returned. A few malformed spans therefore do not change the result.
 
     Parameters
     ----------
     sentences
-        Tags of each sentence; None for an unknown tag. Spans beside one do not count.
+        Tags of each sentence; None for an unknown tag. Spans next to one are ignored.
 
     Returns
     -------
@@ -123,8 +123,8 @@ def _touched(spans: Sequence[Span], number: int) -> tuple[bool, bool]:
 def convert(tags: Sequence[str], to: str, scheme: str) -> list[str]:
     """Rewrite the tags of one sentence in another scheme.
 
-    Spans are those that the CoNLL evaluation script counts, so that the result is well
-    formed even where ``tags`` are not.
+    Spans follow the rules of the CoNLL evaluation script, so the result is well formed
+    even if ``tags`` are not.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The laws that losses rely on, for a structure of your own."""
+"""Tests of the properties that losses require, for your own structures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,37 +15,36 @@ _FEW = 8
 def check_structure(
     structure: Any, outputs: Sequence[Sequence[Tensor] | Tensor] | None = None
 ) -> None:
-    """Check a structure against the laws that losses rely on.
+    """Check the properties of a structure that losses require.
 
-    Only questions that the structure has are checked: ``score`` and ``decode`` at
-    least. Call it on small structures of random potentials, in float64 if it can be,
-    with rows of different lengths, with ties, and with forbidden parts.
+    Only methods that the structure has are checked; ``score`` and ``decode`` are
+    required. Call it on small structures with random potentials, preferably in float64,
+    with rows of different lengths, ties and forbidden parts.
 
     Parameters
     ----------
     structure
         Any object with the methods of ``oracles.Structure``, or some of them.
     outputs
-        For each row all its outputs, ``(n, ...)``, or a list of them. If absent,
-        outputs are compared that ``decode_topk``, ``sample`` and decoding with a cost
-        find.
+        All outputs of each row, ``(n, ...)``, or a list of outputs. If absent, the
+        outputs of ``decode_topk``, ``sample`` and loss-augmented decoding are compared.
 
     Raises
     ------
     AssertionError
-        If a law does not hold; the message has the row, both numbers, and where a
-        decoded output is not the best a better one.
+        If a property does not hold. The message has the row and both numbers; if a
+        decoded output is not the best, it shows a better one.
 
     Notes
     -----
-    - Shapes and dtypes of answers.
+    - Shapes and dtypes of results.
     - The score of the decoded output is the value, and no other output scores more.
     - The k best are sorted and distinct, and the first is the decoded one.
     - ``log_partition`` is the logarithm of the sum of exp(score); ``marginals`` are its
       gradient; ``log_prob``, ``entropy`` and ``log_count`` agree with it.
-    - The cost ``hamming(y)`` is 0 for y and at least 0 for others; values with a cost
-      have the gradients that differences show.
-    - A row of a batch is the row alone.
+    - The cost ``hamming(y)`` is 0 for y and at least 0 for others; gradients of
+      the loss-augmented maximum agree with finite differences.
+    - Results of a row do not depend on the rest of the batch.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The best labels of a chain in plain PyTorch, for programs that leave Python."""
+"""Viterbi decoding in plain PyTorch, for exported programs."""
 
 from typing import Any
 
@@ -13,11 +13,12 @@ NO_TORCHSCRIPT = "torch.jit: TorchScript is not supported; use torch.export"
 class Viterbi(nn.Module):
     r"""``LinearChain.decode`` without kernels: for ``torch.export`` and ONNX.
 
-    Two scans over time, of operators that every runtime has: forwards the recursion
+    Two scans over time, with operators that every runtime supports. The forward scan
+    computes
 
     .. math:: v_t(j) = e_t(j) + \max_i v_{t-1}(i) + A(i, j)
 
-    in float64, which keeps what attains the maximum, and backwards along that.
+    in float64 and stores the maximisers; the backward scan follows them.
 
     Parameters
     ----------
@@ -30,8 +31,8 @@ class Viterbi(nn.Module):
 
     Notes
     -----
-    O(batch time state^2), and as much memory for a step as a whole batch of
-    transitions: ``LinearChain.decode`` is many times as fast. Values are not checked.
+    O(batch time state^2), and O(batch state^2) memory per step. ``LinearChain.decode``
+    is many times as fast. Values are not checked.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 1.
@@ -62,7 +63,7 @@ class Viterbi(nn.Module):
         emissions: Float[Tensor, "batch time state"],
         mask: Bool[Tensor, "batch time"],
     ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, " batch"]]:
-        """Best labels, -1 at masked positions, and their scores; without gradients."""
+        """Return the best labels, -1 where masked, and their scores; no gradients."""
         if torch._C._is_tracing():
             raise TypeError(NO_TORCHSCRIPT)
         emissions = emissions.detach()

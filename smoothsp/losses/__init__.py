@@ -1,4 +1,4 @@
-"""Losses: formulas over a structure and its gold output."""
+"""Losses of a structure and its gold output."""
 
 from smoothsp.losses import functional
 from smoothsp.losses.candidates import MinimumRisk, RankingHinge

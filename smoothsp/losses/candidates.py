@@ -1,4 +1,4 @@
-"""Losses over a list of outputs: the k best, or some that are drawn."""
+"""Losses over a list of outputs: the k best, or samples."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -20,41 +20,41 @@ ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
 
 
 class MinimumRisk(Loss):
-    r"""Expected cost of an output, over the k best or over draws.
+    r"""Expected cost of an output, over the k best or over samples.
 
     .. math:: \sum_i q_i \, c(y_i, y), \qquad
         q_i = \frac{\exp(s(y_i) / \tau)}{\sum_j \exp(s(y_j) / \tau)}
 
-    It minimises the cost itself, F1 or BLEU for instance, and takes it as it is: no
-    structure, no derivative. It is bounded and not convex: start from a model that was
-    trained with another loss.
+    It minimises the cost itself, such as 1 - F1 or 1 - BLEU. The cost needs no
+    derivative and need not decompose over parts. The loss is bounded and not convex, so
+    start from a model trained with another loss.
 
     Parameters
     ----------
     k
-        How many outputs, at least 1.
+        Number of outputs, at least 1.
     over
         ``"best"``: the sum above over the k best. ``"samples"``: the average over k
-        draws of the structure, whose gradient has no bias (``tau`` is 1; k >= 2).
+        samples, with an unbiased gradient (``tau`` is 1; k >= 2).
     cost
         ``"hamming"``; a tensor of the shape of the first potentials, the cost of each
-        part; or a function of outputs ``(batch, k, ...)`` and ``y`` that gives
-        ``(batch, k)`` finite numbers. Nothing is learnt through it.
+        part; or a function of outputs ``(batch, k, ...)`` and ``y`` that returns
+        ``(batch, k)`` finite numbers. It receives no gradient.
     temperature
         tau, > 0.
     generator
-        Of the draws.
+        Random generator of the samples.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
-    One call of ``decode_topk``, or of ``sample`` and ``log_prob``. The gradient over
-    draws is ``(c_i - mean of the others') grad log_prob(y_i)``, averaged.
-    Source: Och, "Minimum Error Rate Training in Statistical Machine Translation"
-    (2003); Shen et al., "Minimum Risk Training for Neural Machine Translation" (2016);
-    Kool, van Hoof and Welling, "Buy 4 REINFORCE samples, get a baseline for free"
-    (2019).
+    One call of ``decode_topk``, or of ``sample`` and ``log_prob``. With samples, the
+    gradient is the average of ``(c_i - b_i) grad log_prob(y_i)``, where b_i is the mean
+    cost of the other samples. Source: Och, "Minimum Error Rate Training in Statistical
+    Machine Translation" (2003); Shen et al., "Minimum Risk Training for Neural Machine
+    Translation" (2016); Kool, van Hoof and Welling, "Buy 4 REINFORCE samples, get a
+    baseline for free" (2019).
 
     Examples
     --------
@@ -97,7 +97,7 @@ class MinimumRisk(Loss):
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
         if self.over == "samples":
             losses = self._over_draws(structure, y)
@@ -129,26 +129,27 @@ class MinimumRisk(Loss):
         return found
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"k={self.k}, over={self.over!r}, reduction={self.reduction!r}"
 
 
 class RankingHinge(Loss):
-    r"""The gold output ahead of each of the k best, by a margin of its cost.
+    r"""Hinge of the gold output against each of the k best, with margin rescaling.
 
     .. math:: \frac{1}{k} \sum_{i \le k} \max(0, \; c(y_i, y) + s(y_i) - s(y))
 
-    Where ``StructuralHinge`` pushes against one worst output, this pushes against k
-    rivals at once, each with its own margin; the gold output among them adds 0.
+    ``StructuralHinge`` compares the gold output with one worst output. ``RankingHinge``
+    compares it with k outputs, each with its own margin. The gold output among them
+    adds 0.
 
     Parameters
     ----------
     k
-        How many outputs, at least 1.
+        Number of outputs, at least 1.
     cost
-        As of :class:`MinimumRisk`; at least 0, and 0 for the gold output.
+        As for :class:`MinimumRisk`; at least 0, and 0 for the gold output.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
@@ -179,7 +180,7 @@ class RankingHinge(Loss):
     def forward(
         self, structure: TopKStructure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
         gold = gold_score(structure, y)
         scores, ys, valid = k_best(require_topk(structure), self.k)
@@ -190,7 +191,7 @@ class RankingHinge(Loss):
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"k={self.k}, reduction={self.reduction!r}"
 
 

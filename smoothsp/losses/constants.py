@@ -1,4 +1,4 @@
-r"""How smooth a smoothed structural hinge is in the parameters of a network.
+r"""Smoothness constants of smoothed structural hinges in a network's parameters.
 
 With :math:`\Phi(y) = \nabla_w s(y; w)`, the gradient of an output's score, and
 :math:`a_{y'} = \Phi(y') - \Phi(y)`, one row of A an output,
@@ -30,16 +30,16 @@ Parts = Sequence[Tensor]
 
 @dataclass(frozen=True)
 class Constants:
-    r"""Of one example: R, its bounds, and what follows for a smoothing.
+    r"""Smoothness constants of one example: R, its bounds, and the A and D of theory.
 
     Attributes
     ----------
     R
-        Largest ``|Phi(y') - Phi(y)|`` found: R itself where ``exact``, else not above.
+        Largest ``|Phi(y') - Phi(y)|`` found: R if ``exact``, else a lower bound.
     R_bound
-        Not below R; equal to it where ``exact``.
+        Upper bound of R; equal to R if ``exact``.
     exact
-        Whether all outputs were listed.
+        Whether all outputs were enumerated.
     log_spectral
         Logarithm of the squared spectral norm, which grows with the number of outputs.
     log_count
@@ -53,11 +53,11 @@ class Constants:
     log_count: float
 
     def A(self, smoothing: Entropy | L2) -> float:
-        r"""The paper's A_omega: the loss is A/mu-smooth. May be infinite.
+        r"""Constant A_omega of the paper: the loss is A/mu-smooth. May be infinite.
 
-        ``R^2`` for the entropy. For l2 the squared spectral norm, or ``k R^2`` if k
-        outputs have weight at most, which is less: for k below the number of outputs it
-        holds where no two outputs swap.
+        It is ``R^2`` for the entropy. For l2 it is the squared spectral norm, or
+        ``k R^2`` if at most k outputs have weight and that is less. For k below the
+        number of outputs this holds only where the set of the k best does not change.
         """
         square = self.R_bound**2
         if isinstance(smoothing, Entropy):
@@ -67,7 +67,7 @@ class Constants:
         return min(spectral, k * square)
 
     def D(self, smoothing: Entropy | L2) -> float:
-        """How far the smoothed loss lies above, at most, divided by mu."""
+        """Largest gap between the smoothed loss and the hinge, divided by mu."""
         if isinstance(smoothing, Entropy):
             return self.log_count
         k = smoothing.max_k if smoothing.k == "exact" else smoothing.k
@@ -80,24 +80,25 @@ def smoothness_constants(
     y: Tensor,
     params: Iterable[Tensor],
 ) -> Constants:
-    r"""Constants of the theory from a structure and a network, for one example.
+    r"""Compute the smoothness constants of a structure and a network for one example.
 
-    For many examples take the largest A; for a mini-batch, the mean of its examples.
+    For many examples take the largest A. For a mini-batch take the mean over its
+    examples.
 
     Parameters
     ----------
     structure
-        Builds the structure from potentials, as ``Chain`` does; it is also asked with
-        others than those given.
+        Function that builds the structure from potentials, such as ``Chain``. It is
+        also called with potentials other than those given.
     potentials
-        What the network computed for one example, with its graph: a tensor, or several
-        in the order in which ``structure`` takes them. float64 for exact counts. Where
-        they are -inf they stay so.
+        Output of the network for one example, with its autograd graph: a tensor, or
+        several in the order of the arguments of ``structure``. Use float64 for exact
+        counts. Entries of -inf stay -inf.
     y
-        The true output, with a batch of one.
+        Gold output, with a batch of one.
     params
-        Parameters of the network. Nonlinear networks are taken to first order where
-        they are, as in the subproblems of ``ProxLinear``.
+        Parameters of the network. Nonlinear networks are linearised at their current
+        parameters, as in the subproblems of ``ProxLinear``.
 
     Returns
     -------
@@ -113,13 +114,13 @@ def smoothness_constants(
 
     Notes
     -----
-    Up to 256 outputs are listed. Of more, R is searched from below, by the max oracle:
-    :math:`y' \leftarrow \arg\max \langle \Phi(\cdot), a_{y'} \rangle` never decreases
-    :math:`|a_{y'}|`; and bounded from above by the same oracle, on norms of the parts'
-    gradients. The spectral norm is that of
-    :math:`\sum_{y'} a_{y'} a_{y'}^\top`, by power iteration with the Hessian of the
-    log-partition at zero potentials. Costs a reverse pass of the network for every
-    listed output, or for every potential: for looking, not for training.
+    Up to 256 outputs are enumerated. For more outputs, the max oracle yields a lower
+    bound of R: :math:`y' \leftarrow \arg\max \langle \Phi(\cdot), a_{y'} \rangle` never
+    decreases :math:`|a_{y'}|`. The max oracle on norms of the parts' gradients yields
+    an upper bound. The spectral norm of :math:`\sum_{y'} a_{y'} a_{y'}^\top` is found
+    by power iteration with the Hessian of the log-partition at zero potentials. The
+    cost is one backward pass of the network per enumerated output, or per potential, so
+    use it for analysis only.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     remark 28, eq. (58) and (64); ``k R^2`` follows from proposition 3.

@@ -1,9 +1,9 @@
-"""Decisions as layers: the best output itself, with a gradient that a paper gives it.
+"""Decision layers: the best output, with a surrogate gradient.
 
-The best output ``y(s)`` of scores s is constant almost everywhere, so its derivative
-says nothing. Each layer here returns its parts ``a(y(s))`` and, for a gradient g that
-comes back, sends to the scores what stands in its formula. The scores are the first
-potentials, those that a cost is added to: predicted travel times, profits, weights.
+The best output ``y(s)`` of scores s is piecewise constant, so its derivative is zero
+almost everywhere. Each layer returns the indicator of its parts, ``a(y(s))``. For an
+incoming gradient g it passes the surrogate gradient of its formula to the scores. The
+scores are the first potentials, such as predicted travel times or profits.
 """
 
 from collections.abc import Callable
@@ -24,25 +24,26 @@ Rule = Callable[[Structure, Tensor, Tensor], Tensor]
 
 
 class Interpolation(Loss):
-    r"""The best output, with the gradient of its interpolation over a step.
+    r"""Best output, with the gradient of its piecewise affine interpolation.
 
     .. math:: \frac{\partial L}{\partial s} := \frac{1}{\lambda} [a(y(s)) - a(y(s'))],
         \qquad s' = s - \lambda g
 
-    That is the gradient of a piecewise affine function that is equal to the loss,
-    linearised in the output, on more and more of the scores as lambda falls.
+    This is the gradient of a piecewise affine function. As lambda falls, it equals the
+    loss linearised in the output on an increasing set of scores.
 
     Parameters
     ----------
     strength
-        lambda, > 0, in units of the scores over those of g. The larger, the smoother.
+        lambda, > 0, in units of the scores divided by those of g. Larger values give a
+        smoother interpolation.
 
     Notes
     -----
-    One ``decode`` forward, one backward. Other potentials than the first, such as a
-    chain's transitions, get no gradient.
-    Source: Vlastelica et al., "Differentiation of Blackbox Combinatorial Solvers"
-    (2020), algorithm 1; its solver minimises the costs ``-s``.
+    One ``decode`` forward, one backward. Potentials other than the first, such as a
+    chain's transitions, get no gradient. Source: Vlastelica et al., "Differentiation of
+    Blackbox Combinatorial Solvers" (2020), algorithm 1; its solver minimises the costs
+    ``-s``.
 
     Examples
     --------
@@ -71,21 +72,21 @@ class Interpolation(Loss):
         return (parts - parts_of(moved, moved.decode()[1])) / self.strength
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"strength={self.strength}"
 
 
 class NegativeIdentity(Loss):
-    r"""The best output, as if it were the scores: :math:`\partial L/\partial s := g`.
+    r"""Best output, with the gradient :math:`\partial L/\partial s := g`.
 
-    In terms of costs, which are minimised, the derivative is minus the identity.
+    With respect to costs, the negated scores, the derivative is minus the identity.
 
     Notes
     -----
-    One ``decode``. Scores that only grow lose nothing in this gradient: keep their mean
-    or their norm fixed if the structure's outputs do not depend on it.
-    Source: Sahoo et al., "Backpropagation through Combinatorial Algorithms: Identity
-    with Projection Works" (2023), section 3.1.
+    One ``decode``. This gradient does not stop the scores from growing. Fix their mean
+    or their norm if the outputs do not depend on it. Source: Sahoo et al.,
+    "Backpropagation through Combinatorial Algorithms: Identity with Projection Works"
+    (2023), section 3.1.
 
     Examples
     --------
@@ -105,39 +106,39 @@ class NegativeIdentity(Loss):
 
 
 class ImplicitMLE(Loss):
-    r"""The mean of best outputs under noise, with the gradient of implicit MLE.
+    r"""Mean of best outputs under noise, with the gradient of implicit MLE.
 
     .. math:: \frac{\partial L}{\partial s} :=
         \frac{1}{\lambda n} \sum_{i \le n}
         [a(y(s + \sigma Z_i)) - a(y(s - \lambda g + \sigma Z_i))]
 
-    The step ``s - lambda g`` is the target distribution, towards which the likelihood
-    of perturb-and-MAP is improved. As lambda falls, this is the derivative of
-    :class:`Perturbed`; a lambda that is not small keeps the variance small.
+    ``s - lambda g`` are the scores of the target distribution of perturb-and-MAP. As
+    lambda falls, the gradient approaches the derivative of :class:`Perturbed`. A larger
+    lambda reduces the variance.
 
     Parameters
     ----------
     samples
-        n, draws of noise for each row, at least 1.
+        n, the number of noise samples per row, at least 1.
     strength
         lambda, > 0.
     sigma
-        Size of the noise, > 0, in units of the score.
+        Scale of the noise, > 0, in units of the score.
     noise
         ``"sum_of_gamma"``, ``"gumbel"`` or ``"normal"``, each of mean 0.
     kappa
-        Parts that an output uses, at least 1, for ``"sum_of_gamma"``: so many draws add
-        up to a Gumbel variable.
+        Number of parts that an output uses, at least 1, for ``"sum_of_gamma"``: the sum
+        of kappa such variables is a Gumbel variable.
     seed
-        The same noise at each call, or None: noise from PyTorch's own generator.
+        Seed for equal noise at each call, or None for PyTorch's global generator.
 
     Notes
     -----
-    One ``decode`` of ``batch * samples`` rows forward, one backward. Other potentials
-    than the first, such as a chain's transitions, get no gradient.
-    Source: Niepert, Minervini and Franceschi, "Implicit MLE: Backpropagating Through
-    Discrete Exponential Family Distributions" (2021), algorithm 1 and theorem 1, whose
-    gradient is divided by lambda here.
+    One ``decode`` of ``batch * samples`` rows forward, one backward. Potentials other
+    than the first, such as a chain's transitions, get no gradient. Source: Niepert,
+    Minervini and Franceschi, "Implicit MLE: Backpropagating Through Discrete
+    Exponential Family Distributions" (2021), algorithm 1 and theorem 1, whose gradient
+    is divided by lambda here.
 
     Examples
     --------
@@ -187,7 +188,7 @@ class ImplicitMLE(Loss):
         return _decide(structure, gradient, mean)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return (
             f"samples={self.samples}, strength={self.strength}, sigma={self.sigma}, "
             f"noise={self.noise!r}"

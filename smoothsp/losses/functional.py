@@ -1,4 +1,4 @@
-r"""The losses as formulas, one value per example.
+r"""Losses as functions, with one value per example.
 
 With s(y') the score of an output and c(y') its cost,
 
@@ -51,11 +51,11 @@ def structural_hinge(
     Parameters
     ----------
     structure
-        Potentials of a batch; gradients reach them all.
+        Structure of a batch; all its potentials receive gradients.
     y
-        Gold outputs, anything where masked.
+        Gold outputs; any value where masked.
     smoothing
-        What stands for the maximum: itself (``None``), ``Entropy(mu)``, ``L2(mu, k)``.
+        Smoothing of the maximum: ``None``, ``Entropy(mu)`` or ``L2(mu, k)``.
     cost
         ``"hamming"``: 1 for each wrong label. ``None``: no cost. Or a tensor of the
         shape of the emissions (chain) or scores (multiclass): the cost of each label.
@@ -87,8 +87,8 @@ def structural_hinge_l2(
 ) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
     """Structural hinge smoothed over the k best outputs, and which rows are exact.
 
-    A row is exact when its value and gradient are those of the smoothing over all
-    outputs. Arguments as ``structural_hinge``.
+    A row is exact if value and gradient equal those of smoothing over all outputs.
+    Arguments as for ``structural_hinge``.
     """
     loss, found = _structural_hinge(structure, y, smoothing, cost, cost_scale)
     return loss, cast(Tensor, found)
@@ -131,7 +131,7 @@ def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
 def marginal_nll(
     structure: PartialStructure, allowed: Bool[Tensor, "batch ..."]
 ) -> Float[Tensor, " batch"]:
-    r"""Negative log-probability of a set of outputs: those of allowed parts.
+    r"""Negative log-probability of the set of outputs with allowed parts only.
 
     .. math::
 
@@ -140,23 +140,23 @@ def marginal_nll(
     Parameters
     ----------
     structure
-        Potentials of a batch.
+        Structure of a batch.
     allowed
-        Bool, of the shape of the emissions (chain), scores (multiclass), or else of the
-        first potentials: which parts an output may use.
+        Bool, of the shape of the emissions (chain), scores (multiclass), or in general
+        of the first potentials: True for parts that an output may use.
 
     Returns
     -------
     Tensor
-        ``(batch,)``, never negative; 0 where all is allowed, ``crf_nll`` where one
-        output is.
+        ``(batch,)``, never negative. 0 if everything is allowed; equal to ``crf_nll``
+        if one output is allowed.
 
     Raises
     ------
     ValueError
         If a row has no output of allowed parts.
     TypeError
-        If the structure answers only maxima.
+        If the structure has no ``log_partition``.
 
     Notes
     -----
@@ -182,16 +182,16 @@ def latent_hinge(
     cost: Cost = "hamming",
     cost_scale: float = 1.0,
 ) -> Float[Tensor, " batch"]:
-    r"""Structural hinge to the best of a set of outputs: those of allowed parts.
+    r"""Structural hinge with the best allowed output in place of the gold output.
 
     .. math:: \max_{y'} [s(y') + c(y')] - \max_{y' \text{ allowed}} s(y')
 
     Parameters
     ----------
     structure, smoothing, cost_scale
-        As of ``structural_hinge``; ``smoothing`` smooths both maxima.
+        As for ``structural_hinge``; ``smoothing`` smooths both maxima.
     allowed
-        As of ``marginal_nll``.
+        As for ``marginal_nll``.
     cost
         ``"hamming"``: 1 for each part that is not allowed. ``None``: no cost. Or a
         tensor of the shape of ``allowed``: the cost of each part.
@@ -199,8 +199,8 @@ def latent_hinge(
     Returns
     -------
     Tensor
-        ``(batch,)``, never negative with cost ``"hamming"`` or ``None``;
-        ``structural_hinge`` where one output is allowed.
+        ``(batch,)``, never negative with cost ``"hamming"`` or ``None``. Equal to
+        ``structural_hinge`` if one output is allowed.
 
     Raises
     ------
@@ -228,8 +228,8 @@ def latent_hinge_l2(
 ) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
     """Latent hinge smoothed over the k best outputs, and which rows are exact.
 
-    A row is exact when both maxima are smoothed as over all outputs. Arguments as
-    ``latent_hinge``.
+    A row is exact if both maxima equal those of smoothing over all outputs. Arguments
+    as for ``latent_hinge``.
     """
     loss, found = _latent_hinge(structure, allowed, smoothing, cost, cost_scale)
     return loss, cast(Tensor, found)
@@ -286,7 +286,7 @@ def max_l2(
     mu
         Strength, > 0.
     valid
-        Which scores count; those above -inf if absent.
+        True for scores to use; scores above -inf if absent.
 
     Returns
     -------
@@ -297,8 +297,8 @@ def max_l2(
 
     Notes
     -----
-    Nothing is divided by a small mu. Source: Pillutla et al., "A Smoother Way to Train
-    Structured Prediction Models", proposition 3.
+    The computation does not divide by mu. Source: Pillutla et al., "A Smoother Way to
+    Train Structured Prediction Models", proposition 3.
     """
     if valid is None:
         valid = scores > -torch.inf
@@ -324,9 +324,10 @@ def topk_is_exact(
     mu: float,
     valid: Bool[Tensor, "*batch k_plus_1"] | None = None,
 ) -> Bool[Tensor, "*batch"]:
-    """Whether smoothing over the k best is smoothing over all, given the k + 1 best.
+    """Return True for rows where smoothing over the k best equals that over all.
 
-    ``mu <= sum_{i <= k} (s_i - s_{k+1})``, or there are no more than k outputs.
+    The test is ``mu <= sum_{i <= k} (s_i - s_{k+1})`` on the k + 1 highest scores, or
+    at most k outputs.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (12).

@@ -1,4 +1,4 @@
-"""What all losses are."""
+"""Base class of losses."""
 
 from typing import NoReturn
 

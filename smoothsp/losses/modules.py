@@ -1,4 +1,4 @@
-"""The losses as modules: formula, weights, reduction."""
+"""Losses as modules, with weights and reductions."""
 
 from typing import cast
 
@@ -31,7 +31,8 @@ class StructuralHinge(Loss):
     cost_scale
         Multiplies the cost, >= 0.
     class_weight
-        ``(state,)``: an example's loss is multiplied by the mean over its gold labels.
+        ``(state,)``: the loss of an example is multiplied by the mean weight of its
+        gold labels.
     reduction
         ``"none"``: ``(batch,)``. ``"sum"``. ``"mean"``: weighted mean over the rows.
         ``"token_mean"``: sum over the (weighted) number of real positions.
@@ -39,8 +40,8 @@ class StructuralHinge(Loss):
     Attributes
     ----------
     exact
-        After a call with ``L2``: ``(batch,)`` bool, was the top-k smoothing exact?
-        Otherwise None.
+        After a call with ``L2``: ``(batch,)`` bool, True where the smoothing over the k
+        best equals that over all outputs. Otherwise None.
 
     Examples
     --------
@@ -83,18 +84,18 @@ class StructuralHinge(Loss):
         weight: Tensor | None = None,
         cost: Tensor | None = None,
     ) -> Tensor:
-        """Loss of the gold outputs y.
+        """Return the loss of the gold outputs y.
 
         Parameters
         ----------
         structure
-            Potentials of a batch.
+            Structure of a batch.
         y
             Gold outputs.
         weight
             ``(batch,)`` weight of each example.
         cost
-            The costs of this batch, in place of the constructor's.
+            Costs of this batch; overrides the constructor's.
         """
         batch_cost = self.cost if cost is None else cost
         scale = self.cost_scale
@@ -126,14 +127,15 @@ class StructuralHinge(Loss):
         return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"smoothing={self.smoothing}, reduction={self.reduction!r}"
 
 
 class CRFLoss(Loss):
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``.
 
-    Parameters as ``StructuralHinge``. It is ``StructuralHinge(Entropy(1), cost=None)``.
+    Parameters as for ``StructuralHinge``. Equal to
+    ``StructuralHinge(Entropy(1), cost=None)``.
     """
 
     class_weight: Tensor | None
@@ -150,7 +152,7 @@ class CRFLoss(Loss):
     def forward(
         self, structure: SumStructure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
@@ -163,7 +165,7 @@ class CRFLoss(Loss):
 class StructuredPerceptron(Loss):
     """Structured perceptron loss, ``max s(y') - s(y)``.
 
-    Parameters as ``StructuralHinge``. It is ``StructuralHinge(cost=None)``.
+    Parameters as for ``StructuralHinge``. Equal to ``StructuralHinge(cost=None)``.
     """
 
     class_weight: Tensor | None
@@ -180,7 +182,7 @@ class StructuredPerceptron(Loss):
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )

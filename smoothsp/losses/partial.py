@@ -1,4 +1,4 @@
-"""Losses of partial labels: the truth is a set of outputs, those of allowed parts."""
+"""Losses for partial labels, which allow a set of outputs."""
 
 from torch import Tensor
 
@@ -12,24 +12,23 @@ from smoothsp.oracles._questions import checks
 
 
 class MarginalLikelihood(Loss):
-    r"""Negative log-likelihood of a set of outputs: those of allowed parts.
+    r"""Negative log-likelihood of the set of outputs with allowed parts only.
 
     .. math::
 
         \log \sum_{y'} \exp s(y') - \log \sum_{y' \text{ allowed}} \exp s(y')
 
-    What is not known is summed over: labels that nobody gave, or structure that is
-    hidden.
+    Missing labels and hidden structure are summed out.
 
     Parameters
     ----------
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
-    0 where all is allowed, ``CRFLoss`` where one output is. Not convex.
-    Source: Tsuboi et al., "Training Conditional Random Fields Using Incomplete
+    0 if everything is allowed; equal to ``CRFLoss`` if one output is allowed. Not
+    convex. Source: Tsuboi et al., "Training Conditional Random Fields Using Incomplete
     Annotations" (2008); Quattoni et al., "Hidden Conditional Random Fields" (2007).
 
     Examples
@@ -56,15 +55,15 @@ class MarginalLikelihood(Loss):
         allowed: Tensor,
         weight: Tensor | None = None,
     ) -> Tensor:
-        """Loss of the allowed outputs.
+        """Return the loss of the allowed outputs.
 
         Parameters
         ----------
         structure
-            Potentials of a batch.
+            Structure of a batch.
         allowed
             Bool, of the shape of the first potentials (emissions, scores, ...): True
-            where an output may use the part. Anything where masked.
+            where an output may use the part; any value where masked.
         weight
             ``(batch,)`` weight of each example.
         """
@@ -74,34 +73,34 @@ class MarginalLikelihood(Loss):
 
 
 class LatentHinge(Loss):
-    r"""Structural hinge to the best of a set of outputs: those of allowed parts.
+    r"""Structural hinge with the best allowed output in place of the gold output.
 
     .. math:: \max_{y'} [s(y') + c(y')] - \max_{y' \text{ allowed}} s(y')
 
-    The latent structural SVM: what is not known is completed by the best.
+    The latent structural SVM: missing labels are filled in by maximisation.
 
     Parameters
     ----------
     smoothing
-        ``None``, ``Entropy(mu)`` or ``L2(mu, k)``, of both maxima.
+        ``None``, ``Entropy(mu)`` or ``L2(mu, k)``, for both maxima.
     cost
         ``"hamming"``: 1 for each part that is not allowed. ``None``, or a tensor of the
         shape of ``allowed``.
     cost_scale
         Multiplies the cost, >= 0.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Attributes
     ----------
     exact
-        After a call with ``L2``: ``(batch,)`` bool, was the top-k smoothing of both
-        maxima exact? Otherwise None.
+        After a call with ``L2``: ``(batch,)`` bool, True where both maxima equal those
+        of smoothing over all outputs. Otherwise None.
 
     Notes
     -----
-    ``StructuralHinge`` where one output is allowed; ``MarginalLikelihood`` with
-    ``Entropy(1)`` and no cost. Not convex: a difference of convex functions.
+    Equal to ``StructuralHinge`` if one output is allowed, and to ``MarginalLikelihood``
+    with ``Entropy(1)`` and no cost. Not convex: a difference of convex functions.
     Source: Yu and Joachims, "Learning Structural SVMs with Latent Variables" (2009);
     smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
     General Graphical Models" (2012).
@@ -140,14 +139,14 @@ class LatentHinge(Loss):
         weight: Tensor | None = None,
         cost: Tensor | None = None,
     ) -> Tensor:
-        """Loss of the allowed outputs.
+        """Return the loss of the allowed outputs.
 
         Parameters
         ----------
         structure, allowed, weight
-            As of ``MarginalLikelihood``.
+            As for ``MarginalLikelihood``.
         cost
-            The costs of this batch, in place of the constructor's.
+            Costs of this batch; overrides the constructor's.
         """
         own = self.cost if cost is None else cost
         every = row_weights(structure, allowed, weight, None, self.reduction, "allowed")
@@ -167,5 +166,5 @@ class LatentHinge(Loss):
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"smoothing={self.smoothing}, reduction={self.reduction!r}"

@@ -1,4 +1,4 @@
-"""Maxima of potentials with noise: smooth on average, from ``decode`` alone."""
+"""Perturbed maxima: smooth in expectation, computed from ``decode`` only."""
 
 from typing import Any, Literal, get_args
 
@@ -29,44 +29,44 @@ _TERMS = 10
 
 
 class Perturbed(ReadOnly):
-    r"""The maximum over outputs, on average over noise on the potentials.
+    r"""Expected maximum over outputs under noise on the potentials.
 
     .. math:: F_\sigma = E_Z \max_y [s(y) + \sigma \langle Z, a(y) \rangle]
 
-    ``a(y)`` marks the parts that y uses, among those that a cost is added to: the first
-    potentials. F is convex and smooth in them, at least the maximum, and its gradient
-    is the average of the outputs that win. Both are estimated from ``samples`` draws.
-    Multiplicative noise keeps the sign of each potential, as solvers of positive costs
-    need it: ``s(y) + sigma <Z, a(y)>`` becomes the score of the potentials times
+    ``a(y)`` is the indicator of the parts that y uses, among the first potentials. F is
+    convex and smooth in them and at least the maximum. Its gradient is the expected
+    indicator of the best output. Both are estimated from ``samples`` noise samples.
+    Multiplicative noise keeps the sign of each potential, as solvers for positive costs
+    require. It replaces ``s(y) + sigma <Z, a(y)>`` by the score of the potentials times
     ``exp(sigma Z - sigma^2 / 2)``.
 
     Parameters
     ----------
     structure
-        Potentials of a batch; gradients reach them all.
+        Structure of a batch; all its potentials receive gradients.
     samples
-        Draws of noise for each row, at least 1.
+        Number of noise samples per row, at least 1.
     sigma
-        Size of the noise, > 0, in units of the score.
+        Scale of the noise, > 0, in units of the score.
     noise
-        ``"normal"``, or ``"gumbel"`` less its mean.
+        ``"normal"``, or ``"gumbel"`` centred to mean 0.
     multiplicative
-        Whether the first potentials are multiplied instead; ``"normal"`` noise only.
+        Multiply the first potentials by the noise instead; ``"normal"`` noise only.
     generator
-        Of the noise; the same state gives the same noise, which makes two structures
-        comparable (common random numbers).
+        Random generator of the noise. Equal states give equal noise, so that you can
+        compare two structures (common random numbers).
 
     Attributes
     ----------
     outputs
-        ``(batch, samples, ...)``: what is best with each draw.
+        ``(batch, samples, ...)``: the best output under each noise sample.
 
     Notes
     -----
     One ``decode`` of ``batch * samples`` rows.
 
-    The gradient of ``marginals`` is estimated too, without bias, from the covariance of
-    the noise and the outputs; its variance grows as ``1 / (samples sigma^2)``.
+    The gradient of ``marginals`` is an unbiased estimate from the covariance of noise
+    and outputs. Its variance is proportional to ``1 / (samples sigma^2)``.
 
     Source: Berthet et al., "Learning with Differentiable Perturbed Optimizers" (2020),
     definition 2.1, proposition 3.1; multiplicative noise: Dalle et al., "Learning with
@@ -132,9 +132,9 @@ class Perturbed(ReadOnly):
         return self._values.less(gold.unsqueeze(1)).mean(1)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
-        """Share of the draws that use each part, of the shape of a cost.
+        """Fraction of the samples that use each part, of the shape of a cost.
 
-        Differentiable: the gradient is an estimate, see above.
+        Differentiable; the gradient is an estimate.
         """
         shares = self._parts.mean(1)
         if self._multiplied is not None:
@@ -210,27 +210,26 @@ class _SharesOfProducts(torch.autograd.Function):
 
 
 class PerturbedLoss(Loss):
-    r"""The perturbed maximum less the score of the gold output.
+    r"""Perturbed maximum minus the score of the gold output.
 
     .. math:: E_Z \max_{y'} [s(y') + \sigma \langle Z, a(y') \rangle] - s(y)
 
-    Its gradient is the average of the outputs that win with noise, less the gold one.
+    Its gradient is the average of the best outputs under noise minus the gold output.
 
     Parameters
     ----------
     samples, sigma, noise, multiplicative
-        As of :class:`Perturbed`.
+        As for :class:`Perturbed`.
     seed
-        The same noise at each call (common random numbers), or None: noise from
-        PyTorch's own generator.
+        Seed for equal noise at each call (common random numbers), or None for PyTorch's
+        global generator.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
-    Convex in the potentials for fixed noise. It is an estimate, at least the mean of
-    the gold output's own noise, which few draws may have below 0; in expectation it is
-    never negative. One ``decode`` of ``batch * samples`` rows.
+    Convex in the potentials for fixed noise. The expectation is never negative, but an
+    estimate from few samples may be. One ``decode`` of ``batch * samples`` rows.
     Source: Berthet et al., "Learning with Differentiable Perturbed Optimizers" (2020),
     section 4.
 
@@ -264,7 +263,7 @@ class PerturbedLoss(Loss):
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
         generator = None
         if self.seed is not None:
@@ -283,7 +282,7 @@ class PerturbedLoss(Loss):
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"samples={self.samples}, sigma={self.sigma}, noise={self.noise!r}"
 
 

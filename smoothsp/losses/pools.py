@@ -1,8 +1,8 @@
-"""Losses of predictions over a pool of known outputs: nothing is decoded.
+"""Losses of predictions over a pool of known outputs, without decoding.
 
 The potentials s predict true scores t of parts, as in :class:`SPOPlus`. A pool is a
-list of outputs that were met before, the true best ones among them. Predictions should
-put its outputs into the order that the true scores do.
+list of outputs seen so far, including the truly best ones. The losses train predictions
+to rank the pool as the true scores do.
 """
 
 from typing import Literal
@@ -20,12 +20,12 @@ from smoothsp.oracles._questions.parts import parts_of, repeated, scores_of
 
 
 class SolutionPool:
-    """Distinct outputs that were met so far.
+    """Distinct outputs seen so far.
 
     Parameters
     ----------
     outputs
-        ``(number, ...)`` int64: outputs that every row may have.
+        ``(number, ...)`` int64: outputs that are valid for every row.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class SolutionPool:
         self.outputs = torch.unique(outputs.detach(), dim=0)
 
     def add(self, outputs: Int[Tensor, "number ..."]) -> None:
-        """Add outputs that are not there yet, such as those of ``decode``."""
+        """Add outputs, such as those of ``decode``; duplicates are dropped."""
         self.outputs = torch.unique(torch.cat([self.outputs, outputs.detach()]), dim=0)
 
     def __len__(self) -> int:
@@ -108,12 +108,12 @@ class _PoolLoss(Loss):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"reduction={self.reduction!r}"
 
 
 class NoiseContrastive(_PoolLoss):
-    r"""The best output ahead of the pool, on average or of its best.
+    r"""Score of the pool's outputs above the best one, by mean or maximum.
 
     .. math:: \frac{1}{|S|} \sum_{y' \in S} [s(y') - s(y)], \qquad
         \text{or} \quad \max_{y' \in S} [s(y') - s(y)]
@@ -123,10 +123,10 @@ class NoiseContrastive(_PoolLoss):
     against
         ``"all"``: the mean above. ``"best"``: the maximum.
     relative
-        Whether scores are predicted less true ones, ``s - t``, so that right
-        predictions have loss 0. Of the mean it changes the value, not the gradient.
+        Use ``s - t``, predicted minus true scores, so that perfect predictions have
+        loss 0. For the mean this changes the value but not the gradient.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
@@ -163,12 +163,12 @@ class NoiseContrastive(_PoolLoss):
         return ahead.mean(1) if self.against == "all" else ahead.amax(1)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"against={self.against!r}, relative={self.relative}"
 
 
 class PairwiseRanking(_PoolLoss):
-    r"""The best output ahead of each that is truly worse, by a margin.
+    r"""Hinge of the best output against each truly worse output of the pool.
 
     .. math:: \frac{1}{|W|} \sum_{y' \in W} \max(0, \nu + s(y') - s(y)), \qquad
         W = \{y' \in S : t(y') < t(y)\}
@@ -178,12 +178,12 @@ class PairwiseRanking(_PoolLoss):
     margin
         nu, >= 0.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
     Source: Mandi et al., "Decision-Focused Learning: Through the Lens of Learning to
-    Rank" (2022), section 4.2, with pairs of the best output and each other one.
+    Rank" (2022), section 4.2, with pairs of the best output and each other output.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class PairwiseRanking(_PoolLoss):
         return violated.masked_fill(~worse, 0).sum(1) / worse.sum(1).clamp(min=1)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"margin={self.margin}, reduction={self.reduction!r}"
 
 
@@ -221,7 +221,7 @@ class ListwiseRanking(_PoolLoss):
     temperature
         tau, > 0.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
@@ -249,7 +249,7 @@ class ListwiseRanking(_PoolLoss):
         return -torch.where(wanted > 0, wanted * found, 0).sum(1)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"temperature={self.temperature}, reduction={self.reduction!r}"
 
 

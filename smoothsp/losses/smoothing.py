@@ -1,4 +1,4 @@
-"""How a maximum is smoothed."""
+"""Smoothings of the maximum."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,13 +20,13 @@ class _PositiveMu:
 class Entropy(_PositiveMu):
     r"""Entropy smoothing: ``mu log sum exp(score / mu)`` instead of the maximum.
 
-    Lies above the maximum by at most ``mu log m`` for m outputs. The gradient weighs
+    It exceeds the maximum by at most ``mu log m`` for m outputs. The gradient weights
     all outputs by ``softmax(score / mu)``.
 
     Parameters
     ----------
     mu
-        Strength, in units of the score, > 0. May be changed between steps.
+        Smoothing strength, > 0, in units of the score. You may change it between steps.
 
     Notes
     -----
@@ -42,19 +42,19 @@ class L2(_PositiveMu):
     r"""Squared l2 smoothing over the k best outputs: the top-K strategy.
 
     ``max over the simplex of <u, s> - mu/2 (|u|^2 - 1)`` with s the k highest scores.
-    Lies above the maximum by at most ``mu/2 (1 - 1/k)``. Its gradient weighs at most k
-    outputs, and is that of the smoothing over all outputs where the example is exact.
+    It exceeds the maximum by at most ``mu/2 (1 - 1/k)``. The gradient weights at most k
+    outputs. For exact examples it equals the gradient of smoothing over all outputs.
 
     Parameters
     ----------
     mu
-        Strength, in units of the score, > 0. May be changed between steps.
+        Smoothing strength, > 0, in units of the score. You may change it between steps.
     k
-        Number of outputs, at least 1 (1 is no smoothing); or ``"exact"``: doubled, for
-        each example, until nothing is lost.
+        Number of outputs, at least 1 (1 means no smoothing). ``"exact"`` doubles k for
+        each example until its smoothing is exact.
     max_k
-        Where ``"exact"`` gives up: at ties, as at zero potentials, it may take as many
-        outputs as there are. What was given up is reported as not exact.
+        Largest k that ``"exact"`` tries. Ties, as at zero potentials, may need all
+        outputs. Examples that reach ``max_k`` are reported as not exact.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The loss whose gradient is a sparse mixture of outputs."""
+"""SparseMAP loss, whose gradient is a sparse mixture of outputs."""
 
 from torch import Tensor
 
@@ -12,36 +12,35 @@ from smoothsp.oracles.sparse_map import check_settings
 
 
 class SparseMAPLoss(Loss):
-    r"""The regularised maximum less the regularised score of the gold output.
+    r"""Regularised maximum minus the regularised score of the gold output.
 
     .. math:: \max_{p \in \Delta} \Big[ \sum_{y'} p_{y'} (s(y') + c(y'))
         - \tfrac{\gamma}{2} \Big\| \sum_{y'} p_{y'} a(y') \Big\|^2 \Big]
         - s(y) + \tfrac{\gamma}{2} \| a(y) \|^2
 
-    Between the perceptron (gamma to 0; with a cost, the hinge) and the likelihood: its
-    gradient is the mixture of :class:`~smoothsp.oracles.SparseMAP` less the gold
-    output, exactly 0 once the gold output is ahead by a margin.
+    As gamma goes to 0 it becomes the perceptron loss, or the hinge with a cost. Its
+    gradient is the mixture of :class:`~smoothsp.oracles.SparseMAP` minus the gold
+    output. The gradient is exactly 0 if the gold output leads by a margin.
 
     Parameters
     ----------
     strength
         gamma, > 0.
     cost
-        ``None``, ``"hamming"`` or a tensor, as of ``StructuralHinge``.
+        ``None``, ``"hamming"`` or a tensor, as for ``StructuralHinge``.
     cost_scale
         Multiplies the cost, >= 0.
     max_outputs
-        As of ``SparseMAP``.
+        As for ``SparseMAP``.
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
-    Convex, never negative, smooth with constant 1/gamma in the potentials that a cost
-    is added to. Calls ``decode`` alone, some tens of times.
-    Source: Niculae et al., "SparseMAP: Differentiable Sparse Structured Inference"
-    (2018), (8); Blondel, Martins and Niculae, "Learning with Fenchel-Young Losses"
-    (2020), section 7.3.
+    Convex, never negative, and 1/gamma-smooth in the first potentials. It only calls
+    ``decode``, some tens of times. Source: Niculae et al., "SparseMAP: Differentiable
+    Sparse Structured Inference" (2018), (8); Blondel, Martins and Niculae, "Learning
+    with Fenchel-Young Losses" (2020), section 7.3.
 
     Examples
     --------
@@ -71,7 +70,7 @@ class SparseMAPLoss(Loss):
     def forward(
         self, structure: Structure, y: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Loss of the gold outputs y, with a weight ``(batch,)`` of each example."""
+        """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
         gold = gold_score(structure, y)
         squares = parts_of(structure, y).flatten(1).square().sum(1)
@@ -84,5 +83,5 @@ class SparseMAPLoss(Loss):
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
-        """Arguments, for ``print``."""
+        """Return the arguments that ``print`` shows."""
         return f"strength={self.strength}, reduction={self.reduction!r}"

@@ -1,4 +1,4 @@
-"""A loss for potentials that are predictions of numbers, on which a decision rests."""
+"""SPO+ loss for potentials that predict the scores of a decision."""
 
 import torch
 from torch import Tensor
@@ -13,26 +13,25 @@ from smoothsp.oracles._questions.registration import is_plain
 
 
 class SPOPlus(Loss):
-    r"""Smart predict-then-optimise: the convex bound of what a decision loses.
+    r"""Smart predict-then-optimise loss: a convex upper bound of the regret.
 
     .. math:: \max_{y'} [2 s(y') - t(y')] - 2 s(y) + t(y)
 
     The potentials s predict true scores t of parts: travel times, profits, negated
-    costs. The decision is the best output under s; it loses ``t(y) - t(y')``, the
-    *regret*, where y is best under t. This loss is at least the regret, convex in the
-    potentials, and 0 if the predictions are right.
+    costs. The decision y' is the best output under s, and y is the best under t. The
+    *regret* is ``t(y) - t(y')``. SPO+ is at least the regret, convex in the potentials,
+    and 0 if the predictions are exact.
 
     Parameters
     ----------
     reduction
-        As of ``StructuralHinge``.
+        As for ``StructuralHinge``.
 
     Notes
     -----
-    Calls ``decode`` alone, once. In the source costs are minimised: its predicted
-    and true costs are ``-s`` and ``-t``.
-    Source: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022), (9) and
-    definition 3.
+    One ``decode``. The source minimises costs: its predicted and true costs are ``-s``
+    and ``-t``. Source: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022),
+    (9) and definition 3.
 
     Examples
     --------
@@ -60,7 +59,7 @@ class SPOPlus(Loss):
         true_scores: Tensor,
         weight: Tensor | None = None,
     ) -> Tensor:
-        """Loss of the predictions in ``structure``.
+        """Return the loss of the predictions in ``structure``.
 
         Parameters
         ----------
@@ -69,8 +68,8 @@ class SPOPlus(Loss):
         y
             ``(batch, ...)``: a best output under the true scores.
         true_scores
-            Of the shape of the first potentials (of a cost): the true scores of parts;
-            finite where an output may use the part.
+            True scores of parts, of the shape of the first potentials; finite where an
+            output may use the part.
         weight
             ``(batch,)`` weight of each example.
         """
@@ -95,9 +94,9 @@ class SPOPlus(Loss):
 
 
 def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
-    """What the best output under the predictions loses: ``t(y) - t(decoded)``.
+    """Regret of the best output under the predictions, ``t(y) - t(decoded)``.
 
-    ``(batch,)``, at least 0, without a gradient. Arguments as of :class:`SPOPlus`.
+    ``(batch,)``, at least 0, without a gradient. Arguments as for :class:`SPOPlus`.
     """
     with torch.no_grad():
         _, chosen = structure.decode()

@@ -1,4 +1,4 @@
-"""Structures that answer questions exactly, and what to write them with."""
+"""Structures with exact inference, and the classes to write your own."""
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles.alignment import Alignment

@@ -17,12 +17,12 @@ _AFFINE = ("gap_open", "gap_extend")
 class Alignment(CircuitStructure):
     """A batch of pairs of sequences, each aligned from left to right.
 
-    An alignment goes from the beginning of both sequences to their ends, and at each
-    move matches the next item of each, or leaves the next of one of them alone. Its
-    score is the sum of ``match[i, j]`` over its matches, of ``gap_first[i]`` over items
-    of the first sequence left alone, and of ``gap_second[j]`` over those of the second.
-    Gaps may be affine, with scores of their own. A score of ``-inf`` forbids.
-    Everything is exact, and differentiable in every potential.
+    An alignment consumes both sequences from left to right. Each move matches the next
+    item of each sequence, or leaves the next item of one sequence unmatched. The score
+    sums ``match[i, j]`` over matches, ``gap_first[i]`` over unmatched items of the
+    first sequence, and ``gap_second[j]`` over those of the second. Affine gap scores
+    are optional. A part with score ``-inf`` is forbidden. Every result is exact, and
+    differentiable in every potential.
 
     Parameters
     ----------
@@ -30,42 +30,40 @@ class Alignment(CircuitStructure):
         ``(batch, N, M)``: item i of the first sequence with item j of the second;
         float32 or float64; bfloat16 and float16 are computed in float32.
     gap_first, gap_second
-        ``(batch, N)`` and ``(batch, M)``: an item left alone. Or a number, or a tensor
-        without axes: the same for all. Zero if absent.
+        ``(batch, N)`` and ``(batch, M)``: scores of unmatched items. Or a number, or a
+        tensor without axes, for all items. Zero if absent.
     gap_open, gap_extend
-        ``(batch,)``, or a number, or a tensor without axes: affine gaps. Items of one
-        sequence that are left alone one after the other are a gap; one of g items
-        scores ``gap_open + (g - 1) gap_extend`` besides the scores of its items. Zero
-        if absent.
+        ``(batch,)``, or a number, or a tensor without axes: affine gaps. A gap is a run
+        of unmatched items of one sequence. A gap of g items scores ``gap_open + (g - 1)
+        gap_extend`` in addition to its items. Zero if absent.
     lengths_first, lengths_second
-        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real. What
-        lies beyond is never read, and gets exactly zero gradient. Two empty sequences
-        have one output, the empty one, with score 0.
+        ``(batch,)`` integers from 0 to N and from 0 to M: the numbers of real items.
+        Entries beyond are never read; their gradient is exactly zero. Two empty
+        sequences have one output, the empty one, with score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
-    An output is ``(batch, N + 1, M + 1)``: at ``[i, j]`` the move that it makes when i
-    items of the first and j of the second lie behind it, and -1 where it does not come
-    by: 0 a match, 1 an item of the first alone, 2 one of the second. So ``(y ==
-    0)[:, :-1, :-1]`` says who is matched with whom. Leaving two items alone in either
-    order makes two outputs.
+    An output is ``(batch, N + 1, M + 1)``. Entry ``[i, j]`` is the move made after i
+    items of the first sequence and j of the second: 0 is a match, 1 an unmatched item
+    of the first, 2 an unmatched item of the second. The entry is -1 where the alignment
+    does not pass. ``(y == 0)[:, :-1, :-1]`` is the matrix of matches. Leaving two items
+    unmatched in either order gives two different outputs.
 
-    The Hamming cost counts the matches that y has not, and no gaps: an alignment that
-    leaves every item alone costs nothing. Where a missed match is as bad as a wrong
-    one, a class of your own has costs of gaps, too: see the second example.
-    ``lengths`` are those of both sequences together, and ``label_counts`` counts items
-    by their move. O(batch N M).
+    The Hamming cost counts matches that y does not have. It ignores gaps, so an
+    alignment without matches costs 0. To penalise missed matches too, subclass and add
+    costs of gaps, as in the second example. ``lengths`` is the sum of both lengths, and
+    ``label_counts`` counts items by move. O(batch N M).
 
-    With ``match`` minus one where items differ and gaps of minus one, minus the best
-    score is the edit distance. ``Warping`` is what dynamic time warping does.
+    The negated best score is the edit distance if gaps score -1 and ``match`` is -1
+    where items differ, 0 elsewhere. For dynamic time warping use ``Warping``.
 
     Source: Needleman and Wunsch, "A General Method Applicable to the Search for
     Similarities in the Amino Acid Sequence of Two Proteins" (1970); Wagner and Fischer,
@@ -187,11 +185,11 @@ class Alignment(CircuitStructure):
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
-        """``(batch, 2)``: one more than there are items in both sequences."""
+        """``(batch, 2)``: the length of each sequence plus one."""
         return super().output_shapes if self._sizes is None else self._sizes + 1
 
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
-        """How many items y matches, leaves alone of the first, and of the second."""
+        """Number of matched items of y, then unmatched ones of each sequence."""
         moves = self._single(y)
         items = ((0, 2), (1, 1), (2, 1))
         counts = [many * (moves == move).sum(1) for move, many in items]

@@ -15,17 +15,18 @@ from smoothsp.oracles._searches.structure import SearchStructure
 
 
 class BoxSearch(SearchStructure):
-    r"""A batch of images of scored cells, of which one box each is chosen.
+    r"""A batch of images of scored cells, with one box chosen in each.
 
-    The score of a box is the sum of its cells, of any sign: sums of the weights of the
-    visual words that fall into a cell, or a map of scores less a threshold. A score of
-    ``-inf`` forbids every box that holds the cell. The best box of all is found, among
-    O(H^2 W^2), without most of them being looked at.
+    The score of a box is the sum of its cells, which may have any sign. Cells may hold
+    summed weights of visual words, or a score map minus a threshold. A cell with score
+    ``-inf`` forbids every box that holds it. ``decode`` finds the best of the O(H^2
+    W^2) boxes without visiting most of them.
 
     Parameters
     ----------
     cells
-        ``(batch, H, W)``, float32 or float64; halves are computed in float32.
+        ``(batch, H, W)``, float32 or float64; bfloat16 and float16 are computed in
+        float32.
 
     Raises
     ------
@@ -37,21 +38,21 @@ class BoxSearch(SearchStructure):
 
     Notes
     -----
-    An output is ``(batch, 4)``: first row, first column, last row, last column, all of
-    them inside the box.
+    An output is ``(batch, 4)``: first row, first column, last row, last column, all
+    inclusive.
 
-    The cost of a box is ``1 - IoU`` to the true one, no sum over cells. ``hamming(y)``
-    says it as cells, 1 inside the true box and 0 outside; ``augment`` takes such cells,
-    times any number of at least 0, and adds the number times ``1 - IoU`` to each box.
-    Losses do both.
+    The cost of a box is ``1 - IoU`` with the true box, which is not a sum over cells.
+    ``hamming(y)`` encodes the true box as cells, 1 inside and 0 outside. ``augment``
+    takes these cells times any number c >= 0 and adds ``c (1 - IoU)`` to each box.
+    Losses call both for you.
 
-    There is no ``log_partition``: it takes all boxes. Score those of a list and use
-    ``Multiclass`` for it.
+    There is no ``log_partition``, which would need all boxes. Score a list of boxes and
+    use ``Multiclass`` instead.
 
-    Best-first branch and bound: sets of boxes, the most promising is halved first; in
-    the worst case all boxes are visited. Integral images are in float64: boxes that
-    differ by less than a rounding of the sum of all cells count as equal. On the CPU;
-    tensors on a device are brought there and back.
+    Best-first branch and bound over sets of boxes: the set with the highest bound is
+    halved first. In the worst case all boxes are visited. Integral images are in
+    float64: boxes that differ by less than a rounding of the sum of all cells count as
+    equal. On the CPU; tensors on a device are copied to the CPU and back.
 
     Source: Lampert, Blaschko and Hofmann, "Beyond Sliding Windows" (2008); the bound of
     the cost by intersection of the smallest box and union with the largest.
@@ -88,11 +89,11 @@ class BoxSearch(SearchStructure):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """One for each image: a box is one label."""
+        """``(batch,)``: 1 for each image, since a box is one label."""
         return torch.ones_like(self._gold[:, 0])
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch 1"]:
-        """One box for each image: there is one kind of them."""
+        """``(batch, 1)``: 1 for each image, since there is one kind of box."""
         self._alone(y)
         return self.cells.new_ones((len(self.cells), 1))
 
@@ -154,7 +155,7 @@ class BoxSearch(SearchStructure):
         return both.double() / (areas[0] + areas[1] - both)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch H W"]:
-        """1 in the cells of the box y, else 0: what ``augment`` takes for 1 - IoU."""
+        """Cells of the box y as 1, else 0: the ``cost`` of ``augment`` for 1 - IoU."""
         rows, columns = self._masks(self._alone(y))
         return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
 
@@ -162,7 +163,7 @@ class BoxSearch(SearchStructure):
         """The structure with ``c (1 - IoU)`` added to each box.
 
         ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
-        as ``hamming`` gives it.
+        as ``hamming`` returns for c = 1.
         """
         cost = checks.potentials("cost", cost)
         checks.same_device("cost", cost, self.cells.device)
@@ -215,5 +216,5 @@ class BoxSearch(SearchStructure):
         return self._search(k)[:2]
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
-        """How many sets of boxes the search for the k best looks at."""
+        """Number of sets of boxes that the search for the k best visits."""
         return self._search(checks.count("k", k))[2].to(self.cells.device)

@@ -27,17 +27,17 @@ from smoothsp.oracles.semi_markov import SemiMarkov
 class Chain(ReadOnly, Summed):
     """A batch of chains: potentials, and exact inference on them.
 
-    The score of labels y is the sum, over the real positions in order, of
-    ``start[y_1] + emissions[1, y_1] + transitions[y_1, y_2] + emissions[2, y_2] + ... +
-    end[y_N]``. A score of ``-inf`` forbids. Everything is exact, and differentiable in
-    every potential.
+    The score of labels y is the sum, over the real positions in order, of ``start[y_1]
+    + emissions[1, y_1] + transitions[y_1, y_2] + emissions[2, y_2] + ... + end[y_N]``.
+    A part with score ``-inf`` is forbidden. Every result is exact, and differentiable
+    in every potential.
 
     Parameters
     ----------
     emissions
         ``(batch, time, state)``, float32 or float64; bfloat16 and float16 are computed
-        in float32, and their gradients come back as they went in. On the CPU or on a
-        CUDA device, and then everything else is there too.
+        in float32, with gradients of the input's dtype. All arguments must be on one
+        device, CPU or CUDA.
     transitions
         ``(state, state)``: ``transitions[i, j]`` scores state i followed by state j. Or
         ``(batch, time - 1, state, state)``: ``transitions[b, t - 1]`` scores the step
@@ -45,11 +45,12 @@ class Chain(ReadOnly, Summed):
     start, end
         ``(state,)`` scores of the first and of the last real position; zero if absent.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+        ``(batch,)`` integers from 0 to time: the number of real positions of each row,
+        the first ones.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
-        Holes and left padding are legal: masked positions are skipped as if deleted.
-        What stands there is never read, and gets exactly zero gradient. A row without a
+        Holes and left padding are allowed: masked positions are skipped as if deleted.
+        Entries there are never read; their gradient is exactly zero. A row without a
         real position has one output, the empty one, with score 0.
 
     Raises
@@ -57,8 +58,8 @@ class Chain(ReadOnly, Summed):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a row whose outputs are all forbidden, or where a potential
-        that is read is NaN or at least 2^40. Finite numbers at or below -2^40 mean
+        For a wrong shape, a row whose outputs are all forbidden, or a potential that is
+        read and is NaN or at least 2^40. Finite numbers at or below -2^40 count as
         ``-inf``. Values are not checked while ``torch.compile`` or ``torch.func``
         traces.
 
@@ -141,7 +142,7 @@ class Chain(ReadOnly, Summed):
 
     @property
     def shape(self) -> tuple[int]:
-        """Of an output of one row."""
+        """Shape of an output of one row."""
         return (self.emissions.shape[1],)
 
     @property
@@ -160,8 +161,8 @@ class Chain(ReadOnly, Summed):
         Parameters
         ----------
         y
-            Integers ``(batch, time)``, or ``(batch, k, time)`` for k outputs a row;
-            anything at masked positions.
+            Integers ``(batch, time)``, or ``(batch, k, time)`` for k outputs a row; any
+            value at masked positions.
 
         Returns
         -------
@@ -189,7 +190,7 @@ class Chain(ReadOnly, Summed):
         return cost.scatter(2, label[..., None], 0)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
-        """How often y uses each state, at real positions."""
+        """Number of real positions at which y uses each state."""
         label, mask = self._real_labels(y)
         B, _, S = self.emissions.shape
         counts = self.emissions.new_zeros(B, S)
@@ -204,7 +205,7 @@ class Chain(ReadOnly, Summed):
     def augment(self, cost: Tensor) -> "Chain":
         """The chain with ``cost`` ``(batch, time, state)`` added to the emissions.
 
-        Loss-augmented: its ``decode`` is the loss-augmented decoding.
+        Its ``decode`` is loss-augmented decoding.
         """
         cost = checks.potentials("cost", cost).to(self.emissions.dtype)
         checks.same_device("cost", cost, self.emissions.device)
@@ -236,8 +237,8 @@ class Chain(ReadOnly, Summed):
     def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
         """The chain in which only states that are True in ``allowed`` may be used.
 
-        Its outputs are those of partially labelled sequences. What stands at masked
-        positions is never read.
+        Use it for partially labelled sequences. Entries at masked positions are never
+        read.
         """
         size = tuple(self.emissions.shape)
         words, device = "(batch, time, state)", self.emissions.device
@@ -250,8 +251,9 @@ class Chain(ReadOnly, Summed):
     ) -> Float[Tensor, ""]:
         """Sum of the rows' margin violations, each times its weight.
 
-        ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)`` of a row, never
-        negative to the last bit. What training asks, as ``log_likelihood``.
+        The violation of a row is
+        ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)``. It is never
+        negative, not even by rounding. Losses call this method.
         """
         cost_scale = checks.at_least_zero("cost_scale", cost_scale)
 
@@ -277,7 +279,7 @@ class Chain(ReadOnly, Summed):
         Returns
         -------
         value
-            ``(batch,)``. Never below the score of any labels, to the last bit.
+            ``(batch,)``. Never below the score of any labels, not even by rounding.
         y
             ``(batch, time)`` int64, -1 at masked positions.
 
@@ -303,7 +305,7 @@ class Chain(ReadOnly, Summed):
         ys
             ``(batch, k, time)`` int64, -1 at masked positions and where not valid.
         valid
-            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+            ``(batch, k)`` bool: True where the output exists, with a score above -inf.
 
         Notes
         -----
@@ -328,7 +330,7 @@ class Chain(ReadOnly, Summed):
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
-        Its gradient is the marginals; it may be differentiated twice.
+        Its gradient is the marginals. Differentiable twice.
 
         Notes
         -----
@@ -374,15 +376,16 @@ class Chain(ReadOnly, Summed):
         return Exact(sums.log_partition_in_two.ask(self._record, parts), parts)
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
-        """Chance of each state at each position; 0 at masked ones. Differentiable."""
+        """Probability of each state at each position, differentiable; 0 if masked."""
         nodes: Tensor = sums.sums.ask(self._record, False)[1]
         return nodes
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
-        """Joint chance of two neighbours, ``(batch, time - 1, state, state)``.
+        """Joint probability of two neighbours, ``(batch, time - 1, state, state)``.
 
-        ``[b, t - 1, i, j]`` is the chance of state i at the real position before t and
-        state j at t; 0 where t is masked or the first. O(batch time state^2) memory.
+        ``[b, t - 1, i, j]`` is the probability of state i at the real position before t
+        and state j at t. It is 0 where t is masked or the first real position. O(batch
+        time state^2) memory.
         """
         found: Tensor = edges.edge_marginals.ask(self._record)
         return found
@@ -390,7 +393,7 @@ class Chain(ReadOnly, Summed):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
 
-        The difference loses no digits, however large the scores are.
+        The difference is accurate however large the scores are.
         """
         y = checks.labels(y, self.emissions)
         if nothing_traces():
@@ -404,9 +407,9 @@ class Chain(ReadOnly, Summed):
     def log_prob_within(
         self, allowed: Bool[Tensor, "batch time state"]
     ) -> Float[Tensor, " batch"]:
-        """Log-probability that labels are all ``allowed``: at most 0.
+        """Log-probability that all labels are ``allowed``, at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         some = self.restrict(allowed)
         if nothing_traces():
@@ -420,12 +423,13 @@ class Chain(ReadOnly, Summed):
     ) -> Float[Tensor, ""]:
         """Sum of the log-probabilities of the rows of y, each times its weight.
 
-        What training asks: of a small batch, value and gradients in one compiled call.
+        Losses call this method. For a small batch, one compiled call computes the value
+        and the gradients.
 
         Parameters
         ----------
         y
-            Integers ``(batch, time)``, anything at masked positions.
+            Integers ``(batch, time)``, any value at masked positions.
         weight
             ``(batch,)``, or a number for all rows.
         """
@@ -451,9 +455,9 @@ class Chain(ReadOnly, Summed):
         return SemiMarkov(*scores, mask=self.mask)
 
     def max_marginals(self) -> Float[Tensor, "batch time state"]:
-        """For each state at each position, the best score of labels that have it.
+        """Highest score of labels with each state at each position.
 
-        -inf where there are none, and at masked positions. Without gradients.
+        -inf where there are none, and at masked positions. Not differentiable.
         """
         return self._segments().max_marginals()[:, :, 0]
 
@@ -466,7 +470,10 @@ class Chain(ReadOnly, Summed):
         return self._segments().cross_entropy(self._comparable(other))
 
     def kl(self, other: "Chain") -> Float[Tensor, " batch"]:
-        """Relative entropy ``sum p(y) log (p(y) / q(y))``, as ``cross_entropy``."""
+        """Relative entropy ``sum p(y) log (p(y) / q(y))`` in nats.
+
+        Arguments and errors as for ``cross_entropy``.
+        """
         return self._segments().kl(self._comparable(other))
 
     def _comparable(self, other: object) -> SemiMarkov:
@@ -484,10 +491,11 @@ class Chain(ReadOnly, Summed):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n time"]:
-        """Independent draws, ``(batch, n, time)`` int64; -1 at masked positions.
+        """Independent samples, ``(batch, n, time)`` int64; -1 at masked positions.
 
-        With ``replace=False`` they are distinct: each is drawn from those that were not
-        drawn before it. Where a row has fewer than n, the rest is -1 all over.
+        With ``replace=False`` the samples of a row are distinct: each is drawn from the
+        outputs that were not drawn before it. If a row has fewer than n outputs, the
+        remaining samples are -1 throughout.
         """
         B, T, _ = self.emissions.shape
         # labels, and the uniform numbers that they are drawn by

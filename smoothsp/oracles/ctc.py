@@ -12,13 +12,13 @@ from smoothsp.oracles._questions import checks
 
 
 class CTC(CircuitStructure):
-    """A batch of targets, each spread over the frames of a row in all possible ways.
+    """A batch of targets, each aligned with the frames of a row in all possible ways.
 
-    A path gives each frame a class so that the target is what remains when equal
-    neighbours are merged and blanks are dropped. Its score is the sum of its frames'
-    scores. With log-probabilities, ``-log_partition()`` is the CTC loss, as
-    ``torch.nn.functional.ctc_loss`` with ``reduction="none"``. A score of ``-inf``
-    forbids. Everything is exact, and differentiable in the scores.
+    A path assigns a class to each frame. Merging equal neighbours and dropping blanks
+    turns the path into the target. Its score is the sum of its frames' scores. With
+    log-probabilities, ``-log_partition()`` is the CTC loss, as
+    ``torch.nn.functional.ctc_loss`` with ``reduction="none"``. A part with score
+    ``-inf`` is forbidden. Every result is exact, and differentiable in the scores.
 
     Parameters
     ----------
@@ -26,11 +26,11 @@ class CTC(CircuitStructure):
         ``(batch, time, class)``: any scores, though log-probabilities are usual;
         float32 or float64; bfloat16 and float16 are computed in float32.
     targets
-        ``(batch, label)`` integers: classes other than the blank; anything past the end
-        of a target.
+        ``(batch, label)`` integers: classes other than the blank. Entries past the end
+        of a target may hold any value.
     lengths
-        ``(batch,)`` integers from 0 to time: the frames of each row. What lies beyond
-        is never read, and gets exactly zero gradient.
+        ``(batch,)`` integers from 0 to time: the frames of each row. Entries beyond are
+        never read; their gradient is exactly zero.
     target_lengths
         ``(batch,)`` integers from 0 to label: the labels of each target.
     blank
@@ -41,9 +41,9 @@ class CTC(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a target that is the blank or no class, NaN or +inf where it
-        is read, or a row that has no path: too few frames for its target (equal
-        neighbours need a blank between them), or all forbidden.
+        For a wrong shape, a target label that is the blank or out of range, NaN or +inf
+        in an entry that is read, or a row that has no path: too few frames for its
+        target (equal neighbours need a blank between them), or all forbidden.
 
     Notes
     -----
@@ -185,7 +185,7 @@ class CTC(CircuitStructure):
         return y
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
-        """How many frames y gives each class."""
+        """Number of frames that y assigns to each class."""
         y = self._frames(y)
         B, T, C = self.log_probs.shape
         real = torch.arange(T, device=y.device) < self.lengths[:, None]

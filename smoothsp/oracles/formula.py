@@ -18,24 +18,26 @@ from smoothsp.oracles._questions.read_only import ReadOnly
 
 
 class Formula(ReadOnly):
-    """A propositional formula, compiled once and asked about many batches of scores.
+    """A propositional formula, compiled once for many batches of scores.
 
-    Made by ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are numbered from
-    1 in clauses and files, as is usual there, and from 0 in scores and outputs.
+    Create one with ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are
+    numbered from 1 in clauses and files, as in DIMACS, and from 0 in scores and
+    outputs.
 
     Attributes
     ----------
     variables
-        How many variables there are, V.
+        Number of variables, V.
     count
-        How many models there are, an exact integer.
+        Number of models, an exact integer.
 
     Notes
     -----
-    What is read has to be decomposable and deterministic (d-DNNF), and that is checked:
-    determinism by literals and parts, which always decides where disjunctions decide a
-    variable, else by all assignments to up to 16 variables, else it is refused. Smooth
-    is what it becomes: variables that a part does not mention may be both.
+    Circuits that are read must be decomposable and deterministic (d-DNNF), which is
+    checked. Determinism is proven from literals and parts, which always suffices where
+    each disjunction decides a variable. Otherwise all assignments of up to 16 variables
+    are enumerated. A circuit whose determinism remains unproven raises an error.
+    Circuits are smoothed: a variable that a part does not mention may be 0 or 1.
 
     Source: Darwiche and Marquis, "A Knowledge Compilation Map" (2002), section 2.
 
@@ -73,28 +75,30 @@ class Formula(ReadOnly):
         *,
         most_nodes: int = 1_000_000,
     ) -> "Formula":
-        """All clauses hold, each a list of literals of which one holds (CNF).
+        """Compile clauses in conjunctive normal form (CNF).
 
         Parameters
         ----------
         clauses
-            Literals are v for "variable v is 1" and -v for "is 0", from 1, as in DIMACS
-            files.
+            Lists of literals, of which at least one holds. The literal v means
+            "variable v is 1" and -v "variable v is 0", from 1, as in DIMACS files.
         variables
-            How many there are; the largest one mentioned by default.
+            Number of variables; the largest one mentioned by default.
         most_nodes
-            Where compiling gives up: some formulas have no small circuit.
+            Size at which compilation stops with an error: some formulas have no small
+            circuit.
 
         Raises
         ------
         ValueError
-            For a literal that is none, a formula without a model, or one that takes
-            more than ``most_nodes``.
+            For an invalid literal, a formula without a model, or a circuit of more than
+            ``most_nodes``.
 
         Notes
         -----
-        Compiled here, by search, in plain Python: hundreds of variables where they
-        interact little. For harder ones let d4 or c2d write a file for ``from_nnf``.
+        The search is plain Python and handles hundreds of variables that interact
+        little. For harder formulas, run d4 or c2d and read their file with
+        ``from_nnf``.
         """
         given = [_clause(clause) for clause in _iterated(clauses)]
         most = max((abs(x) for clause in given for x in clause), default=0)
@@ -113,10 +117,10 @@ class Formula(ReadOnly):
 
     @classmethod
     def from_sdd(cls, node: Any) -> "Formula":
-        """What a ``pysdd.sdd.SddNode`` says, over all variables of its manager.
+        """Convert a ``pysdd.sdd.SddNode``, over all variables of its manager.
 
-        SDDs are deterministic and decomposable by construction. ``pip install
-        "smoothsp[logic]"`` brings PySDD along, which is not needed otherwise.
+        SDDs are deterministic and decomposable by construction. Install PySDD with
+        ``pip install "smoothsp[logic]"``; no other method needs it.
 
         Source: Darwiche, "SDD: A New Canonical Representation of Propositional
         Knowledge Bases" (2011).
@@ -125,21 +129,22 @@ class Formula(ReadOnly):
 
     @classmethod
     def from_nnf(cls, path: str | Path, variables: int | None = None) -> "Formula":
-        """A d-DNNF file, as c2d or d4 write it.
+        """Read a d-DNNF file in the format of c2d or d4.
 
         Parameters
         ----------
         path
-            Of the file; the first line tells which format it has.
+            Path of the file; its first line determines the format.
         variables
-            How many there are; those of the file's header or the largest one mentioned
-            by default. d4 does not mention those that are free everywhere.
+            Number of variables. By default the number in the file's header, or the
+            largest variable mentioned. d4 does not mention variables that are free
+            everywhere.
 
         Raises
         ------
         ValueError
-            For a line that cannot be read, or what is not decomposable, or not surely
-            deterministic, or has no model.
+            For a line that cannot be parsed, or a circuit that is not decomposable, not
+            provably deterministic, or without a model.
         """
         sentence, found = read_nnf(path)
         if variables is None:
@@ -199,12 +204,12 @@ def _count(name: str, value: Any) -> int:
 class Models(CircuitStructure):
     """A batch of scores of variables, whose outputs are the models of a formula.
 
-    The score of a model y is the sum of ``scores[v, y_v]``. A score of ``-inf``
-    forbids. Everything is exact, and differentiable in the scores. ``formula(scores)``
-    makes one.
+    The score of a model y is the sum of ``scores[v, y_v]``. A part with score ``-inf``
+    is forbidden. Every result is exact, and differentiable in the scores.
+    ``formula(scores)`` creates one.
 
-    With log-probabilities of independent bits, minus ``log_partition()`` is the
-    semantic loss: how improbable it is that they satisfy the formula.
+    If scores are log-probabilities of independent bits, ``-log_partition()`` is the
+    semantic loss: the negative log-probability that the bits satisfy the formula.
 
     Parameters
     ----------
@@ -212,15 +217,15 @@ class Models(CircuitStructure):
         ``(batch, V, 2)``: variable v being 0, and being 1; float32 or float64; bfloat16
         and float16 are computed in float32.
     formula
-        The same for all rows.
+        The formula, shared by all rows.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

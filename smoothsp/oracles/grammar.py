@@ -20,24 +20,24 @@ class Grammar(CircuitStructure):
     two, and the symbol at a single word emits it. Its score is the sum of the scores of
     its symbols at their spans, of its rules, and of the top symbol. With the
     log-probabilities of a probabilistic grammar (PCFG), ``log_partition`` is the
-    log-probability of the sentence. A score of ``-inf`` forbids. Everything is exact,
-    and differentiable in every potential.
+    log-probability of the sentence. A part with score ``-inf`` is forbidden. Every
+    result is exact, and differentiable in every potential.
 
     Parameters
     ----------
     spans
         ``(batch, n, symbol)``: the score of each symbol at each single word, float32 or
         float64; bfloat16 and float16 are computed in float32. Or ``(batch, n, n,
-        symbol)``: at each span ``[first, last]``, both inclusive; single words lie on
-        the diagonal, what lies below it is never read.
+        symbol)``: at each span ``[first, last]``, both inclusive. Single words lie on
+        the diagonal; entries below it are never read.
     rules
-        ``(symbol, symbol, symbol)``: ``rules[a, b, c]`` scores that a becomes b, then
-        c. Or ``(batch, symbol, symbol, symbol)``: each row has its own.
+        ``(symbol, symbol, symbol)``: ``rules[a, b, c]`` is the score of a becoming b,
+        then c. Or ``(batch, symbol, symbol, symbol)``: separate rules for each row.
     top
         ``(symbol,)`` scores of the symbol of the whole sentence; zero if absent.
     lengths
-        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
-        is never read, and gets exactly zero gradient. The empty sentence has one
+        ``(batch,)`` integers from 0 to n: the words of each sentence. Entries beyond
+        are never read; their gradient is exactly zero. The empty sentence has one
         output, with score 0.
 
     Raises
@@ -45,16 +45,16 @@ class Grammar(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, n, n)``: the symbol of each span ``[first, last]`` of the
-    tree, both inclusive, and -1 where it has none. The Hamming cost counts the spans of
-    an output that the true one has not, or gives another symbol. ``marginals()`` are
-    those of symbols at spans, ``marginals("rules")`` how often each rule is expected.
-    O(batch (n^3 symbol^2 + n^2 symbol^3)).
+    tree, both inclusive, and -1 where there is none. The Hamming cost counts the spans
+    of an output that y lacks or gives another symbol. ``marginals()`` are the
+    probabilities of symbols at spans, ``marginals("rules")`` the expected counts of
+    rules. O(batch (n^3 symbol^2 + n^2 symbol^3)).
 
     Source: Lari and Young, "The Estimation of Stochastic Context-Free Grammars Using
     the Inside-Outside Algorithm" (1990), section 3.
@@ -125,14 +125,14 @@ class Grammar(CircuitStructure):
     def augment(self, cost: Tensor) -> "Grammar":
         """The grammar with ``cost`` added to the scores of spans.
 
-        ``cost``: of the shape of the spans, or ``(batch, n, symbol)`` of single words.
+        ``cost`` has the shape of the spans, or ``(batch, n, symbol)`` for single words.
         """
         return super().augment(self._at_words(cost, 0.0))
 
     def restrict(self, allowed: Tensor) -> "Grammar":
         """The grammar in which a span has only symbols that are True in ``allowed``.
 
-        ``allowed``: of the shape of the spans, or ``(batch, n, symbol)`` for single
+        ``allowed`` has the shape of the spans, or ``(batch, n, symbol)`` for single
         words; longer spans may then have any symbol.
         """
         return super().restrict(self._at_words(allowed, True))

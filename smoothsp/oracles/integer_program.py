@@ -31,34 +31,34 @@ class IntegerProgram(ReadOnly):
         \mathrm{lower} \le y \le \mathrm{upper}, \quad
         y_i \in \mathbb{Z} \text{ for integer } i
 
-    A score of ``-inf`` forbids a variable: it is 0.
+    A variable with score ``-inf`` is fixed at 0.
 
     Parameters
     ----------
     scores
-        ``(batch, N)``: of one unit of each variable; float32 or float64; bfloat16 and
-        float16 are computed in float32.
+        ``(batch, N)``: score of one unit of each variable; float32 or float64; bfloat16
+        and float16 are computed in float32.
     constraints
         ``(A, low, high)``, tensors or arrays: ``A (M, N)`` or ``(batch, M, N)``, also a
-        sparse matrix of scipy; ``low`` and ``high`` numbers, ``(M,)`` or
-        ``(batch, M)``, with infinities for none. Or a ``scipy.optimize
+        sparse matrix of scipy; ``low`` and ``high`` numbers, ``(M,)`` or ``(batch,
+        M)``, infinite where there is no bound. Or a ``scipy.optimize
         .LinearConstraint``, or a list of these. None without constraints.
     lower, upper
         Bounds of variables: numbers, ``(N,)`` or ``(batch, N)``; 0 and 1 by default.
     integer
         Which variables are integers: True for all, or bool ``(N,)``.
     time_limit
-        Seconds of branch and bound for each row; None without a limit. With one
-        ``decode`` returns the best output found by then, and ``bound()`` says how far
-        from the maximum it may be.
+        Seconds of branch and bound for each row; None for no limit. When time runs out,
+        ``decode`` returns the best output found so far, and ``bound()`` returns an
+        upper bound of the maximum.
 
     Raises
     ------
     ImportError
         Without highspy: ``pip install "smoothsp[integer-programs]"``.
     TypeError
-        For a wrong type, dtype or device, or where something traces
-        (``torch.compile``, ``torch.func``): the solver looks at values.
+        For a wrong type, dtype or device, or under ``torch.compile`` or ``torch.func``:
+        the solver needs the values.
     ValueError
         For a wrong shape, NaN, bounds that exclude each other, or +inf in scores; when
         decoding, for a row without an output, with scores without a maximum, or without
@@ -67,18 +67,19 @@ class IntegerProgram(ReadOnly):
     Notes
     -----
     An output is ``(batch, N)``: int64, or of the dtype of the scores where a variable
-    is not an integer. ``hamming(y)`` is 1 for each variable of which y is 0 and which
-    cannot be negative: the units that an output has there.
+    is not an integer. ``hamming(y)`` is 1 for each variable that is 0 in y and cannot
+    be negative, so the cost of an output counts its units there.
 
-    The relaxation without integers is solved first, from the basis of the row before if
-    its constraints are the same; where its solution is integer, it is the best output.
-    Otherwise branch and bound begins with the output of the row before. Of several best
-    outputs, the one returned may depend on other rows. The maximum is exact but for
-    HiGHS's tolerances: 1e-6 in constraints, 1e-9 relative in the score.
+    The linear relaxation is solved first, warm-started from the preceding row if the
+    constraints are equal. An integer solution of the relaxation is the best output.
+    Otherwise branch and bound starts from the output of the preceding row. If several
+    outputs are best, the one returned may depend on other rows. The maximum is exact up
+    to HiGHS's tolerances: 1e-6 in constraints, 1e-9 relative in the score.
 
-    Without ``decode_topk`` and ``log_partition``: train by ``StructuralHinge``,
-    ``StructuredPerceptron``, ``SPOPlus``, ``PerturbedLoss``, ``SparseMAPLoss`` or the
-    layers of decisions. On the CPU; tensors on a device are brought there and back.
+    There is no ``decode_topk`` and no ``log_partition``. Train with
+    ``StructuralHinge``, ``StructuredPerceptron``, ``SPOPlus``, ``PerturbedLoss``,
+    ``SparseMAPLoss`` or the layers of decisions. On the CPU; tensors on a device are
+    copied to the CPU and back.
 
     Source: Huangfu and Hall, "Parallelizing the Dual Revised Simplex Method" (2018),
     for HiGHS; Land and Doig, "An Automatic Method of Solving Discrete Programming
@@ -149,17 +150,17 @@ class IntegerProgram(ReadOnly):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an output of one row."""
+        """Shape of an output of one row."""
         return tuple(self.scores.shape[1:])
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: how many variables there are."""
+        """``(batch,)``: the number of variables."""
         return torch.full_like(self._which, self.scores.shape[1])
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: the same."""
+        """``(batch, 1)``: ``lengths``, with an axis for the one axis of an output."""
         return self.lengths[:, None]
 
     def __repr__(self) -> str:
@@ -212,7 +213,7 @@ class IntegerProgram(ReadOnly):
         return (scores * y).sum(2).to(self.scores.dtype)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch N"]:
-        """1 for variables that y has at 0 and that cannot be negative, else 0."""
+        """Cost 1 for variables that are 0 in y and cannot be negative, else 0."""
         many, several = self._proved(y)
         if several:
             raise ValueError(
@@ -225,7 +226,7 @@ class IntegerProgram(ReadOnly):
         return ((many[:, 0] == 0) & fine).to(self.scores.dtype)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
-        """Units of each variable: y itself, 0 where it is negative."""
+        """Units of each variable: y, with 0 where it is negative."""
         return self._proved(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)
 
     def augment(self, cost: Tensor) -> "IntegerProgram":
@@ -246,7 +247,10 @@ class IntegerProgram(ReadOnly):
         return self._like(self.scores[rows], self._which[rows], "scores")
 
     def restrict(self, allowed: Tensor) -> "IntegerProgram":
-        """The programme whose variables are 0 where bool ``allowed (batch, N)`` is."""
+        """The programme with variables fixed at 0 where ``allowed`` is False.
+
+        ``allowed`` is bool ``(batch, N)``.
+        """
         shape, device = tuple(self.scores.shape), self.scores.device
         words = "the shape of scores"
         allowed = checks.bool_mask("allowed", allowed, shape, words, device)
@@ -270,10 +274,9 @@ class IntegerProgram(ReadOnly):
         return self._value(y[:, None]).squeeze(1), y
 
     def bound(self) -> Float[Tensor, " batch"]:
-        """A score that no output exceeds, from the relaxation or the search.
+        """Upper bound of all scores, from the relaxation or the search.
 
-        ``decode()`` attains it, but for rounding, unless ``time_limit`` ended the
-        search.
+        ``decode()`` attains it up to rounding, unless ``time_limit`` ended the search.
         """
         y, bound = self._solve()
         attained = self._value(torch.from_numpy(y).to(self.scores.device)[:, None])

@@ -14,44 +14,43 @@ _MOST = 4_000_000
 
 
 class Knapsack(CircuitStructure):
-    r"""A batch of knapsacks: N elements to choose from, of bounded total weight.
+    r"""A batch of knapsacks: choices among N elements with a bounded total weight.
 
     .. math:: s(y) = \sum_v y_v \, \mathrm{scores}[v], \quad
         y \in \{0, 1\}^N, \quad
         \sum_v y_v \, \mathrm{weights}[v] \le \mathrm{capacity}
 
-    A score of ``-inf`` forbids an element. Everything is exact, and differentiable in
-    the scores.
+    An element with score ``-inf`` is forbidden. Every result is exact, and
+    differentiable in the scores.
 
     Parameters
     ----------
     scores
-        ``(batch, N)``: of each element that is chosen; float32 or float64; bfloat16 and
+        ``(batch, N)``: score of choosing each element; float32 or float64; bfloat16 and
         float16 are computed in float32.
     weights
-        ``(N,)`` integers of at least 0, the same for all rows.
+        ``(N,)`` integers of at least 0, shared by all rows.
     capacity
-        The most that chosen elements may weigh together: an integer of at least 0, or
-        one for each row ``(batch,)``.
+        Largest total weight of the chosen elements: an integer of at least 0, or one
+        for each row ``(batch,)``.
     lengths
-        ``(batch,)`` integers from 0 to N: the first so many elements of a row are real.
-        What lies beyond is never read, and gets exactly zero gradient.
+        ``(batch,)`` integers from 0 to N: the number of real elements of each row, the
+        first ones. Entries beyond are never read; their gradient is exactly zero.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a negative weight or capacity, NaN or +inf where it is read,
-        or more than 4,000,000 elements times units of capacity. Values are not checked
-        while ``torch.compile`` traces.
+        For a wrong shape, a negative weight or capacity, NaN or +inf in an entry that
+        is read, or more than 4,000,000 elements times units of capacity. Values are not
+        checked while ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, N)``: 1 for chosen elements, 0 for others, -1 beyond the row.
-    The Hamming cost counts the elements that are chosen and not in y.
-    O(batch N capacity), where the capacity counts units of the greatest common divisor
-    of the weights.
+    The Hamming cost counts chosen elements that are not in y. O(batch N capacity),
+    where the capacity counts units of the greatest common divisor of the weights.
 
     Source: Martello and Toth, "Knapsack Problems" (1990), section 2.6, equation 2.29.
 

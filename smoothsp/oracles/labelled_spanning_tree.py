@@ -21,9 +21,9 @@ from smoothsp.oracles.spanning_tree import SpanningTree
 class LabelledSpanningTree(SearchStructure, Divergences):
     r"""A batch of sentences whose words form a tree of heads, each arc with a label.
 
-    What ``SpanningTree`` is of arcs with labels. Labels are free of each other once the
-    tree is known, so that the best tree is that of the best labels, and sums are those
-    over trees of arcs
+    ``SpanningTree`` returns this class for arcs with labels. Given the tree, labels are
+    independent. So the best tree uses the best label of each arc, and sums run over
+    trees with arc scores
 
     .. math:: \bar s_{ij} = \log \sum_l \exp s_{ijl}
 
@@ -32,7 +32,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     arcs
         ``(batch, n + 1, n + 1, label)``: ``[head, modifier, label]``.
     lengths, single_root
-        As of ``SpanningTree``, and errors likewise.
+        As for ``SpanningTree``, which also lists the errors.
 
     Notes
     -----
@@ -148,7 +148,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         return ys, found
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
-        """For each arc with each label, the highest score of a tree that has it."""
+        """Highest score of a tree that has each arc with each label."""
         arcs, top = self.arcs.detach(), self.arcs.detach().amax(3)
         best = self._trees(top).max_marginals(name)
         loss = torch.where(best > -torch.inf, best - top, -torch.inf)
@@ -167,7 +167,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
-        Its gradient is the marginals; it may be differentiated twice.
+        Its gradient is the marginals. Differentiable twice.
         """
         arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
         found = self._trees(log_sum(arcs)).log_partition()
@@ -180,7 +180,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         return self._around(self.log_partition(), tops, found)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
-        """Chance of each arc with each label. Differentiable once."""
+        """Probability of each arc with each label. Differentiable once."""
         arcs = self._relative()
         joined = log_sum(arcs)
         chances = self._trees(joined).marginals(name)
@@ -189,7 +189,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken before it is rounded.
+        The difference is computed before rounding.
         """
         arcs = self._relative()
         many, several = self._proved(y)
@@ -199,9 +199,9 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         return chances if several else chances.squeeze(1)
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` arcs: at most 0.
+        """Log-probability that a tree uses only ``allowed`` arcs, at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         self.restrict(allowed)
         arcs = self._relative()
@@ -210,10 +210,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         return at_most_zero(chances).to(self.arcs.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
-        """Entropy of the outputs, in nats. Differentiable once.
-
-        Of the trees, and of the labels of their arcs.
-        """
+        """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._relative()
         joined = log_sum(arcs)
         trees, share = self._trees(joined), shares(arcs, joined)
@@ -228,7 +225,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n words 2"]:
-        """Draws ``(batch, n, words, 2)``, as those of ``SpanningTree``."""
+        """Independent samples, ``(batch, n, words, 2)``, as for ``SpanningTree``."""
         B, m, _, _ = self.arcs.shape
         n = checks.count("n", n, 2 * B * m, sampled=True)
         generator = checks.generator(generator)

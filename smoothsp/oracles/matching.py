@@ -21,20 +21,20 @@ Solved = tuple[Ints, Floats, Floats, Bools]
 
 
 class Matching(SearchStructure):
-    r"""A batch of bipartite graphs, of which rows are matched to columns.
+    r"""A batch of bipartite graphs, with rows matched to columns.
 
     No two rows have the same column. The score of a matching is the sum of the scores
-    of its pairs. A score of ``-inf`` forbids a pair. Everything is exact.
+    of its pairs. A pair with score ``-inf`` is forbidden. Every result is exact.
 
     Parameters
     ----------
     scores
         ``(batch, P, Q)``, or ``(batch, P, Q + 1)`` if ``partial``; float32 or float64,
-        halves are computed in float32.
+        bfloat16 and float16 are computed in float32.
     partial
-        Who has to be matched. False: as many pairs as can be, ``min(P, Q)``: all rows
-        if there are no more of them than columns, otherwise all columns. True: nobody,
-        and the last column of ``scores`` is what it scores to leave a row unmatched.
+        False: an output has ``min(P, Q)`` pairs, so every row is matched if P <= Q,
+        otherwise every column. True: any row may stay unmatched, with the score in the
+        last column of ``scores``.
 
     Raises
     ------
@@ -45,15 +45,15 @@ class Matching(SearchStructure):
 
     Notes
     -----
-    An output is ``(batch, P)``: the column of each row, -1 for unmatched. O(N^3) a row
-    of the batch, with N = max(P, Q), or P + Q if ``partial``; each further one of the
-    k best is at most P shortest paths, O(P N^2), and few of them to their end.
-    ``hamming`` counts the rows with a wrong column.
+    An output is ``(batch, P)``: the column of each row, -1 for unmatched. ``decode`` is
+    O(N^3) per row of the batch, with N = max(P, Q), or P + Q if ``partial``. Each
+    further output of the k best needs at most P shortest paths, O(P N^2). ``hamming``
+    counts the rows with a wrong column.
 
-    There is no ``log_partition``: to sum over matchings is #P-hard (a permanent). Use
-    ``StructuralHinge`` or ``StructuralHinge(L2(mu, k))``.
+    There is no ``log_partition``: the sum over matchings is a permanent, which is
+    #P-hard. Use ``StructuralHinge`` or ``StructuralHinge(L2(mu, k))``.
 
-    In float64, on the CPU; tensors on a device are brought there and back.
+    In float64, on the CPU; tensors on a device are copied to the CPU and back.
 
     Source: Jonker and Volgenant (1987) for the best, Murty (1968) for the k best, Duchi
     et al., "Using Combinatorial Optimization within Max-Product Belief Propagation"
@@ -115,10 +115,10 @@ class Matching(SearchStructure):
         return fine if self._partial else fine & (taken[..., Q] == max(P - Q, 0))
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch row column"]:
-        """Cost of each pair: those of a matching sum to the rows with a wrong column.
+        """Cost of each pair; they sum to the number of rows with a wrong column.
 
-        1 for each pair but that of y. Where some rows have to be unmatched, a pair of
-        a row that y does not match costs 2: another row loses its own for it.
+        Each pair that y does not use costs 1. If some rows must stay unmatched, pairs
+        of rows that y leaves unmatched cost 2, since another row loses its pair.
         """
         cost = super().hamming(y)
         if not self._turned:
@@ -209,10 +209,10 @@ class Matching(SearchStructure):
         return self._outputs(columns), exist
 
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
-        """Of each pair the highest score of a matching that has it, -inf if none has.
+        """Highest score of a matching that has each pair; -inf if there is none.
 
-        Of the shape of the scores; without gradients. One maximum, and the shortest
-        ways between all rows: O(N^3).
+        Of the shape of the scores; not differentiable. O(N^3): one maximum, and
+        shortest paths between all rows.
         """
         array = self._array("scores")
         found = self._max_marginals(array)

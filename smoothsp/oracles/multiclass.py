@@ -18,13 +18,13 @@ class Multiclass(ReadOnly, Divergences):
     Parameters
     ----------
     scores
-        ``(batch, candidate)``, float32 or float64; halves are computed in float32. A
-        score of ``-inf`` forbids. On the CPU or on a
-        CUDA device.
+        ``(batch, candidate)``, float32 or float64; bfloat16 and float16 are computed in
+        float32. A part with score ``-inf`` is forbidden. On the CPU or on a CUDA
+        device.
     mask
-        ``(batch, candidate)`` bool, True where a candidate is real. What stands under
-        False is never read and gets exactly zero gradient. A row without candidates has
-        one output, written -1, with score 0; so have all where candidate is 0.
+        ``(batch, candidate)`` bool, True where a candidate is real. Scores where it is
+        False are never read; their gradient is exactly zero. A row without candidates
+        has one output, written -1, with score 0.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Multiclass(ReadOnly, Divergences):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """Number of labels of each row: 1, or 0 where there is no candidate."""
+        """``(batch,)``: 1, or 0 for rows without candidates."""
         return self.mask.any(1).long()
 
     @property
@@ -123,12 +123,12 @@ class Multiclass(ReadOnly, Divergences):
         return checks.candidates(y, mask)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Scores of the candidates y: ``(batch,)``, or ``(batch, k)`` for k a row.
+        """Scores of the candidates y: ``(batch,)``, or ``(batch, k)`` for k per row.
 
         Raises
         ------
         ValueError
-            If y is no real candidate of its row.
+            If y is not a real candidate of its row.
         """
         y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
@@ -147,7 +147,7 @@ class Multiclass(ReadOnly, Divergences):
         return cost.scatter(1, label[:, None].masked_fill(~some, 0), 0)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
-        """One for the candidate y, else 0."""
+        """Indicator of y: 1 for the candidate y, else 0."""
         return self.mask.to(self.scores.dtype) - self.hamming(y)
 
     def augment(self, cost: Tensor) -> "Multiclass":
@@ -202,7 +202,7 @@ class Multiclass(ReadOnly, Divergences):
         ys
             ``(batch, k)`` int64, -1 where not valid.
         valid
-            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+            ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
         B, M = self.scores.shape
         k = checks.count("k", k, B)
@@ -222,7 +222,7 @@ class Multiclass(ReadOnly, Divergences):
         return self._filled.logsumexp(1) * self.mask.any(1)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch candidate"]:
-        """Chance of each candidate."""
+        """Probability of each candidate."""
         chances = self._filled.softmax(1)[:, : self.mask.shape[1]]
         return chances * self.mask.any(1, keepdim=True)
 
@@ -232,7 +232,7 @@ class Multiclass(ReadOnly, Divergences):
         Raises
         ------
         ValueError
-            If y is no real candidate of its row.
+            If y is not a real candidate of its row.
         """
         y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
@@ -269,7 +269,7 @@ class Multiclass(ReadOnly, Divergences):
     ) -> Float[Tensor, " batch"]:
         """Log-probability that the candidate is ``allowed``: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         some = self.restrict(allowed)._exact_log_partition()
         chances = some.less(self._exact_log_partition(), sign=-1)
@@ -284,7 +284,7 @@ class Multiclass(ReadOnly, Divergences):
         return -(log_chance.exp() * seen * log_chance).sum(1)
 
     def max_marginals(self) -> Float[Tensor, "batch candidate"]:
-        """The scores, -inf where there is no candidate. Without gradients."""
+        """The scores, -inf where there is no candidate. Not differentiable."""
         return self.scores.detach().clone()
 
     def _potentials(self) -> dict[str, Tensor]:
@@ -303,11 +303,11 @@ class Multiclass(ReadOnly, Divergences):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n"]:
-        """Independent draws, ``(batch, n)`` int64; -1 where there is no candidate.
+        """Independent samples, ``(batch, n)`` int64; -1 where there is no candidate.
 
-        With ``replace=False`` they are distinct: each is drawn from those that were not
-        drawn before it, and -1 once all were, by the order of scores with independent
-        Gumbel noise.
+        With ``replace=False`` the samples of a row are distinct: each is drawn from the
+        outputs that were not drawn before it, and -1 once all were, by the order of
+        scores with independent Gumbel noise.
 
         Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them"
         (2019), section 2.3.

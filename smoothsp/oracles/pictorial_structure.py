@@ -1,4 +1,4 @@
-"""Where the parts of a body are: a tree of parts, held together by springs."""
+"""Pictorial structures: positions of a tree of parts joined by springs."""
 
 from typing import ClassVar
 
@@ -22,52 +22,54 @@ Bools = NDArray[np.bool_]
 
 
 class PictorialStructure(SearchStructure):
-    r"""A batch of trees of parts, each of which is at one place of a grid.
+    r"""A batch of trees of parts, with each part at one cell of a grid.
 
     .. math:: s(y) = \sum_p \mathrm{parts}[p, y_p]
         - \sum_{p \text{ with parent } q}
         \langle \mathrm{deformation}[p], \Delta(y_p - y_q - \mathrm{anchors}[p])
         \rangle, \qquad \Delta(d) = (d_1, d_1^2, d_2, d_2^2)
 
-    with d_1 counted in rows and d_2 in columns. Heat maps say where a part is likely,
-    springs how far it may be from where its parent expects it. A score of ``-inf``
-    forbids a place. Everything is exact, and differentiable in scores, deformation and
-    anchors.
+    with d_1 in rows and d_2 in columns. Heat maps score the cells of each part. Springs
+    penalise the squared offset from the position relative to the parent. A cell with
+    score ``-inf`` is forbidden. Every result is exact, and differentiable in scores,
+    deformation and anchors.
 
     Parameters
     ----------
     parts
-        ``(batch, P, H, W)``, float32 or float64; halves are computed in float32.
+        ``(batch, P, H, W)``, float32 or float64; bfloat16 and float16 are computed in
+        float32.
     deformation
         ``(P, 4)`` or ``(batch, P, 4)``, weights of :math:`\Delta`, the squared terms
-        (entries 1 and 3) at least 0. Those of roots are never read.
+        (entries 1 and 3) at least 0. Entries of roots are never read.
     parents
         ``(P,)`` integers: the parent of each part, -1 at roots. Any number of roots;
         parts may stand in any order.
     anchors
-        ``(P, 2)`` or ``(batch, P, 2)``: where a part is without a force, in rows and
-        columns from its parent. Fractions are fine. 0 if absent.
+        ``(P, 2)`` or ``(batch, P, 2)``: rest position of a part relative to its parent,
+        in rows and columns. Fractions are allowed. 0 if absent.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, no places, a parent that is no part, a cycle, NaN or +inf,
-        a squared term below 0, or a row of the batch whose outputs are all forbidden.
+        For a wrong shape, an empty grid, a parent that is not a part, a cycle, NaN or
+        +inf, a squared term below 0, or a row of the batch whose outputs are all
+        forbidden.
 
     Notes
     -----
-    An output is ``(batch, P, 2)``: row and column of each part. ``hamming`` counts the
-    parts that are elsewhere; ``distance_cost`` is a cost that forgives small misses,
-    for ``cost=`` of the losses.
+    An output is ``(batch, P, 2)``: row and column of each part. ``hamming`` counts
+    misplaced parts. For a cost that forgives small offsets, pass ``distance_cost`` as
+    ``cost=`` to a loss.
 
-    O(P H W) a row of the batch, however far parts may move; max-marginals are about
-    three times that, and the k best 2 k - 1 sets of max-marginals. There is no
-    ``log_partition``: for sums use ``Tree`` with the H W places as states,
-    O(P (H W)^2), or ``StructuralHinge(L2(mu, k))``.
+    ``decode`` is O(P H W) per row of the batch, however far parts may move.
+    Max-marginals cost about three times as much, and the k best need 2 k - 1 sets of
+    max-marginals. There is no ``log_partition``. For sums use ``Tree`` with the H W
+    cells as states, O(P (H W)^2), or train with ``StructuralHinge(L2(mu, k))``.
 
-    In float64, on the CPU; tensors on a device are brought there and back.
+    In float64, on the CPU; tensors on a device are copied to the CPU and back.
 
     Source: Felzenszwalb and Huttenlocher, "Pictorial Structures for Object Recognition"
     (2005) and "Distance Transforms of Sampled Functions" (2012).
@@ -200,18 +202,18 @@ class PictorialStructure(SearchStructure):
     def distance_cost(
         self, y: Tensor, reach: float | Tensor
     ) -> Float[Tensor, "batch part row column"]:
-        """Cost of each place: its squared distance to the part's in y, 1 from far on.
+        """Cost of each cell: squared distance to the part's cell in y, at most 1.
 
-        ``min(1, |l - y_p|^2 / reach^2)``. Of an output these sum to how wrong its parts
-        are; ``StructuralHinge()(structure, y, cost=structure.distance_cost(y, 4.0))``.
+        The cost of cell l for part p is ``min(1, |l - y_p|^2 / reach^2)``. Use it as
+        ``StructuralHinge()(structure, y, cost=structure.distance_cost(y, 4.0))``.
 
         Parameters
         ----------
         y
             ``(batch, P, 2)``.
         reach
-            The distance from which on a part is wholly wrong, > 0, in places: a number,
-            or one for each row, ``(batch,)``.
+            Distance in cells, > 0, at which the cost reaches 1: a number, or one for
+            each row, ``(batch,)``.
 
         Notes
         -----
@@ -289,9 +291,9 @@ class PictorialStructure(SearchStructure):
         return self._places(places), exist
 
     def max_marginals(self) -> Float[Tensor, "batch part row column"]:
-        """Of each place of each part the highest score of an output that has it there.
+        """Highest score of an output with each part at each cell; -inf if none.
 
-        Of the shape of the parts' scores, -inf where there is none; without gradients.
+        Of the shape of ``parts``; not differentiable.
         """
         found = self._highest(*self._tables())
         return torch.from_numpy(found).to(self.parts).reshape(self.parts.shape)

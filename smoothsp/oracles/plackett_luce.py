@@ -12,13 +12,13 @@ _NOTHING = -1e30
 
 
 class PlackettLuce(ReadOnly):
-    r"""A batch of distributions of rankings: each place is a choice among what is left.
+    r"""A batch of distributions over rankings, by choice among remaining items.
 
     .. math:: p(y) = \prod_t \frac{\exp \mathrm{scores}[y_t]}
         {\sum_{i \notin \{y_1, \dots, y_{t - 1}\}} \exp \mathrm{scores}[i]}
 
-    The score of a ranking is its log-probability. A score of ``-inf`` forbids an item:
-    no ranking has it. Everything is exact, and differentiable in the scores.
+    The score of a ranking is its log-probability. An item with score ``-inf`` is in no
+    ranking. Every result is exact, and differentiable in the scores.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class PlackettLuce(ReadOnly):
         ``(batch, N)``, float32 or float64; bfloat16 and float16 are computed in
         float32. Adding a number to a row changes nothing.
     places
-        How many items an output has, from the best on: top-k rankings. All if absent,
-        or if there are fewer.
+        Number of items of an output, from the first place on (top-k rankings). All
+        items if absent, or if there are fewer.
 
     Raises
     ------
@@ -39,14 +39,13 @@ class PlackettLuce(ReadOnly):
     Notes
     -----
     An output is ``(batch, places)``: the items from the first place on, -1 after the
-    last one of the row. A row of which all items are forbidden has one output, the
-    empty ranking. ``log_prob`` also takes beginnings of rankings.
+    last one of the row. A row whose items are all forbidden has one output, the empty
+    ranking. ``log_prob`` also accepts prefixes of rankings.
 
     ``decode`` is O(N log N), ``log_prob`` O(N), each of the k best O(places N log N).
-    The log-probability is no sum of the scores of parts: there is no ``augment``, and
-    no loss that needs one. Train by ``CRFLoss``, the maximum likelihood, or by
-    ``MinimumRisk`` with a function of rankings as cost.
-    On the CPU and on CUDA devices.
+    The log-probability is not a sum over parts, so there is no ``augment``, and losses
+    that need it raise an error. Train with ``CRFLoss`` (maximum likelihood) or with
+    ``MinimumRisk`` with a function of rankings as cost. On the CPU and on CUDA devices.
 
     Source: Plackett, "The Analysis of Permutations" (1975), model 1; Yellott, "The
     Relationship between Luce's Choice Axiom, Thurstone's Theory of Comparative
@@ -89,7 +88,7 @@ class PlackettLuce(ReadOnly):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an output of one row."""
+        """Shape of an output of one row."""
         return (self.places,)
 
     @property
@@ -99,12 +98,12 @@ class PlackettLuce(ReadOnly):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: how many items an output has."""
+        """``(batch,)``: the number of items of an output."""
         return self._items.clamp(max=self.places)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
-        """``(batch, 1)``: the same."""
+        """``(batch, 1)``: ``lengths``, with an axis for the one axis of an output."""
         return self.lengths[:, None]
 
     def __repr__(self) -> str:
@@ -119,7 +118,7 @@ class PlackettLuce(ReadOnly):
         return other
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
-        """1 for items that y ranks, else 0."""
+        """Indicator of ranked items: 1 for items in y, else 0."""
         many, _ = self._several(y)
         counts = self.scores.new_zeros(len(many), self.scores.shape[1] + 1)
         ones = counts.new_ones(many[:, 0].shape)
@@ -199,9 +198,9 @@ class PlackettLuce(ReadOnly):
         return items.masked_fill(values == -torch.inf, -1)[..., : self.places]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch places"]]:
-        """The most probable ranking, and its log-probability: by falling score.
+        """Log-probability of the most probable ranking, and the ranking.
 
-        Of ``places`` below N the most probable beginning.
+        Items are sorted by decreasing score, up to ``places``.
         """
         y = self._sorted(self.scores.detach())
         return self.log_prob(y), y
@@ -222,7 +221,7 @@ class PlackettLuce(ReadOnly):
         ys
             ``(batch, k, places)``, -1 where there is no item.
         valid
-            ``(batch, k)`` bool: does this ranking exist?
+            ``(batch, k)`` bool: True where the ranking exists.
         """
         B, N = self.scores.shape
         k = checks.count("k", k, B * (1 + N))
@@ -285,7 +284,7 @@ class PlackettLuce(ReadOnly):
     def sample(
         self, n: int, generator: torch.Generator | None = None
     ) -> Int[Tensor, "batch n places"]:
-        """Independent rankings: by falling score with independent Gumbel noise."""
+        """Independent rankings, sorted by decreasing score plus Gumbel noise."""
         B, N = self.scores.shape
         n = checks.count("n", n, B * (1 + N), sampled=True)
         generator = checks.generator(generator)

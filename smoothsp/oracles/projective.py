@@ -13,19 +13,19 @@ class ProjectiveDependencies(CircuitStructure):
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
     of its arcs' scores, and no two arcs cross when drawn above the sentence, the root
-    before the first word. A score of ``-inf`` forbids. Everything is exact, and
-    differentiable in every potential.
+    before the first word. A part with score ``-inf`` is forbidden. Every result is
+    exact, and differentiable in every potential.
 
     Parameters
     ----------
     arcs
         ``(batch, n + 1, n + 1)``: ``[head, modifier]``, float32 or float64; bfloat16
         and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
-        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)``: each arc has a
-        label.
+        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)`` for arcs with
+        labels.
     lengths
-        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
-        is never read, and gets exactly zero gradient. The empty sentence has one
+        ``(batch,)`` integers from 0 to n: the words of each sentence. Entries beyond
+        are never read; their gradient is exactly zero. The empty sentence has one
         output, with score 0.
     single_root
         Whether exactly one word has the root for its head.
@@ -35,8 +35,8 @@ class ProjectiveDependencies(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The questions that losses ask, as protocols."""
+"""Protocols of the methods that losses call."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -25,7 +25,7 @@ class Structure(Protocol):
         ...
 
     def label_counts(self, y: Tensor) -> Tensor:
-        """How often y uses each label, ``(batch, label)``."""
+        """Number of times y uses each label, ``(batch, label)``."""
         ...
 
     def augment(self: Self, cost: Tensor) -> Self:
@@ -84,11 +84,11 @@ class PartialStructure(Structure, Protocol):
 
 
 class Summed:
-    """What a structure inherits that answers losses summed over its rows.
+    """Base class of structures that compute losses summed over their rows.
 
-    Losses put these questions to the structures that inherit from here and to no
-    others: a method that happens to have the same name is never called. What they
-    answer is what ``losses.functional`` adds up row by row, in fewer steps.
+    Losses call these methods only on classes that inherit from ``Summed``. Other
+    classes may use these names freely. Results equal the sums of the rows of
+    ``losses.functional``, computed in fewer steps.
     """
 
     def violation(
@@ -99,12 +99,12 @@ class Summed:
         Parameters
         ----------
         y
-            One output a row, anything where masked.
+            One output per row; any value where masked.
         weight
-            ``(batch,)``, or a number for all rows; of any sign. Rows of weight 0 add
-            0, forbidden outputs or not.
+            ``(batch,)``, or a number for all rows; of any sign. Rows of weight 0 add 0,
+            even if their output is forbidden.
         cost_scale
-            Of the cost, >= 0; with 0 it is the perceptron's.
+            Factor of the cost, >= 0; 0 gives the perceptron loss.
 
         Returns
         -------
@@ -114,5 +114,5 @@ class Summed:
         raise NotImplementedError
 
     def log_likelihood(self, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-        """Sum of ``weight log_prob(y)``; arguments and answer as ``violation``."""
+        """Sum of ``weight log_prob(y)``, with arguments as for ``violation``."""
         raise NotImplementedError

@@ -54,7 +54,7 @@ class RegularChain(MaskedSequences):
 
     The scores are those of a ``Chain``: of each label, of each two labels in a row, of
     the first and of the last one. Sequences that the language lacks are no outputs.
-    Everything is exact, and differentiable in every potential.
+    Every result is exact, and differentiable in every potential.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ class RegularChain(MaskedSequences):
     language
         Of ``smoothsp.constraints.regular``, whose labels are the states.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real. What
-        lies beyond is never read, and gets exactly zero gradient.
+        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+        Entries beyond are never read; their gradient is exactly zero.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
         Masked positions are skipped as if deleted.
@@ -80,9 +80,9 @@ class RegularChain(MaskedSequences):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden: also one of a length that no sequence of the language has. Values are
-        not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden: also one of a length that no sequence of the language has.
+        Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

@@ -15,8 +15,8 @@ class SecondOrderChain(MaskedSequences):
     .. math:: s(y) = \sum_t \mathrm{emissions}[t, y_t]
         + \sum_{t \ge 2} \mathrm{transitions}[y_{t-2}, y_{t-1}, y_t]
 
-    A score of ``-inf`` forbids. Everything is exact, and differentiable in every
-    potential.
+    A part with score ``-inf`` is forbidden. Every result is exact, and differentiable
+    in every potential.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class SecondOrderChain(MaskedSequences):
     transitions
         ``(state, state, state)``: ``[i, j, k]`` scores i, then j, then k.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real. What
-        lies beyond is never read, and gets exactly zero gradient.
+        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+        Entries beyond are never read; their gradient is exactly zero.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
         Masked positions are skipped as if deleted. A row without a real position has
@@ -38,8 +38,8 @@ class SecondOrderChain(MaskedSequences):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

@@ -11,29 +11,30 @@ from smoothsp.oracles._questions import checks
 
 
 class SemiMarkov(MaskedSequences):
-    """A batch of sequences that are cut into segments, each with a state.
+    """A batch of sequences cut into segments, each with a state.
 
-    The score of a segmentation is the sum of its segments' scores, of a transition
-    between each two neighbours, of the first segment's start and of the last one's end.
-    The segments cover all real positions, in order. A score of ``-inf`` forbids.
-    Everything is exact, and differentiable in every potential.
+    The score of a segmentation sums its segments' scores, a transition between
+    neighbouring segments, the start score of the first and the end score of the last.
+    The segments cover all real positions, in order. A part with score ``-inf`` is
+    forbidden. Every result is exact, and differentiable in every potential.
 
     Parameters
     ----------
     segments
         ``(batch, time, duration, state)``: ``segments[b, t, d, s]`` scores the segment
         of state s that starts at position t and lasts d + 1 positions; float32 or
-        float64; bfloat16 and float16 are computed in float32. What would pass the end
-        of its sequence is never read, and gets exactly zero gradient.
+        float64; bfloat16 and float16 are computed in float32. Entries for segments past
+        the end of their sequence are never read; their gradient is exactly zero.
     transitions
         ``(state, state)``: ``transitions[i, j]`` scores a segment of state i followed
-        by one of state j. Or ``(batch, time, state, state)``: ``transitions[b, t, i,
-        j]`` scores that move where the segment of state j starts at position t; those
-        at the first position are never read. Zero if absent.
+        by one of state j. Or ``(batch, time, state, state)``:
+        ``transitions[b, t, i, j]`` is used if the segment of state j starts at position
+        t. Entries at the first position are never read. Zero if absent.
     start, end
         ``(state,)`` scores of the first and of the last segment; zero if absent.
     lengths
-        ``(batch,)`` integers from 0 to time: the first so many positions are real.
+        ``(batch,)`` integers from 0 to time: the number of real positions of each row,
+        the first ones.
     mask
         ``(batch, time)`` bool, True where a position is real: instead of ``lengths``.
         Masked positions are skipped as if deleted. A row without a real position has
@@ -44,8 +45,8 @@ class SemiMarkov(MaskedSequences):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
@@ -119,20 +120,20 @@ class SemiMarkov(MaskedSequences):
     def from_tags(
         tags: Int[Tensor, "batch time"], starts: Tensor | None = None
     ) -> Int[Tensor, "batch time"]:
-        """Outputs from the state of each position, of sequences without holes.
+        """Convert states of positions to an output, for sequences without holes.
 
         Parameters
         ----------
         tags
-            States, anything negative past the end of a row.
+            States of positions; negative past the end of a row.
         starts
-            ``(batch, time)`` bool: where segments start. By default equal neighbours
-            are one segment.
+            ``(batch, time)`` bool, True where a segment starts. By default equal
+            neighbours form one segment.
 
         Raises
         ------
         ValueError
-            If ``starts`` lacks the first position, or a place where the state changes.
+            If ``starts`` is False at the first position or where the state changes.
         """
         tags = checks.integers("tags", tags, checks.dense("tags", tags).device)
         if tags.dim() != 2:
@@ -154,7 +155,7 @@ class SemiMarkov(MaskedSequences):
         return torch.where(starts & (tags >= 0), tags, -1)
 
     def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
-        """The state of each real position, -1 elsewhere."""
+        """Convert an output to the state of each real position, -1 elsewhere."""
         self._several(y)
         several = y.dim() == 3
         labels = self._gathered(y if several else y[:, None])
@@ -176,7 +177,7 @@ class SemiMarkov(MaskedSequences):
     def hamming(
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time duration state"]:
-        """Cost of each segment: the positions at which it differs from y."""
+        """Cost of each segment: the number of positions that differ from y."""
         labels = self._single(y)
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
@@ -192,7 +193,7 @@ class SemiMarkov(MaskedSequences):
         return self._in_place(cost)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
-        """How many segments of each state y has."""
+        """Number of segments of each state in y."""
         labels, S = self._single(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
         counts = self.segments.new_zeros(len(labels), S + 1)

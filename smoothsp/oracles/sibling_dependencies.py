@@ -14,13 +14,13 @@ Places = NDArray[Any]
 
 
 class SiblingDependencies(CircuitStructure):
-    """A batch of sentences whose words form a projective tree, scored by siblings too.
+    """A batch of projective dependency trees with scores of adjacent siblings.
 
     Every word has one head: another word, or the root 0, and no two arcs cross. The
-    score of a tree is the sum of its arcs' scores, and of ``siblings[h, r, m]`` for
-    each two modifiers r and m that a head h has on one side with none between them, r
-    the inner one, nearer to h. A score of ``-inf`` forbids. Everything is exact, and
-    differentiable in every potential.
+    score of a tree is the sum of its arcs' scores and of ``siblings[h, r, m]`` over
+    adjacent siblings. These are two modifiers r and m on one side of a head h with none
+    between them, r nearer to h. A part with score ``-inf`` is forbidden. Every result
+    is exact, and differentiable in every potential.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ class SiblingDependencies(CircuitStructure):
         and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
         the diagonal are never read.
     siblings
-        ``(batch, n + 1, n + 1, n + 1)``: ``[head, inner, outer]``. Read where inner
-        lies strictly between head and outer. The modifier nearest to its head on a side
-        has no inner sibling.
+        ``(batch, n + 1, n + 1, n + 1)``: ``[head, inner, outer]``. Only entries with
+        inner strictly between head and outer are read. The modifier nearest to its head
+        on a side has no inner sibling.
     lengths
-        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
-        is never read, and gets exactly zero gradient. The empty sentence has one
+        ``(batch,)`` integers from 0 to n: the words of each sentence. Entries beyond
+        are never read; their gradient is exactly zero. The empty sentence has one
         output, with score 0.
     single_root
         Whether exactly one word has the root for its head.
@@ -44,13 +44,13 @@ class SiblingDependencies(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
-    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence. A cost
-    is added to arcs. O(batch n^3).
+    An output is ``(batch, n)``: the head of each word, -1 beyond the sentence.
+    ``augment`` adds costs to arcs. O(batch n^3).
 
     Source: McDonald and Pereira, "Online Learning of Approximate Dependency Parsing
     Algorithms" (2006), section 2.2 and figure 3.

@@ -11,20 +11,20 @@ from smoothsp.oracles._questions import checks
 class SpanTree(CircuitStructure):
     """A batch of sentences, each bracketed by a binary tree of spans.
 
-    A tree over n words has 2n - 1 spans: all words, and of each span of two words or
-    more the two spans into which it is split, down to the single words. Its score is
-    the sum of its spans' scores. A score of ``-inf`` forbids. Everything is exact, and
+    A tree over n words has 2n - 1 spans. The root span holds all words, and each span
+    of two words or more is split into two spans. Its score is the sum of its spans'
+    scores. A part with score ``-inf`` is forbidden. Every result is exact, and
     differentiable in every potential.
 
     Parameters
     ----------
     spans
         ``(batch, n, n)``: ``[first, last]`` word, both inclusive, float32 or float64;
-        bfloat16 and float16 are computed in float32. What lies below the diagonal is
-        never read. Or ``(batch, n, n, label)``: each span has a label.
+        bfloat16 and float16 are computed in float32. Entries below the diagonal are
+        never read. Or ``(batch, n, n, label)`` for spans with labels.
     lengths
-        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
-        is never read, and gets exactly zero gradient. The empty sentence has one
+        ``(batch,)`` integers from 0 to n: the words of each sentence. Entries beyond
+        are never read; their gradient is exactly zero. The empty sentence has one
         output, with score 0.
 
     Raises
@@ -32,14 +32,14 @@ class SpanTree(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden. Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, n, n)``: the label of each span of the tree, 0 if there are
     no labels, and -1 where the tree has no span. The Hamming cost counts the spans of
-    an output that the true one has not, or labels otherwise. O(batch n^3).
+    an output that y lacks or labels differently. O(batch n^3).
 
     Source: Stern, Andreas and Klein, "A Minimal Span-Based Neural Constituency Parser"
     (2017), section 2; the recursion is that of Cocke, Kasami and Younger.

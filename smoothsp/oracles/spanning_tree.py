@@ -25,20 +25,20 @@ class SpanningTree(SearchStructure, Divergences):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
-    of its arcs' scores. A score of ``-inf`` forbids. Everything is exact, and
-    differentiable in every potential. ``ProjectiveDependencies`` are the trees without
-    crossing arcs.
+    of its arcs' scores. A part with score ``-inf`` is forbidden. Every result is exact,
+    and differentiable in every potential. ``ProjectiveDependencies`` are the trees
+    without crossing arcs.
 
     Parameters
     ----------
     arcs
         ``(batch, n + 1, n + 1)``: ``[head, modifier]``, float32 or float64; bfloat16
         and float16 are computed in float32. Word i is at i, the root at 0: column 0 and
-        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)``: each arc has a
-        label, and the structure is a ``LabelledSpanningTree``.
+        the diagonal are never read. Or ``(batch, n + 1, n + 1, label)`` for arcs with
+        labels; the constructor then returns a ``LabelledSpanningTree``.
     lengths
-        ``(batch,)`` integers from 0 to n: the words of each sentence. What lies beyond
-        is never read, and gets exactly zero gradient. The empty sentence has one
+        ``(batch,)`` integers from 0 to n: the words of each sentence. Entries beyond
+        are never read; their gradient is exactly zero. The empty sentence has one
         output, with score 0.
     single_root
         Whether exactly one word has the root for its head.
@@ -48,27 +48,26 @@ class SpanningTree(SearchStructure, Divergences):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row whose outputs are all
-        forbidden.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
+        are all forbidden.
 
     Notes
     -----
     An output is ``(batch, n)``: the head of each word, -1 beyond the sentence; with
-    labels ``(batch, n, 2)``: head and label.
-    ``decode`` is O(n^2) a row, the k best O(k n^2); sums are O(n^3): by eliminating
-    words, the matrix-tree theorem
+    labels ``(batch, n, 2)``: head and label. ``decode`` is O(n^2) per row and the k
+    best O(k n^2). Sums are O(n^3), by elimination in the matrix-tree theorem
 
     .. math:: \sum_y \exp s(y) = \det L, \quad
         L_{jj} = \sum_i \exp s_{ij}, \quad L_{ij} = -\exp s_{ij}
 
-    without its subtractions, so that sums of any spread keep their digits. They are
-    taken in float64, on the CPU; tensors on a device are brought there and back.
+    without subtractions, so that sums of terms of any magnitude stay accurate. They are
+    computed in float64 on the CPU; tensors on a device are copied to the CPU and back.
 
     Source: Chu and Liu (1965), Edmonds (1967), and for O(n^2) Tarjan, "Finding Optimum
     Branchings" (1977), with paths grown as by Gabow et al. (1986); the k best: Camerini
     et al., "The K Best Spanning Arborescences of a Network" (1980); sums: Koo et al.,
     "Structured Prediction Models via the Matrix-Tree Theorem" (2007); elimination as by
-    Grassmann, Taksar and Heyman (1985); draws: Wilson (1996).
+    Grassmann, Taksar and Heyman (1985); samples: Wilson (1996).
 
     Examples
     --------
@@ -202,9 +201,9 @@ class SpanningTree(SearchStructure, Divergences):
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
-        """For each arc, the highest score of a tree that has it.
+        """Highest score of a tree that has each arc; -inf if there is none.
 
-        -inf where there is none. Without gradients. A search for each arc: O(n^4).
+        Not differentiable. O(n^4): one search for each arc.
         """
         _check_name(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
@@ -240,7 +239,7 @@ class SpanningTree(SearchStructure, Divergences):
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
-        Its gradient is the marginals; it may be differentiated twice.
+        Its gradient is the marginals. Differentiable twice.
         """
         found = LogPartition(self._single).ask(self.arcs, self._lengths)
         return found.to(self.arcs.dtype)
@@ -259,14 +258,14 @@ class SpanningTree(SearchStructure, Divergences):
         return arcs - top.masked_fill(top == -torch.inf, 0)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
-        """Chance of each arc. Differentiable once."""
+        """Probability of each arc. Differentiable once."""
         _check_name(name)
         return Chances(self._single).ask(self.arcs, self._lengths)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken before it is rounded.
+        The difference is computed before rounding.
         """
         arcs = self._relative()
         many, several = self._proved(y)
@@ -276,9 +275,9 @@ class SpanningTree(SearchStructure, Divergences):
         return chances if several else chances.squeeze(1)
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` arcs: at most 0.
+        """Log-probability that a tree uses only ``allowed`` arcs, at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         self.restrict(allowed)
         arcs, question = self._relative(), LogPartition(self._single)
@@ -310,11 +309,12 @@ class SpanningTree(SearchStructure, Divergences):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n words"]:
-        """Independent draws, ``(batch, n, words)`` int64, -1 beyond the sentence.
+        """Independent samples, ``(batch, n, words)`` int64, -1 beyond the sentence.
 
-        With ``replace=False`` the trees of a row are distinct: each is drawn from those
-        that were not drawn before it. Where a row has fewer than n, the rest is -1 all
-        over. That takes sums over trees for each word of each draw.
+        With ``replace=False`` the trees of a row are distinct: each is drawn from the
+        outputs that were not drawn before it. If a row has fewer than n outputs, the
+        remaining samples are -1 throughout. Each sample then needs sums over trees for
+        each word.
         """
         B, m, _ = self.arcs.shape
         n = checks.count("n", n, B * m, sampled=True)

@@ -1,4 +1,4 @@
-"""The regularised maximum over mixtures of outputs, which few outputs make up."""
+"""SparseMAP: a sparse mixture of outputs from a regularised maximum."""
 
 from typing import Any
 
@@ -25,54 +25,53 @@ _ROUNDINGS = 16
 
 
 class SparseMAP(ReadOnly):
-    r"""The maximum over mixtures of outputs, regularised in the space of parts.
+    r"""A sparse mixture of outputs: the maximum regularised in the space of parts.
 
     .. math:: \max_{p \in \Delta} \sum_y p_y s(y)
         - \tfrac{\gamma}{2} \Big\| \sum_y p_y a(y) \Big\|^2
 
-    ``a(y)`` marks the parts that y uses, among those that a cost is added to: the first
-    potentials. The best mixture ``sum_y p_y a(y)`` is unique, is made up of few
-    outputs, often of one, and is differentiable almost everywhere: between the best
-    output, which is not, and the marginals, which give weight to all outputs. Only
-    ``decode`` is called, so every structure has it.
+    ``a(y)`` is the indicator of the parts that y uses, among the first potentials. The
+    best mixture ``sum_y p_y a(y)`` is unique, consists of few outputs, and is
+    differentiable almost everywhere. It lies between the best output, which is not
+    differentiable, and the marginals, which give weight to all outputs. The search only
+    calls ``decode``, so any structure works.
 
     Parameters
     ----------
     structure
-        Potentials of a batch; gradients reach them all.
+        Structure of a batch; all its potentials receive gradients.
     strength
-        gamma, > 0, in units of the score.
+        Regularisation gamma, > 0, in units of the score.
     max_outputs
-        Most calls of ``decode`` after the first one, at least 1.
+        Maximum number of ``decode`` calls after the first, at least 1.
 
     Attributes
     ----------
     outputs
-        ``(batch, k, ...)``: those with weight, heaviest first; where a row has fewer
-        than k, its first again.
+        ``(batch, k, ...)``: outputs with positive weight, largest first. A row with
+        fewer than k repeats its first output.
     weights
         ``(batch, k)``, >= 0, of sum 1; 0 where there is no output. Differentiable.
     gap
-        ``(batch,)`` float64: the maximum is at most this much higher. A few roundings,
-        unless ``max_outputs`` ended the search.
+        ``(batch,)`` float64: upper bound of the distance to the maximum. It is at
+        rounding level unless ``max_outputs`` ended the search.
 
     Raises
     ------
     TypeError
-        If something traces (``torch.compile``, ``torch.func``): the search looks at
-        values.
+        Under ``torch.compile`` or ``torch.func``: the search needs the values.
 
     Notes
     -----
-    The active-set method: ask for the best output when each part it uses costs gamma
-    times its share of the mixture, add it, find the best weights, drop outputs whose
-    weight is 0. The outputs with weight stay affinely independent. An iteration costs
-    one ``decode`` of the rows that are not done and O(k^3) for the weights; k is at
-    most the number of parts plus 1. Weights are piecewise linear in the scores:
-    derivatives of any order are those of the piece that the outputs found span. Where
-    outputs tie exactly, several pieces meet, and it is one of them.
+    Active-set method. Each iteration decodes with the scores of parts reduced by gamma
+    times their share of the mixture. It adds the output found, solves for the weights,
+    and drops outputs of weight 0. The outputs with positive weight stay affinely
+    independent. An iteration costs one ``decode`` of the unfinished rows and O(k^3) for
+    the weights; k is at most the number of parts plus 1. Weights are piecewise linear
+    in the scores, and derivatives of any order are those of the current piece. Where
+    outputs tie exactly, several pieces meet, and one of them is used.
 
-    Of ``Multiclass`` it is the sparsemax, the projection onto the simplex.
+    For ``Multiclass`` the result is sparsemax, the projection onto the simplex.
 
     Source: Niculae, Martins, Blondel and Cardie, "SparseMAP: Differentiable Sparse
     Structured Inference" (2018), (4), sections 3.2 and 3.3.
@@ -113,7 +112,7 @@ class SparseMAP(ReadOnly):
         self.weights = self._piece.weights.to(scores) + moved
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
-        """Share of the mixture that uses each part, of the shape of a cost.
+        """Total weight of outputs that use each part, of the shape of a cost.
 
         Differentiable.
         """

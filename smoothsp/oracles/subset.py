@@ -9,40 +9,39 @@ from smoothsp.oracles._questions import checks
 
 
 class Subset(CircuitStructure):
-    r"""A batch of subsets of N elements, with bounds on how many are chosen.
+    r"""A batch of subsets of N elements, with bounds on their size.
 
     .. math:: s(y) = \sum_v y_v \, \mathrm{scores}[v], \quad
         y \in \{0, 1\}^N, \quad a \le \sum_v y_v \le b
 
-    A score of ``-inf`` forbids an element. Everything is exact, and differentiable in
-    the scores.
+    An element with score ``-inf`` is forbidden. Every result is exact, and
+    differentiable in the scores.
 
     Parameters
     ----------
     scores
-        ``(batch, N)``: of each element that is chosen; float32 or float64; bfloat16 and
+        ``(batch, N)``: score of choosing each element; float32 or float64; bfloat16 and
         float16 are computed in float32.
     at_least, at_most
-        How many elements an output has: integers, or one for each row ``(batch,)``.
-        From 0 and up to N if absent; ``at_most`` may exceed the number of elements.
+        Bounds of the number of chosen elements: integers, or one for each row
+        ``(batch,)``. 0 and N if absent; ``at_most`` may exceed N.
     lengths
-        ``(batch,)`` integers from 0 to N: the first so many elements of a row are real.
-        What lies beyond is never read, and gets exactly zero gradient.
+        ``(batch,)`` integers from 0 to N: the number of real elements of each row, the
+        first ones. Entries beyond are never read; their gradient is exactly zero.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, bounds that no subset meets, NaN or +inf where it is read, or
-        a row whose outputs are all forbidden. Values are not checked while
+        For a wrong shape, bounds that no subset meets, NaN or +inf in an entry that is
+        read, or a row whose outputs are all forbidden. Values are not checked while
         ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, N)``: 1 for chosen elements, 0 for others, -1 beyond the row.
-    The Hamming cost counts the elements that are chosen and not in y.
-    O(batch N at_most).
+    The Hamming cost counts chosen elements that are not in y. O(batch N at_most).
 
     Source: Swersky et al., "Cardinality Restricted Boltzmann Machines" (2012), section
     3: the sum over counts, as a chain of counts.

@@ -21,42 +21,41 @@ from smoothsp.oracles.spanning_tree import SpanningTree
 
 
 class UndirectedSpanningTree(ChosenEdges, Divergences):
-    r"""A batch of undirected graphs, whose outputs are the spanning trees.
+    r"""A batch of undirected graphs; the outputs are their spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
         y \in \{0, 1\}^E \text{ the edges of a spanning tree}
 
-    A score of ``-inf`` forbids an edge. Everything is exact, and differentiable in the
-    edges.
+    An edge with score ``-inf`` is forbidden. Every result is exact, and differentiable
+    in the edges.
 
     Parameters
     ----------
     edges
-        ``(batch, E)``: of each edge that is in the tree; float32 or float64; bfloat16
-        and float16 are computed in float32.
+        ``(batch, E)``: score of each edge in the tree; float32 or float64; bfloat16 and
+        float16 are computed in float32.
     index
-        ``(E, 2)`` integers: the nodes that each edge joins, from 0 to the highest
-        number that occurs; one graph for all rows. Several edges may join the same
-        nodes; none joins a node with itself. Or ``(batch, E, 2)``, a graph for each
-        row, with -1 for edges that it lacks: those are never read, and get exactly zero
-        gradient. A row without edges has one node and one output, the empty tree, with
-        score 0.
+        ``(E, 2)`` integers: the nodes that each edge joins, numbered from 0; one graph
+        for all rows. Several edges may join the same nodes, but no edge joins a node
+        with itself. Or ``(batch, E, 2)``, a graph for each row, with -1 for edges that
+        it lacks: their scores are never read and their gradient is exactly zero. A row
+        without edges has one node and one output, the empty tree, with score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, an edge that joins a node with itself, NaN or +inf where it
-        is read, or a row without a spanning tree that is allowed.
+        For a wrong shape, an edge that joins a node with itself, NaN or +inf in an
+        entry that is read, or a row without an allowed spanning tree.
 
     Notes
     -----
-    An output is ``(batch, E)``: 1 for the edges of the tree, 0 for others, -1 for those
-    that the row lacks. The Hamming cost counts the edges of the tree that y has not.
-    ``decode`` is O(E log E) a row; sums are O(V^3), those of trees whose arcs lead away
-    from node 0 (the matrix-tree theorem without its subtractions, as
-    ``SpanningTree`` has it). They are taken in float64, on the CPU.
+    An output is ``(batch, E)``: 1 for the edges of the tree, 0 for others, -1 where the
+    row has none. The Hamming cost counts the edges of the tree that are not in y.
+    ``decode`` is O(E log E) per row. Sums are O(V^3), over trees rooted at node 0, by
+    the matrix-tree theorem without subtractions as in ``SpanningTree``. They are
+    computed in float64 on the CPU.
 
     Source: Kruskal, "On the Shortest Spanning Subtree of a Graph and the Traveling
     Salesman Problem" (1956), construction A; sums: Tutte, "The Dissection of
@@ -147,7 +146,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         return found.scatter_reduce(1, table, arcs.flatten(1), join)[:, :-1]
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
-        """For each edge, the highest score of a tree that has it; -inf without any."""
+        """Highest score of a tree that has each edge; -inf if there is none."""
         _check_name(name)
         found = self._rooted(self.edges.detach()).max_marginals()
         return self._of_arcs(found, -torch.inf, "amax")
@@ -155,7 +154,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
-        Its gradient is the marginals; it may be differentiated twice.
+        Its gradient is the marginals. Differentiable twice.
         """
         return self._rooted(self.edges).log_partition()
 
@@ -169,7 +168,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         return self._around(self.log_partition(), tops, found)
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
-        """Chance of each edge. Differentiable once."""
+        """Probability of each edge. Differentiable once."""
         _check_name(name)
         return self._of_arcs(self._rooted(self.edges).marginals(), 0.0, "sum")
 
@@ -193,7 +192,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that a tree uses only ``allowed`` edges: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         self.restrict(allowed)
         edges = self._relative()
@@ -212,11 +211,11 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n E"]:
-        """Independent draws, ``(batch, n, E)`` int64, -1 for edges that a row lacks.
+        """Independent samples, ``(batch, n, E)`` int64, -1 for edges that a row lacks.
 
-        With ``replace=False`` the trees of a row are distinct: each is drawn from those
-        that were not drawn before it. Where a row has fewer than n, the rest is -1 all
-        over.
+        With ``replace=False`` the trees of a row are distinct: each is drawn from the
+        outputs that were not drawn before it. If a row has fewer than n outputs, the
+        remaining samples are -1 throughout.
         """
         heads = self._rooted(self.edges).sample(n, generator, replace=replace)
         ys = self._from_heads(heads)

@@ -13,10 +13,10 @@ from smoothsp.oracles.alignment import real_items, steps_to, within
 class Warping(CircuitStructure):
     """A batch of pairs of sequences, warped onto each other.
 
-    A path goes from the first items of both sequences to their last, and at each step
-    one item further in the first, in the second, or in both. Its score is the sum of
-    ``match[i, j]`` over all pairs that it comes by. A score of ``-inf`` forbids.
-    Everything is exact, and differentiable in the scores.
+    A path leads from the first items of both sequences to their last items. Each step
+    advances by one item in the first sequence, the second, or both. Its score is the
+    sum of ``match[i, j]`` over its pairs. A part with score ``-inf`` is forbidden.
+    Every result is exact, and differentiable in the scores.
 
     With distances D, ``-Warping(-D).decode()[0]`` is dynamic time warping and ``-gamma
     * Warping(-D / gamma).log_partition()`` soft-DTW, whose gradient in D is
@@ -28,24 +28,24 @@ class Warping(CircuitStructure):
         ``(batch, N, M)``: item i of the first sequence with item j of the second;
         float32 or float64; bfloat16 and float16 are computed in float32.
     lengths_first, lengths_second
-        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real. What
-        lies beyond is never read, and gets exactly zero gradient. Two empty sequences
-        have one output, the empty one, with score 0.
+        ``(batch,)`` integers from 0 to N and from 0 to M: how many items are real.
+        Entries beyond are never read; their gradient is exactly zero. Two empty
+        sequences have one output, the empty one, with score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, or a row that has no path: all
-        forbidden, or just one of its sequences is empty. Values are not checked while
-        ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row that has no
+        path: all paths are forbidden, or only one sequence is empty. Values are not
+        checked while ``torch.compile`` traces.
 
     Notes
     -----
-    An output is ``(batch, N, M)``: 0 at the pairs that the path comes by, -1 elsewhere.
-    The Hamming cost counts the pairs that y does not come by. ``lengths`` are the
-    lengths of the shortest paths. O(batch N M).
+    An output is ``(batch, N, M)``: 0 at pairs on the path, -1 elsewhere. The Hamming
+    cost counts pairs on the path that are not on y. ``lengths`` are the lengths of the
+    shortest paths. O(batch N M).
 
     Source: Sakoe and Chiba, "Dynamic Programming Algorithm Optimization for Spoken Word
     Recognition" (1978); Cuturi and Blondel, "Soft-DTW: a Differentiable Loss Function
@@ -103,7 +103,7 @@ class Warping(CircuitStructure):
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
-        """``(batch, 2)``: how many items are in both sequences."""
+        """``(batch, 2)``: the lengths of both sequences."""
         return super().output_shapes if self._sizes is None else self._sizes.clone()
 
 

@@ -1,7 +1,7 @@
-"""Points nearest to a vector under constraints, differentiable, a batch at a time.
+"""Differentiable projections of batches of vectors onto convex sets.
 
-Most find one number a row, the multiplier of an equation or of an inequality; the
-derivative is that of the piece on which the point lies.
+Most functions search for one multiplier per row. The derivative is that of the linear
+piece that contains the projection.
 """
 
 from smoothsp.projections.box import project_box_equality, project_capped_simplex

@@ -1,4 +1,4 @@
-"""Points of a box that satisfy one linear equation."""
+"""Projections onto a box with one linear equation."""
 
 from typing import NamedTuple
 
@@ -23,13 +23,13 @@ def project_box_equality(
     total: Tensor | float = 1.0,
     scale: Tensor | float = 1.0,
 ) -> Float[Tensor, "*batch n"]:
-    r"""The point of a box on a hyperplane nearest to v, in a diagonal metric.
+    r"""Project v onto a box intersected with a hyperplane, in a diagonal metric.
 
     .. math:: \arg\min_b \tfrac12 \sum_i d_i^2 (b_i - v_i)^2, \quad
         l_i \le b_i \le u_i, \; \sum_i a_i b_i = t
 
     The dual variables of a support vector machine with an unregularised bias lie in
-    such a set, with the labels as weights and total 0.
+    such a set: the labels are the weights, and the total is 0.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ def project_box_equality(
         ``(*batch, n)``, float32 or float64. An entry of ``-inf`` gets its lower bound.
     lower, upper
         l and u: numbers, or tensors that can be broadcast to ``(*batch, n)``; ``-inf``
-        and ``inf`` leave a side open.
+        and ``inf`` mean no bound.
     weights
         a, finite, of any sign. An entry with weight 0 is only clipped.
     total
         t, finite: a number, or ``(*batch)``.
     scale
-        d, positive. Gradients reach all six.
+        d, positive. All six arguments receive gradients.
 
     Returns
     -------
@@ -55,18 +55,18 @@ def project_box_equality(
     TypeError
         For a dtype other than float32 and float64, and dtypes that differ.
     ValueError
-        For NaN, for infinities where they mean nothing, for bounds that cross, and for
-        a total that no point of the box reaches.
+        For NaN, for infinities where they are not allowed, for crossing bounds, and for
+        a total that no point of the box attains.
 
     Notes
     -----
-    O(n) a row on the CPU, whatever the order and however many entries are equal: the
-    multiplier is found by a search for medians among the 2n kinks. It sorts on other
-    devices and while something traces. Arithmetic is in float64.
+    O(n) per row on the CPU: the multiplier is found by repeated medians of the 2n
+    kinks. Other devices and traced code sort instead. Arithmetic is in float64.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
-    Accelerated Gradient Methods", eqs. (64) to (66) and algorithm 8, where the middle
-    case of the multiplier has a 2 too many; the derivative is not in the paper.
+    Accelerated Gradient Methods", eqs. (64) to (66) and algorithm 8, without the
+    superfluous 2 in the middle case of the multiplier; the derivative is not in the
+    paper.
 
     Examples
     --------
@@ -84,31 +84,31 @@ def project_capped_simplex(
     upper: Tensor | float = 1.0,
     total: Tensor | float = 1.0,
 ) -> Float[Tensor, "*batch n"]:
-    r"""The point of a simplex with upper bounds nearest to v.
+    r"""Project v onto a simplex with upper bounds.
 
     .. math:: \arg\min_b \tfrac12 \|b - v\|^2, \quad 0 \le b \le u, \; \sum_i b_i = t
 
     Parameters
     ----------
     v
-        ``(*batch, n)``, float32 or float64. An entry of ``-inf`` gets nothing, where
-        the others have room.
+        ``(*batch, n)``, float32 or float64. An entry of ``-inf`` becomes 0 if the other
+        entries can reach the total.
     upper
         The bounds u, >= 0: a number, or a tensor that can be broadcast to
-        ``(*batch, n)``; ``inf`` is :func:`project_simplex`.
+        ``(*batch, n)``; ``inf`` gives :func:`project_simplex`.
     total
         t, >= 0 and at most the sum of the bounds: a number, or ``(*batch)``.
 
     Returns
     -------
     Tensor
-        ``(*batch, n)``. Entries at a bound are exactly there. Gradients reach all
-        arguments.
+        ``(*batch, n)``. Entries at a bound are exactly there. All arguments receive
+        gradients.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`project_box_equality`, whose special case this is.
+        As for :func:`project_box_equality`, whose special case this is.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Marginals of the pairs of a chain that agree where the pairs overlap."""
+"""Projection onto the pairwise marginals of chains."""
 
 from typing import Any
 
@@ -21,30 +21,30 @@ def project_chain_marginals(
     tol: float = 1e-8,
     max_iterations: int = 10_000,
 ) -> Float[Tensor, "*batch pairs states states"]:
-    r"""The nearest distributions of neighbouring labels that one law can have.
+    r"""Project tables of neighbouring labels onto the marginals of a chain.
 
     .. math:: \arg\min_b \tfrac12 \sum_t \|b_t - v_t\|^2, \quad
         b_t \ge 0, \; \sum_{ij} b_t(i, j) = 1, \;
         \sum_i b_t(i, j) = \sum_k b_{t+1}(j, k)
 
-    On a chain tables that agree are the marginals of a law of whole sequences: the
-    dual variables of a chain's max-margin Markov network live in this set.
+    On a chain, consistent tables are the marginals of a distribution over sequences.
+    The dual variables of a chain's max-margin Markov network lie in this set.
 
     Parameters
     ----------
     v
-        ``(*batch, T - 1, S, S)``, float32 or float64, finite: of each pair of
-        neighbours a table, the first label along rows.
+        ``(*batch, T - 1, S, S)``, float32 or float64, finite: one table per pair of
+        neighbours, with the first label along rows.
     tol
-        By how much marginals of neighbouring tables may differ at most; a few roundings
-        of the largest entry if these are more.
+        Largest difference between marginals of neighbouring tables, but at least a few
+        roundings of the largest entry.
     max_iterations
-        A budget for the search.
+        Maximum number of iterations.
 
     Returns
     -------
     Tensor
-        Of the shape of v, without gradients. Tables are on their simplices exactly.
+        Of the shape of v, without gradients. Each table sums to 1 exactly.
 
     Raises
     ------
@@ -57,19 +57,17 @@ def project_chain_marginals(
 
     Notes
     -----
-    Agreement gets a multiplier for each label between two tables; given these, tables
-    are projections onto simplices, and the dual is smooth. It is maximised by
-    accelerated gradients, which begin anew where they point away from the last step:
-    O(T S^2 log S) an iteration, all rows in float64 and together, until the slowest is
-    there. The entries are first divided by their spread, and then by a tenth of that,
-    and so on: multipliers of one stage are near those of the next, so that large
-    entries take few iterations more than small ones. Entropic smoothing,
-    ``Chain.edge_marginals()``, costs one such iteration.
+    Each label between two tables has a multiplier. Given the multipliers, tables are
+    projections onto simplices, and the dual is smooth. It is maximised by accelerated
+    gradients with restarts, in float64, O(T S^2 log S) per iteration. All rows run
+    together until the slowest converges. Entries are first divided by their spread,
+    then by a tenth of it, and so on, with warm starts. Entropic smoothing,
+    ``Chain.edge_marginals()``, costs as much as one iteration.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
-    Training SVMs", appendix E.3: (37) and (38), the signs of whose gradients are not
-    as printed. The paper's algorithm 3 alternates two blocks of multipliers, which
-    takes thousands of sweeps; the smooth dual is not in it.
+    Training SVMs", appendix E.3, (37) and (38), with corrected signs of the gradients.
+    The paper's algorithm 3 alternates two blocks of multipliers, which takes thousands
+    of sweeps. The smooth dual is not in the paper.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The penalty of the elastic net, and the ball that it makes."""
+"""Proximal operator of the elastic net, and projections onto its ball."""
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ def prox_elastic_net(
     l2: Tensor | float = 0.0,
     step: Tensor | float = 1.0,
 ) -> Float[Tensor, "*batch n"]:
-    r"""Soft threshold and shrinkage: the proximal operator of the elastic net.
+    r"""Apply the proximal operator of the elastic net: soft threshold and shrinkage.
 
     .. math:: \arg\min_w l_1 \|w\|_1 + \tfrac{l_2}{2} \|w\|^2
         + \tfrac{1}{2 s} \|w - v\|^2
@@ -29,7 +29,7 @@ def prox_elastic_net(
         ``(*batch, n)``, float32 or float64, finite.
     l1, l2, step
         >= 0; step s is positive. Numbers, or tensors that can be broadcast to
-        ``(*batch, n)``. Gradients reach all.
+        ``(*batch, n)``. All arguments receive gradients.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def prox_elastic_net(
     Raises
     ------
     TypeError, ValueError
-        For a wrong dtype, and numbers that are not finite or negative.
+        For a wrong dtype, and for numbers that are negative or not finite.
 
     Notes
     -----
@@ -68,7 +68,7 @@ def project_elastic_net_ball(
     l2: Tensor | float = 1.0,
     radius: Tensor | float = 1.0,
 ) -> Float[Tensor, "*batch n"]:
-    r"""The nearest point whose elastic-net penalty is at most the radius.
+    r"""Project v onto the set of points with elastic-net penalty at most r.
 
     .. math:: \arg\min_w \tfrac12 \|w - v\|^2, \quad
         l_1 \|w\|_1 + \tfrac{l_2}{2} \|w\|^2 \le r
@@ -78,10 +78,10 @@ def project_elastic_net_ball(
     v
         ``(*batch, n)``, float32 or float64, finite.
     l1, l2
-        >= 0, not both 0: numbers, or ``(*batch)``. ``l2=0`` is the ball of the L1
-        norm, ``l1=0`` the Euclidean one.
+        >= 0, not both 0: numbers, or ``(*batch)``. ``l2=0`` gives the ball of the L1
+        norm, ``l1=0`` the Euclidean ball.
     radius
-        r, positive: a number, or ``(*batch)``. Gradients reach all.
+        r, positive: a number, or ``(*batch)``. All arguments receive gradients.
 
     Returns
     -------
@@ -91,18 +91,18 @@ def project_elastic_net_ball(
     Raises
     ------
     TypeError, ValueError
-        For a wrong dtype, numbers that are not finite or negative, and two zeros.
+        For a wrong dtype, for numbers that are negative or not finite, and if l1 and l2
+        are both 0.
 
     Notes
     -----
-    O(n log n) a row. With multiplier t the point is
-    ``sign(v) max(|v| - t l1, 0) / (1 + t l2)``; over its support S,
-    ``t (2 + t l2) (2 r l2 + l1^2 |S|) = sum_S (2 l1 |v| + l2 v^2) - 2 r``.
+    O(n log n) per row. With multiplier t the point is
+    ``sign(v) max(|v| - t l1, 0) / (1 + t l2)``; over its support S, ``t (2 + t l2) (2 r
+    l2 + l1^2 |S|) = sum_S (2 l1 |v| + l2 v^2) - 2 r``.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
-    Accelerated Gradient Methods", eqs. (67) to (69), corrected: the radius there is
-    multiplied by constants that do not belong to it. The form without divisions by l2
-    is not in the paper.
+    Accelerated Gradient Methods", eqs. (67) to (69), without the superfluous constants
+    of the radius. The form without divisions by l2 is not in the paper.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def _point(
 def project_l1_ball(
     v: Float[Tensor, "*batch n"], radius: Tensor | float = 1.0
 ) -> Float[Tensor, "*batch n"]:
-    r"""The nearest point whose absolute values sum to at most the radius.
+    r"""Project v onto the ball of the L1 norm.
 
     .. math:: \arg\min_w \tfrac12 \|w - v\|^2, \quad \|w\|_1 \le r
 
@@ -186,7 +186,7 @@ def project_l1_ball(
     v
         ``(*batch, n)``, float32 or float64, finite.
     radius
-        r, positive: a number, or ``(*batch)``. Gradients reach both.
+        r, positive: a number, or ``(*batch)``. Both arguments receive gradients.
 
     Returns
     -------
@@ -196,12 +196,12 @@ def project_l1_ball(
     Raises
     ------
     TypeError, ValueError
-        As :func:`project_elastic_net_ball`, whose special case this is.
+        As for :func:`project_elastic_net_ball`, whose special case this is.
 
     Notes
     -----
-    Beyond the ball the signs of v and a projection of its sizes onto the simplex, which
-    keeps the digits of a radius that is small beside v.
+    Outside the ball, the absolute values of v are projected onto the simplex and get
+    the signs of v. The result is accurate even if the radius is much smaller than v.
 
     Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", section 4.

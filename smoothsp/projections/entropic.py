@@ -1,4 +1,4 @@
-"""Points of a capped simplex nearest in relative entropy."""
+"""Projection onto a capped simplex in relative entropy."""
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ def project_capped_simplex_kl(
     upper: Tensor | float = torch.inf,
     total: Tensor | float = 1.0,
 ) -> Float[Tensor, "*batch n"]:
-    r"""A softmax none of whose entries exceeds its bound.
+    r"""Compute a softmax with an upper bound on each entry.
 
     .. math:: \arg\min_b \sum_i b_i \log b_i - \langle v, b \rangle
         = \arg\min_b \mathrm{KL}(b \,\|\, e^v), \quad
@@ -22,17 +22,17 @@ def project_capped_simplex_kl(
     ----------
     v
         ``(*batch, n)``, float32 or float64: logarithms of the point to project, which
-        need not be normalised. An entry of ``-inf`` gets nothing.
+        need not be normalised. An entry of ``-inf`` becomes 0.
     upper
         The bounds u, > 0: a number, or a tensor that can be broadcast to
-        ``(*batch, n)``. ``inf`` everywhere is ``t softmax(v)``.
+        ``(*batch, n)``. ``inf`` everywhere gives ``t softmax(v)``.
     total
-        t, > 0: a number, or ``(*batch)``. Gradients reach all three.
+        t, > 0: a number, or ``(*batch)``. All three arguments receive gradients.
 
     Returns
     -------
     Tensor
-        ``(*batch, n)``, ``min(u, exp(v - s))`` for one number s a row. Entries at a
+        ``(*batch, n)``, ``min(u, exp(v - s))`` for one number s per row. Entries at a
         bound are exactly there.
 
     Raises
@@ -45,12 +45,12 @@ def project_capped_simplex_kl(
 
     Notes
     -----
-    O(n log n) a row: ratios to the bounds are sorted, and sums are of logarithms, so
-    that an entry counts however far below the largest it is.
+    O(n log n) per row. Ratios to the bounds are sorted, and sums are computed in log
+    space, so that tiny entries stay accurate.
 
-    Source: not in the papers; Zhang, Saha and Vishwanathan, "Regularized Risk
-    Minimization by Nesterov's Accelerated Gradient Methods", eq. (51), need it for
-    LPBoost with soft margins.
+    Source: the problem is eq. (51) of Zhang, Saha and Vishwanathan, "Regularized Risk
+    Minimization by Nesterov's Accelerated Gradient Methods", for LPBoost with soft
+    margins. The algorithm is not in the paper.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-r"""Points of a simplex, and of a simplex whose total is not given.
+r"""Projections onto the simplex, and Weston-Watkins blocks.
 
-Both functions find one number a row: the threshold t of ``max(v - t, 0)``, or of
-``clip(v - t, 0, upper)``. It is found by compiled code on the CPU, and by sorting on
-other devices and while something traces; its derivative, and that of the point, are
-those of the linear piece in which the point lies.
+Both functions find one threshold t per row, of ``max(v - t, 0)`` or of
+``clip(v - t, 0, upper)``. Compiled code finds it on the CPU. Other devices and traced
+code sort instead. Derivatives are those of the linear piece that contains the point.
 """
 
 from collections.abc import Callable
@@ -23,16 +22,16 @@ from smoothsp.projections._arguments import bound, require, vectors
 def project_simplex(
     v: Float[Tensor, "*batch m"], total: Tensor | float = 1.0
 ) -> Float[Tensor, "*batch m"]:
-    r"""The point of the simplex nearest to v: the Crammer-Singer block.
+    r"""Project v onto the simplex: the Crammer-Singer block.
 
     .. math:: \arg\min_b \tfrac12 \|b - v\|^2, \quad b \ge 0, \; \sum_j b_j = t
 
     Parameters
     ----------
     v
-        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` gets nothing.
+        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` becomes 0.
     total
-        What the entries sum to, t > 0: a number, or ``(*batch)``. Gradients reach it.
+        Sum t > 0 of the entries: a number, or ``(*batch)``. It receives gradients.
 
     Returns
     -------
@@ -44,11 +43,11 @@ def project_simplex(
     TypeError
         For a dtype other than float32 and float64.
     ValueError
-        For NaN or +inf, a row of -inf alone, and a total that is not positive.
+        For NaN or +inf, a row of only -inf, and a total that is not positive.
 
     Notes
     -----
-    O(m log m) a row.
+    O(m log m) per row.
 
     Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", section 3.
@@ -83,22 +82,21 @@ def project_simplex(
 def project_weston_watkins(
     v: Float[Tensor, "*batch m"], upper: Tensor | float
 ) -> Float[Tensor, "*batch m"]:
-    r"""The minimum of a Weston-Watkins block: a simplex whose total is not given.
+    r"""Minimise a Weston-Watkins block, ``b = clip(v - sum(b), 0, c)``.
 
     .. math:: \arg\min_b \tfrac12 b^\top (I + 1 1^\top) b - v^\top b,
         \quad 0 \le b \le c
 
-    It is ``b = clip(v - sum(b), 0, c)``, where the simplex has ``max(v - t, 0)``. In
-    the metric of ``I + 1 1'`` it is a projection onto the box, so it never moves
-    farther than v does.
+    This is a projection onto the box in the metric of ``I + 1 1'``, and thus
+    nonexpansive in that metric.
 
     Parameters
     ----------
     v
-        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` gets nothing.
+        ``(*batch, m)``, float32 or float64. An entry of ``-inf`` becomes 0.
     upper
         The bounds c, >= 0: a number, or a tensor that can be broadcast to
-        ``(*batch, m)``. Gradients reach it.
+        ``(*batch, m)``. It receives gradients.
 
     Returns
     -------
@@ -114,11 +112,11 @@ def project_weston_watkins(
 
     Notes
     -----
-    O(m log m) a row. With M the indicator of the entries strictly between their bounds
-    and n their number, ``db/dv = diag(M) - M M' / (1 + n)``.
+    O(m log m) per row. With M the indicator of the entries strictly between their
+    bounds and n their number, ``db/dv = diag(M) - M M' / (1 + n)``.
 
-    Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
-    eq. (4) and algorithm 2; the derivative and bounds that differ are not in the paper.
+    Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem", eq.
+    (4) and algorithm 2; the derivative and unequal bounds are not in the paper.
 
     Examples
     --------

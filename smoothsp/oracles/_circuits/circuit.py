@@ -1,4 +1,4 @@
-"""The builder of circuits: which item is the sum of which products."""
+"""Builder of circuits: each item is a sum of products of earlier items."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ Definitions = tuple[Items, Items, Items, Items]
 class Circuit:
     """Items, each the sum of products of two earlier ones: a dynamic programme.
 
-    Items are integers, and all methods take and return numpy arrays of them, to be
-    indexed as numpy does. ``ONE`` is the empty product. ``NONE`` in place of a factor
-    means that there is no such product. Where something is known beforehand, write
-    it into the array: ``chart[i, i] = circuit.ONE``.
+    Items are integers. All methods take and return numpy arrays of items, which you
+    index as usual. ``ONE`` is the empty product. ``NONE`` in place of a factor removes
+    that product. Assign items with a known value directly: ``chart[i, i] =
+    circuit.ONE``.
 
     Examples
     --------
@@ -51,32 +51,32 @@ class Circuit:
         self._labels: list[tuple[Items, ...]] = []
 
     def leaves(self, *shape: int) -> Items:
-        """Potentials of a row, of this shape. All of them before ``shared``."""
+        """Add leaves for the potentials of a row. Call it before ``shared``."""
         self._check_order("leaves", self._shared == 0)
         self._own += _size(shape)
         return self._reserve(shape, known=True)
 
     def shared(self, *shape: int) -> Items:
-        """Potentials that all rows have in common. All of them before any chart."""
+        """Add leaves for potentials that all rows share. Call it before ``chart``."""
         self._check_order("shared", True)
         self._shared += _size(shape)
         return self._reserve(shape, known=True)
 
     def chart(self, *shape: int) -> Items:
-        """Items that ``define`` or ``multiply`` will define, or that are never used."""
+        """Add undefined items, for ``define`` or ``multiply`` to define."""
         return self._reserve(shape, known=False)
 
     def define(self, items: ArrayLike, *terms: Sequence[ArrayLike]) -> None:
-        """``item = sum over terms and over the last axis of left times right``.
+        """Define each item as a sum over terms and the last axis of ``left * right``.
 
         Parameters
         ----------
         items
             Of any shape, ``[*]``: independent definitions.
         terms
-            ``(left, right)`` or ``(left,)``, each of shape ``[*, products]``: one axis
-            more than ``items``, which is summed. An axis may be 1 to stand for all;
-            axes are never added. An item without products is impossible.
+            ``(left, right)`` or ``(left,)``, each of shape ``[*, products]``: the axes
+            of ``items`` and one more, which is summed. Axes of size 1 are broadcast;
+            missing axes are not. An item without products is impossible.
 
         Raises
         ------
@@ -103,14 +103,14 @@ class Circuit:
     def define_each(
         self, items: ArrayLike, counts: ArrayLike, left: ArrayLike, right: ArrayLike
     ) -> None:
-        """Definitions of different lengths, each of which may use those before it.
+        """Define items with different numbers of products, in order.
 
         Parameters
         ----------
         items
             ``[n]``.
         counts
-            ``[n]``: how many products each has.
+            ``[n]``: the number of products of each item.
         left, right
             Factors of all products, those of the first item first.
         """
@@ -138,7 +138,7 @@ class Circuit:
     def multiply(
         self, items: ArrayLike, left: ArrayLike, right: ArrayLike | None = None
     ) -> None:
-        """``item = left times right``, one by one; all of one shape."""
+        """Define ``item = left * right`` elementwise; all have one shape."""
         heads = np.asarray(items, np.int32)
         factors = [np.asarray(x, np.int32) for x in (left, right) if x is not None]
         for factor in factors:
@@ -150,7 +150,7 @@ class Circuit:
         self.define(heads, [x[..., None] for x in factors])
 
     def label(self, leaves: Items, positions: ArrayLike, values: ArrayLike) -> None:
-        """An output that uses the leaf has ``y[position] = value``; flat positions.
+        """Set ``y[position] = value`` in outputs that use the leaf; positions are flat.
 
         Positions and values broadcast to the leaves, as numpy does.
         """

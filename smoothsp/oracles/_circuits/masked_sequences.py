@@ -81,9 +81,9 @@ class MaskedSequences(CircuitStructure):
         return self._gathered(y)
 
     def hamming(self, y: Tensor) -> Tensor:
-        """Cost 1 for every part that labels otherwise than y.
+        """Cost 1 for every part whose label differs from y's.
 
-        Of the shape of the first potentials; an output's cost is how many of its labels
-        are wrong. y is one output a row.
+        It has the shape of the first potentials. The cost of an output is its number of
+        wrong labels. y holds one output per row.
         """
         return self._in_place(super().hamming(y))

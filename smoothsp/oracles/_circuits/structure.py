@@ -1,4 +1,4 @@
-"""Structures that are circuits: all questions, answered once for all of them."""
+"""Structures that are circuits: exact inference, shared by all of them."""
 
 import copy
 import math
@@ -32,13 +32,13 @@ Self = TypeVar("Self", bound="CircuitStructure")
 class CircuitStructure(ReadOnly, Divergences):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
-    A structure calls ``_start`` at the end of its constructor and says, where the
-    defaults do not, which leaves its potentials and its outputs are.
+    A subclass calls ``_start`` at the end of its constructor. It overrides the hooks
+    that map potentials and outputs to leaves where the defaults do not fit.
 
     Attributes
     ----------
     shape
-        Of an output of one row; decoded ones are -1 where nothing is labelled.
+        Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
     """
 
     # Attributes with an entry for each row, besides the potentials, or None: what
@@ -162,7 +162,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: how many labels an output has."""
+        """``(batch,)``: the number of labels of an output."""
         if isinstance(self._lengths, int):
             size = (len(self._main),)
             self._lengths = torch.full(size, self._lengths, device=self._main.device)
@@ -187,8 +187,8 @@ class CircuitStructure(ReadOnly, Divergences):
         Raises
         ------
         ValueError
-            If y is not an output of the structure. What is not labelled may hold
-            anything.
+            If y is not an output of the structure. Entries without a label may hold any
+            value.
         """
         return self._exact_score(y).value.to(self._main.dtype)
 
@@ -239,10 +239,10 @@ class CircuitStructure(ReadOnly, Divergences):
         return labels[:, 0]
 
     def hamming(self, y: Tensor) -> Tensor:
-        """Cost 1 for every part that labels otherwise than y.
+        """Cost 1 for every part whose label differs from y's.
 
-        Of the shape of the first potentials; an output's cost is how many of its labels
-        are wrong. y is one output a row.
+        It has the shape of the first potentials. The cost of an output is its number of
+        wrong labels. y holds one output per row.
         """
         labels = self._single(y)
         if not labels.shape[1]:
@@ -255,7 +255,7 @@ class CircuitStructure(ReadOnly, Divergences):
         return cost.to(self._main.dtype).reshape(self._main.shape)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
-        """How often y uses each label."""
+        """Number of times y uses each label, ``(batch, label)``."""
         labels = self._single(y)
         most = self._asked.topology.leaf_of.shape[1]
         counts = self._main.new_zeros(len(labels), most + 1)
@@ -265,7 +265,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def augment(self: Self, cost: Tensor) -> Self:
         """The structure with ``cost`` added to its first potentials.
 
-        Loss-augmented: its ``decode`` is the loss-augmented decoding.
+        Its ``decode`` is loss-augmented decoding.
         """
         name, main = next(iter(self._own.items()))
         cost = checks.potentials("cost", cost).to(main.dtype)
@@ -300,8 +300,8 @@ class CircuitStructure(ReadOnly, Divergences):
     def restrict(self: Self, allowed: Tensor) -> Self:
         """The structure in which only parts that are True in ``allowed`` may be used.
 
-        ``allowed`` is bool, of the shape of the first potentials. Its ``log_partition``
-        is that of partially labelled outputs.
+        ``allowed`` is bool, of the shape of the first potentials. Train on partially
+        labelled outputs with the ``log_partition`` of this structure.
         """
         name, main = next(iter(self._own.items()))
         words = f"the shape of {name}"
@@ -344,7 +344,7 @@ class CircuitStructure(ReadOnly, Divergences):
         ys
             ``(batch, k, *shape)`` int64, -1 where nothing is labelled.
         valid
-            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+            ``(batch, k)`` bool: True where the output exists, with a score above -inf.
 
         Notes
         -----
@@ -371,11 +371,11 @@ class CircuitStructure(ReadOnly, Divergences):
         *,
         replace: bool = True,
     ) -> Int[Tensor, "batch n ..."]:
-        """Independent draws, ``(batch, n, *shape)`` int64, -1 where no label is.
+        """Independent samples, ``(batch, n, *shape)`` int64, -1 where no label is.
 
-        With ``replace=False`` the outputs of a row are distinct: each is drawn from
-        those that were not drawn before it, by their probabilities. Where a row has
-        fewer than n outputs, the rest is -1 all over.
+        With ``replace=False`` the outputs of a row are distinct: each is drawn from the
+        outputs that were not drawn before it, by their probabilities. If a row has
+        fewer than n outputs, the remaining samples are -1 throughout.
         """
         n = checks.count("n", n, self._numbers, sampled=True)
         generator = checks.generator(generator)
@@ -397,18 +397,18 @@ class CircuitStructure(ReadOnly, Divergences):
         return torch.where(some, self._outputs(labels), -1)
 
     def max_marginals(self, name: str | None = None) -> Tensor:
-        """For each part, the highest score of an output that uses it.
+        """Highest score of an output that uses each part.
 
         Parameters
         ----------
         name
-            Of potentials; the first by default.
+            Name of potentials; the first by default.
 
         Returns
         -------
         Tensor
-            Of their shape, or ``(batch, ...)`` where all rows share them; -inf where no
-            output uses a part. Without gradients.
+            Of the shape of the potentials, or ``(batch, ...)`` where all rows share
+            them; -inf where no output uses a part. Not differentiable.
         """
         name = self._named(name)
         found = questions.max_marginals(self._leaves(), self._asked)
@@ -417,7 +417,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
-        Its gradient is the marginals; it may be differentiated twice.
+        Its gradient is the marginals. Differentiable twice.
         """
         return self._exact_log_partition().value.to(self._main.dtype)
 
@@ -426,17 +426,18 @@ class CircuitStructure(ReadOnly, Divergences):
         return questions.log_partition(*given)
 
     def marginals(self, name: str | None = None) -> Tensor:
-        """Chance of each part, or how often it is expected to be used. Differentiable.
+        """Probability of each part, or its expected number of uses. Differentiable.
 
         Parameters
         ----------
         name
-            Of potentials; the first by default.
+            Name of potentials; the first by default.
 
         Returns
         -------
         Tensor
-            Of their shape, or ``(batch, ...)`` where all rows share them.
+            Of the shape of the potentials, or ``(batch, ...)`` where all rows share
+            them.
         """
         name = self._named(name)
         found = questions.marginals(self._leaves(), self._asked)
@@ -496,7 +497,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is taken before it is rounded.
+        The difference is computed before rounding.
         """
         scores, total = self._exact_score(y), self._exact_log_partition()
         if scores.value.dim() > 1:
@@ -506,7 +507,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that an output uses only ``allowed`` parts: at most 0.
 
-        The log-partition of ``restrict(allowed)`` less that of all.
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         some = self.restrict(allowed)._exact_log_partition()
         chances = some.less(self._exact_log_partition(), sign=-1)

@@ -130,7 +130,7 @@ class Topology:
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
-    """``build(*sizes)``, remembered; the oldest are forgotten when memory runs out.
+    """Return ``build(*sizes)``, cached; the oldest entries are evicted first.
 
     Parameters
     ----------

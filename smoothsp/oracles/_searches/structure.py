@@ -1,4 +1,4 @@
-"""Structures that are no dynamic programme: all that does not need their search."""
+"""Structures decoded by a search: the parts that all of them share."""
 
 import copy
 import math
@@ -28,14 +28,14 @@ Self = TypeVar("Self", bound="SearchStructure")
 class SearchStructure(ReadOnly):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
-    A structure calls ``_start`` at the end of its constructor, says which entries of
-    its potentials an output uses, and answers ``_best`` and ``_k_best``. Scores are
-    sums of these entries in float64, so gradients need no code.
+    A subclass calls ``_start`` at the end of its constructor. It implements ``_best``,
+    ``_k_best`` and the mapping from outputs to entries of its potentials. Scores are
+    sums of these entries in float64, so autograd differentiates them.
 
     Attributes
     ----------
     shape
-        Of an output of one row; decoded ones are -1 where nothing is labelled.
+        Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
     """
 
     # Attributes with an entry for each row, besides the potentials.
@@ -152,7 +152,7 @@ class SearchStructure(ReadOnly):
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: how many labels an output has."""
+        """``(batch,)``: the number of labels of an output."""
         size = (len(self._main),)
         count = int(np.prod(self.shape))
         return torch.full(size, count, device=self._main.device)
@@ -317,10 +317,10 @@ class SearchStructure(ReadOnly):
         return self._sum(self._used(y))
 
     def hamming(self, y: Tensor) -> Tensor:
-        """Cost 1 for every part that labels otherwise than y.
+        """Cost 1 for every part whose label differs from y's.
 
-        Of the shape of the first potentials; an output's cost is how many of its labels
-        are wrong.
+        It has the shape of the first potentials. The cost of an output is its number of
+        wrong labels.
         """
         used = self._used(self._alone(y))
         name = next(iter(self._own))
@@ -333,7 +333,7 @@ class SearchStructure(ReadOnly):
         return padded[:, :size].reshape(self._main.shape)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
-        """How often y uses each label."""
+        """Number of times y uses each label, ``(batch, label)``."""
         labels = self._labels(self._alone(y))[:, 0]
         most = self._num_labels
         counts = self._main.new_zeros(len(labels), most + 1)
@@ -428,7 +428,7 @@ class SearchStructure(ReadOnly):
         ys
             ``(batch, k, *shape)`` int64, -1 where nothing is labelled.
         valid
-            ``(batch, k)`` bool: does this output exist, with a score above -inf?
+            ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
         k = checks.count("k", k, len(self._main) * (1 + math.prod(self.shape)))
         values, ys, valid = self._exact_decode_topk(k)

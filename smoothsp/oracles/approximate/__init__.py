@@ -1,1 +1,1 @@
-"""Good outputs where the best would be NP-hard to find, and whether they are best."""
+"""Approximate decoders for problems whose exact maximum is NP-hard."""

@@ -1,4 +1,4 @@
-"""Several labels on any graph: good labellings, by a cut for each label in turn."""
+"""Alpha expansion: approximate labellings of any graph by repeated cuts."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,31 +16,30 @@ def approximate_by_alpha_expansion(
     *,
     max_rounds: int = 100,
 ) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch v"], Bool[Tensor, " batch"]]:
-    r"""A labelling that no expansion of one label improves, of graphs with cycles.
+    r"""Find a labelling that no expansion of one label improves.
 
     .. math:: s(y) = \sum_v \mathrm{nodes}[v, y_v]
         + \sum_{e = (i, j)} \mathrm{edges}[e, y_i, y_j]
 
-    An expansion of a label gives it to any set of nodes; the best one is a minimum cut.
-    Labels take turns until none improves. To find the best labelling is NP-hard, so the
-    score is a lower bound of the maximum, and this is a function rather than a
-    structure: a loss over it would not be the loss that it says. Where a labelling is
-    known to be the best, ``exact`` says so; ``approximate_by_dual_decomposition``
-    finds out of more.
+    An expansion assigns one label to any set of nodes; the best expansion is a minimum
+    cut. Labels take turns until none improves the score. The exact maximum is NP-hard,
+    so the score is a lower bound of it. For this reason it is a function, not a
+    structure that losses accept. ``exact`` marks labellings that are certified to be
+    the best; ``approximate_by_dual_decomposition`` certifies more of them.
 
     Parameters
     ----------
     nodes
         ``(batch, V, S)``, float32 or float64; ``-inf`` forbids a label.
     edges
-        ``(batch, E)``, at least 0: what it scores to agree (Potts). Or
+        ``(batch, E)``, at least 0: the score of equal labels (Potts). Or
         ``(batch, E, S, S)``, finite: labels of the first and of the second node; for
         all labels a, b, c the sum of ``[a, a]`` and ``[b, c]`` must be at least that of
         ``[b, a]`` and ``[a, c]``.
     index
         ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge.
     max_rounds
-        Turns of all labels, at least 1.
+        Maximum number of rounds over all labels, at least 1.
 
     Returns
     -------
@@ -49,19 +48,19 @@ def approximate_by_alpha_expansion(
     y
         ``(batch, V)`` int64.
     exact
-        ``(batch,)`` bool: with one or two labels, and where edges form no cycle.
+        ``(batch,)`` bool: True with one or two labels, or if edges form no cycle.
 
     Raises
     ------
     TypeError, ValueError
-        As :class:`BinaryGraph`; and for edges that expansions cannot take, which are
-        named.
+        As for :class:`BinaryGraph`, and for edges that violate the inequality above;
+        the message names them.
 
     Notes
     -----
-    One cut a label and round, of the rows that still improve. With Potts edges, and
-    nodes that score at most 0 once agreeing edges are counted as 0 and others as
-    losses, the loss is at most twice the least.
+    Each round needs one cut per label, for the rows that still improve. Subtract the
+    scores of equal labels so that edges score at most 0, and suppose that nodes score
+    at most 0. With Potts edges the negated score is then at most twice its minimum.
     Source: Boykov, Veksler and Zabih, "Fast Approximate Energy Minimization via Graph
     Cuts" (2001), sections 3 and 6.
 

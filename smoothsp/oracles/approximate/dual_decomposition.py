@@ -1,4 +1,4 @@
-"""Several labels on any graph: a labelling, and a bound that may prove it the best."""
+"""Dual decomposition: a labelling of any graph, and an upper bound of all."""
 
 import numpy as np
 import torch
@@ -27,31 +27,31 @@ def approximate_by_dual_decomposition(
     Bool[Tensor, " batch"],
     Float[Tensor, " batch"],
 ]:
-    r"""A labelling of any graph, and an upper bound of all, which may prove it best.
+    r"""Find a labelling of any graph, and an upper bound that may certify it.
 
     .. math:: \max_y s(y) \le \min_m \sum_v \max_a \nu_v(a)
         + \sum_{e = (i, j)} \max_{a, b} \epsilon_e(a, b)
 
-    where nodes and edges have other scores nu and epsilon of the same sums,
+    where nu and epsilon are a reparametrisation of the scores with equal sums,
 
     .. math:: \nu_v(a) = \mathrm{nodes}[v, a] + \sum_{e \ni v} m_{e, v}(a), \quad
         \epsilon_e(a, b) = \mathrm{edges}[e, a, b] - m_{e, i}(a) - m_{e, j}(b).
 
-    The bound is that of the linear programme over local marginals, or near it. To find
-    the best labelling is NP-hard; where one attains the bound it is the best, and
-    ``exact`` says so: only there is a loss over this maximum the loss that it says.
+    The bound approaches that of the linear programme over local marginals. The exact
+    maximum is NP-hard. A labelling that attains the bound is the best, and ``exact`` is
+    True. A loss over this maximum is correct only where ``exact`` is True.
 
     Parameters
     ----------
     nodes
         ``(batch, V, S)``, float32 or float64; ``-inf`` forbids a label.
     edges
-        ``(batch, E)``: what it scores to agree (Potts), of any sign. Or
+        ``(batch, E)``: the score of equal labels (Potts), of any sign. Or
         ``(batch, E, S, S)``, finite: labels of the first and of the second node.
     index
         ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge.
     max_rounds
-        Passes over all edges, at least 1.
+        Maximum number of passes over all edges, at least 1.
 
     Returns
     -------
@@ -60,10 +60,10 @@ def approximate_by_dual_decomposition(
     y
         ``(batch, V)`` int64.
     exact
-        ``(batch,)`` bool: whether value and bound differ by a few roundings in float64.
-        Always where edges form no cycle.
+        ``(batch,)`` bool: True where value and bound agree up to rounding in float64.
+        Always True if edges form no cycle.
     bound
-        ``(batch,)`` float64: no labelling scores more; without gradients. More rounds
+        ``(batch,)`` float64: upper bound of all scores, not differentiable. More rounds
         never raise it.
 
     Raises
@@ -76,13 +76,13 @@ def approximate_by_dual_decomposition(
     Notes
     -----
     The edges are covered by forests, at most as many as a node has edges. A round
-    makes the bound of each forest in turn the maximum over it, by one pass to its roots
-    and one back, which no move of one forest's scores can better. It ends when a
-    labelling attains the bound, or the bound stays. O(E S^2) a round and row, in
-    float64 on the CPU; tensors on a device are brought there and back.
+    updates each forest in turn by one pass to its roots and one back, which is an
+    optimal block update of the bound. It ends when a labelling attains the bound or the
+    bound stops improving. O(E S^2) per round and row, in float64 on the CPU; tensors on
+    a device are copied to the CPU and back.
 
     Source: Sontag and Jaakkola, "Tree Block Coordinate Descent for MAP in Graphical
-    Models" (2009), section 3; but nodes keep scores in proportion to their edges of
+    Models" (2009), section 3; here nodes keep scores in proportion to their edges in
     other forests. The bound: Wainwright, Jaakkola and Willsky (2005).
 
     Examples

@@ -1,1 +1,1 @@
-"""Models of graphs: scores of nodes, and of the two nodes of each edge."""
+"""Structures on graphs: scores of nodes and of edges."""

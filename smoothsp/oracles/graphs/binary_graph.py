@@ -1,4 +1,4 @@
-"""Binary labels of the nodes of any graph, whose neighbours like to agree."""
+"""Binary labels of the nodes of any graph with submodular edges."""
 
 import functools
 from typing import Any
@@ -24,51 +24,51 @@ Tables = tuple[NDArray[Any], NDArray[Any]]
 
 
 class BinaryGraph(SearchStructure):
-    r"""A batch of graphs whose nodes have label 0 or 1, with scores of neighbours.
+    r"""A batch of graphs with binary node labels and submodular edge scores.
 
     .. math:: s(y) = \sum_v \mathrm{nodes}[v, y_v]
         + \sum_{e = (i, j)} \mathrm{edges}[e, y_i, y_j]
 
-    Each edge has to be submodular, that is, on the whole neighbours agree rather than
-    not: ``edges[e, 0, 0] + edges[e, 1, 1] >= edges[e, 0, 1] + edges[e, 1, 0]``. Then
-    the best of all labellings is a minimum cut, and exact; otherwise it is NP-hard.
-    What an edge lacks by a few roundings of its entries counts as 0: a table of steps
-    of 0.1, say.
+    Each edge must be submodular, so that it favours equal labels: ``edges[e, 0, 0] +
+    edges[e, 1, 1] >= edges[e, 0, 1] + edges[e, 1, 0]``. The best labelling is then a
+    minimum cut; without submodularity the problem is NP-hard. A violation at the level
+    of rounding is ignored.
 
     Parameters
     ----------
     nodes
-        ``(batch, V, 2)``, float32 or float64; halves are computed in float32. A score
-        of ``-inf`` forbids a label.
+        ``(batch, V, 2)``, float32 or float64; bfloat16 and float16 are computed in
+        float32. A score of ``-inf`` forbids a label.
     edges
         ``(batch, E, 2, 2)``: ``[e, label of the first node, label of the second]``, of
         the dtype of ``nodes``; ``-inf`` may forbid that they differ. Or ``(batch, E)``:
-        at least 0, what it scores to agree (Potts).
+        at least 0, the score of equal labels (Potts).
     index
-        ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge, of all rows; or
-        ``(batch, E, 2)``. Several edges may have the same nodes; none begins where it
-        ends. What a row does not need is an edge with scores 0.
+        ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge, for all rows; or
+        ``(batch, E, 2)``. Several edges may join the same nodes, but no edge joins a
+        node with itself. Pad rows that have fewer edges with edges of score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf, an edge that is not submodular, which is named,
-        or a row whose labellings are all forbidden.
+        For a wrong shape, NaN or +inf, an edge that is not submodular (the message
+        names it), or a row whose labellings are all forbidden.
 
     Notes
     -----
-    An output is ``(batch, V)``, or ``(batch, H, W)`` of a ``grid``. One maximum flow in
-    float64, whatever the scores; ``bound()`` is its value, which proves the maximum.
-    The k best are found by best max-marginal first: 2k - 1 sets of max-marginals.
+    An output is ``(batch, V)``, or ``(batch, H, W)`` for a ``grid``. ``decode`` is one
+    maximum flow in float64. ``bound()`` is the value of the flow, which certifies the
+    maximum. The k best need 2k - 1 sets of max-marginals.
 
-    There is no ``log_partition``: it is #P-hard. For edges without cycles ``Tree`` has
-    one, and takes edges that are not submodular. For more than two labels there is no
-    exact answer on graphs with cycles; see ``approximate_by_alpha_expansion``, and
-    ``approximate_by_dual_decomposition``, which may prove its own.
+    There is no ``log_partition``, which is #P-hard. For graphs without cycles use
+    ``Tree``, which has one and needs no submodularity. For more than two labels on
+    graphs with cycles, see ``approximate_by_alpha_expansion`` and
+    ``approximate_by_dual_decomposition``. The latter also returns a bound that may
+    certify its labelling.
 
-    On the CPU; tensors on a device are brought there and back.
+    On the CPU; tensors on a device are copied to the CPU and back.
 
     Source: Kolmogorov and Zabih, "What Energy Functions Can Be Minimized via Graph
     Cuts?" (2004); Goldberg et al., "Maximum Flows by Incremental Breadth-First Search"
@@ -130,18 +130,18 @@ class BinaryGraph(SearchStructure):
 
     @classmethod
     def grid(cls, nodes: Tensor, down: Tensor, right: Tensor) -> "BinaryGraph":
-        """The graph of an image, where each pixel has four neighbours.
+        """Create the graph of an image in which each pixel has four neighbours.
 
         Parameters
         ----------
         nodes
             ``(batch, H, W, 2)``.
         down
-            ``(batch, H - 1, W, 2, 2)``, or ``(batch, H - 1, W)`` of at least 0: of each
-            pixel but the last row with the one below.
+            ``(batch, H - 1, W, 2, 2)``, or ``(batch, H - 1, W)`` of at least 0: scores
+            of each pixel with the pixel below.
         right
-            ``(batch, H, W - 1, 2, 2)`` or ``(batch, H, W - 1)``: with the one to the
-            right.
+            ``(batch, H, W - 1, 2, 2)`` or ``(batch, H, W - 1)``: scores of each pixel
+            with the pixel to its right.
         """
         nodes = checks.potentials("nodes", nodes)
         if nodes.dim() != 4 or nodes.shape[3] != 2:
@@ -293,9 +293,9 @@ class BinaryGraph(SearchStructure):
         return outputs.reshape(len(nodes), k, *self.shape), exist
 
     def bound(self) -> Float[Tensor, " batch"]:
-        """A score that no labelling exceeds: the value of the maximum flow.
+        """Upper bound of all scores: the value of the maximum flow.
 
-        ``decode()`` attains it, but for rounding; so each proves the other.
+        ``decode()`` attains it up to rounding, which certifies both.
         """
         flow = self._cut(self._tables(), self._graph)[2]
         found = torch.from_numpy(flow).to(self.nodes.device)
@@ -306,10 +306,10 @@ class BinaryGraph(SearchStructure):
         return found.to(self.nodes.dtype)
 
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
-        """Of each label of each node the highest score of a labelling that has it.
+        """Highest score of a labelling with each label of each node.
 
-        Of the shape of the nodes' scores, -inf where there is none; without gradients.
-        One maximum flow, and for each node what its other label changes.
+        Of the shape of ``nodes``, -inf where there is none; not differentiable. One
+        maximum flow, then one update per node for its other label.
         """
         nodes = self._tables()[0].astype(np.float64)
         found = self._max_marginals(nodes, np.arange(len(nodes)))

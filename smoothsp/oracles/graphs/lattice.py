@@ -15,25 +15,25 @@ from smoothsp.oracles._questions.arrays import constant
 
 
 class Lattice(CircuitStructure):
-    r"""A batch of acyclic graphs, whose outputs are the paths from source to sink.
+    r"""A batch of acyclic graphs; the outputs are paths from source to sink.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
         y \in \{0, 1\}^E \text{ the arcs of a path}
 
-    A score of ``-inf`` forbids an arc. Everything is exact, and differentiable in the
-    arcs.
+    An arc with score ``-inf`` is forbidden. Every result is exact, and differentiable
+    in the arcs.
 
     Parameters
     ----------
     arcs
-        ``(batch, E)``: of each arc that is on the path; float32 or float64; bfloat16
-        and float16 are computed in float32.
+        ``(batch, E)``: score of each arc on the path; float32 or float64; bfloat16 and
+        float16 are computed in float32.
     index
-        ``(E, 2)`` integers: from which node to which each arc goes, one graph for all
-        rows. Nodes are numbered in topological order: each arc goes to a higher number.
+        ``(E, 2)`` integers: the tail and head node of each arc, one graph for all rows.
+        Nodes are numbered in topological order: each arc leads to a higher number. Node
         0 is the source and the highest number the sink. Several arcs may join the same
         nodes. Or ``(batch, E, 2)``, a graph for each row, with -1 after its last arc:
-        what lies there is never read, and gets exactly zero gradient. A row without
+        scores there are never read, and their gradient is exactly zero. A row without
         arcs has one output, the empty path, with score 0.
 
     Raises
@@ -41,16 +41,16 @@ class Lattice(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, an arc that does not go to a higher number, arcs after a -1,
-        NaN or +inf where it is read, or a row without a path that is allowed. Values
-        are not checked while ``torch.compile`` traces.
+        For a wrong shape, an arc that does not lead to a higher number, arcs after a
+        -1, NaN or +inf in an entry that is read, or a row without an allowed path.
+        Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, E)``: 1 for arcs on the path, 0 for others, -1 after the last
-    arc of the row. The Hamming cost counts the arcs on the path that y has not.
-    O(batch E). Rows of one graph are computed together, so that a batch of many
-    different graphs costs more; which graphs a batch has is remembered.
+    arc of the row. The Hamming cost counts the arcs on the path that are not in y.
+    O(batch E). Rows with equal graphs are computed together, so a batch of many
+    different graphs is slower. The grouping of a batch is cached.
 
     Source: Cormen et al., "Introduction to Algorithms" (2009), section 24.2; Eisner,
     "Parameter Estimation for Probabilistic Finite-State Transducers" (2002), section 4,
@@ -100,7 +100,7 @@ class Lattice(CircuitStructure):
 
     @property
     def index(self) -> Int[Tensor, "batch E 2"]:
-        """``(batch, E, 2)``: from which node to which each arc goes, -1 for none."""
+        """``(batch, E, 2)``: the tail and head node of each arc, -1 for none."""
         return (self._index if self._given is None else self._given).clone()
 
     def _outputs(self, labels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""States of the nodes of a graph with few cycles, exactly."""
+"""Pairwise models on graphs of small treewidth, with exact inference."""
 
 import functools
 
@@ -22,21 +22,21 @@ class LoopyGraph(CircuitStructure):
     .. math:: s(y) = \sum_v \mathrm{nodes}[v, y_v]
         + \sum_{e = (i, j)} \mathrm{edges}[e, y_i, y_j]
 
-    Any edges, attractive or not, with everything exact: the best and the k best, sums,
-    marginals, draws, derivatives. The price is exponential in the treewidth w of the
-    graph, ``S^(w + 1)`` products for each node: 1 for trees, 2 for cycles and ladders,
-    the shorter side for grids.
+    Edges may be attractive or repulsive, and every result is exact. The cost is
+    exponential in the treewidth w of the graph: ``S^(w + 1)`` products for each node.
+    Trees have w = 1, cycles and ladders w = 2, and grids the length of their shorter
+    side.
 
     Parameters
     ----------
     nodes
         ``(batch, V, S)``, float32 or float64; bfloat16 and float16 are computed in
-        float32. A score of ``-inf`` forbids.
+        float32. A part with score ``-inf`` is forbidden.
     edges
         ``(batch, E, S, S)``: state of the first, then of the second node.
     index
-        ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge, of all rows.
-        Several edges may have the same nodes; none begins where it ends.
+        ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge, for all rows.
+        Several edges may join the same nodes, but no edge joins a node with itself.
 
     Raises
     ------
@@ -44,17 +44,16 @@ class LoopyGraph(CircuitStructure):
         For a wrong type, dtype or device.
     ValueError
         For a wrong shape, NaN or +inf, a row whose outputs are all forbidden, or a
-        graph that takes over 4,000,000 products.
+        graph that needs more than 4,000,000 products.
 
     Notes
     -----
-    An output is ``(batch, V)``: the state of each node. Nodes are summed out one by
-    one, next the one that joins the fewest neighbours; which order a graph has is
-    remembered.
+    An output is ``(batch, V)``: the state of each node. Nodes are eliminated in
+    min-fill order, which is cached for each graph.
 
-    Of large graphs with cycles ``BinaryGraph`` finds the best of two states where
-    neighbours like to agree; ``approximate_by_dual_decomposition`` tries with more, and
-    says whether it found the best.
+    For large graphs with cycles and two states, use ``BinaryGraph`` if edges are
+    submodular. Otherwise try ``approximate_by_dual_decomposition``, which also returns
+    whether its labelling is certified to be the best.
 
     Source: Koller and Friedman, "Probabilistic Graphical Models" (2009), sections 9.3
     and 9.4.3.2 (elimination, and its order by min-fill).

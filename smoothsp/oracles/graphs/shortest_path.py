@@ -20,49 +20,49 @@ Bools = NDArray[np.bool_]
 
 
 class ShortestPath(ChosenEdges):
-    r"""A batch of directed graphs, whose outputs are the paths from source to target.
+    r"""A batch of directed graphs; the outputs are paths from source to target.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
         y \in \{0, 1\}^E \text{ the arcs of a path without a cycle}
 
-    Scores are minus lengths. A score of ``-inf`` forbids an arc. Everything is exact,
-    and differentiable in the arcs.
+    Scores are minus lengths. An arc with score ``-inf`` is forbidden. Every result is
+    exact, and differentiable in the arcs.
 
     Parameters
     ----------
     arcs
-        ``(batch, E)``: of each arc that is on the path, at most 0 as a rule; float32 or
-        float64; bfloat16 and float16 are computed in float32. Scores may be positive
-        where no cycle that a path can meet has a positive score: the best path would
-        be that of a travelling salesman. A cost that a loss adds counts, too.
+        ``(batch, E)``: score of each arc on the path, usually at most 0; float32 or
+        float64; bfloat16 and float16 are computed in float32. Scores may be positive if
+        no reachable cycle has a positive total, which would make the problem NP-hard.
+        Costs that a loss adds count too.
     index
-        ``(E, 2)`` integers: from which node to which each arc goes, of any numbers from
-        0 on; one graph for all rows. Several arcs may join the same nodes. Or
-        ``(batch, E, 2)``, a graph for each row, with -1 for arcs that it lacks: those
-        are never read, and get exactly zero gradient.
+        ``(E, 2)`` integers: the tail and head node of each arc, numbered from 0; one
+        graph for all rows. Several arcs may join the same nodes. Or ``(batch, E, 2)``,
+        a graph for each row, with -1 for arcs that it lacks: their scores are never
+        read and their gradient is exactly zero.
     source, target
-        Nodes: integers, or one for each row ``(batch,)``. If they are the same node,
-        the only output is the empty path, with score 0.
+        Node numbers: integers, or one for each row ``(batch,)``. If they are the same
+        node, the only output is the empty path, with score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf where it is read, a row without a path that is
-        allowed, or with a cycle of positive score. Cycles of score 0 are fine; sums
-        that differ by a few roundings in float64 are equal.
+        For a wrong shape, NaN or +inf in an entry that is read, a row without an
+        allowed path, or with a cycle of positive score. Cycles of score 0 are fine;
+        sums that differ by a few roundings in float64 are equal.
 
     Notes
     -----
-    An output is ``(batch, E)``: 1 for arcs on the path, 0 for others, -1 for those that
-    the row lacks. The Hamming cost counts the arcs on the path that y has not.
+    An output is ``(batch, E)``: 1 for arcs on the path, 0 for others, -1 where the row
+    has none. The Hamming cost counts the arcs on the path that are not in y.
 
-    ``decode`` is O(E log V) a row, and O(V E) where scores are positive, O(E) if each
-    arc goes to a higher number as well. Each of the k best takes at most V shortest
-    paths. In float64, on the CPU; tensors on a device are brought there and back.
+    ``decode`` is O(E log V) per row. If scores are positive it is O(V E), or O(E) if
+    each arc also leads to a higher number. Each of the k best needs at most V shortest
+    paths. In float64, on the CPU; tensors on a device are copied to the CPU and back.
 
-    There is no ``log_partition``: to sum over paths without a cycle is #P-hard. Use
+    There is no ``log_partition``: the sum over paths without a cycle is #P-hard. Use
     ``Lattice`` for graphs without cycles.
 
     Source: Dijkstra, "A Note on Two Problems in Connexion with Graphs" (1959), problem

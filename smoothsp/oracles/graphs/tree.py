@@ -1,4 +1,4 @@
-"""Rooted trees and forests of variables: any shape, one for the batch or one a row."""
+"""Rooted trees and forests of variables, one for the batch or one per row."""
 
 import functools
 from functools import lru_cache
@@ -13,12 +13,12 @@ from smoothsp.oracles._questions import checks
 
 
 class Tree(CircuitStructure):
-    """A batch of trees whose nodes are in states, with a score for each edge.
+    """A batch of trees whose nodes have states, with a score for each edge.
 
     The score of states y is the sum of ``nodes[v, y_v]`` over all nodes v and of
-    ``edges[v, y_p, y_v]`` over all nodes v with a parent p. A score of ``-inf``
-    forbids: nodes with fewer states than others forbid the rest. Everything is exact,
-    and differentiable in every potential.
+    ``edges[v, y_p, y_v]`` over all nodes v with a parent p. A part with score ``-inf``
+    is forbidden; use this for nodes with fewer states than others. Every result is
+    exact, and differentiable in every potential.
 
     Parameters
     ----------
@@ -27,31 +27,31 @@ class Tree(CircuitStructure):
         in float32.
     edges
         ``(node, state, state)``, or ``(batch, node, state, state)``: ``[v, i, j]``
-        scores state i of the parent of v with state j of v. Those of roots are never
+        scores state i of the parent of v with state j of v. Entries of roots are never
         read.
     parents
         ``(node,)`` integers, one tree for all rows, or ``(batch, node)``: the parent of
         each node, -1 at roots. Any number of roots; nodes may stand in any order.
     lengths
-        ``(batch,)`` integers from 0 to node: the first so many nodes of a row are real.
-        What lies beyond is never read, and gets exactly zero gradient. A row without a
-        node has one output, the empty one, with score 0.
+        ``(batch,)`` integers from 0 to node: the number of real nodes of each row, the
+        first ones. Entries beyond are never read; their gradient is exactly zero. A row
+        without a node has one output, the empty one, with score 0.
 
     Raises
     ------
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a parent that is no node of its row, a cycle, NaN or +inf
-        where it is read, or a row whose outputs are all forbidden. Values are not
-        checked while ``torch.compile`` traces.
+        For a wrong shape, a parent that is not a node of its row, a cycle, NaN or +inf
+        in an entry that is read, or a row whose outputs are all forbidden. Values are
+        not checked while ``torch.compile`` traces.
 
     Notes
     -----
-    An output is ``(batch, node)``: the state of each node, -1 beyond the row.
-    O(batch node state^2). Rows of one tree are computed together, so a batch of many
-    different trees costs more; which trees a batch has is remembered, and a new set of
-    trees costs some milliseconds once.
+    An output is ``(batch, node)``: the state of each node, -1 beyond the row. O(batch
+    node state^2). Rows with equal trees are computed together, so a batch of many
+    different trees is slower. The grouping of a batch is cached; a new set of trees
+    costs some milliseconds once.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models"
     (2018), appendix on inference in trees; Pearl, "Reverend Bayes on Inference Engines"
