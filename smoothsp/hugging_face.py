@@ -1,4 +1,4 @@
-"""A chain over any encoder of transformers. Needs the extra ``hugging-face``."""
+"""A linear-chain head for transformers. Requires the extra ``hugging-face``."""
 
 import inspect
 import json
@@ -39,19 +39,17 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     Parameters
     ----------
     encoder
-        Configuration of the encoder, or the dictionary that is its ``to_dict()``.
+        Configuration of the encoder, or its ``to_dict()``.
     structured_loss
-        The loss of training, as ``LinearChain.loss`` names it: ``"crf"``,
-        ``"hinge-l2"`` (the smoothed structural hinge), ``"hinge"``,
-        ``"hinge-entropy"``, ``"perceptron"``.
+        Training loss, a name of ``LinearChain.loss``: ``"crf"``, ``"hinge-l2"`` (the
+        smoothed structural hinge), ``"hinge"``, ``"hinge-entropy"``, ``"perceptron"``.
     constrained
-        Whether labels such as ``B-PER`` follow the rules of their scheme, in training
-        as in decoding. Labels without prefixes have no rules.
+        If True, labels such as ``B-PER`` obey the rules of their scheme in training and
+        decoding. Labels without prefixes have no rules.
     classifier_dropout
-        Probability with which a coordinate of the encoder's output is zeroed in
-        training.
+        Dropout probability of the encoder's output.
     **others
-        As of every configuration, ``id2label`` among them.
+        Arguments of ``PretrainedConfig``, such as ``id2label``.
 
     Raises
     ------
@@ -93,35 +91,32 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore[misc]
     r"""An encoder, a linear layer, and a linear-chain head over the words.
 
-    The chain has one position for each word, at its first sub-word. The linear layer
-    gives its emissions; its transitions are parameters.
+    The chain has one position per word, at its first sub-word. The linear layer
+    computes the emissions; the transitions are parameters.
 
     Parameters
     ----------
     config
-        Of the encoder and of the head.
+        Configuration of the encoder and the head.
     encoder
-        The encoder itself; with random weights if absent.
+        The encoder; if absent, it is created with random weights.
 
     Notes
     -----
-    ``logits`` are max-marginals in place of scores of independent labels,
+    ``logits`` are max-marginals,
 
     .. math:: \ell_t(s) = \max_{y : y_t = s} s(y)
 
-    so that ``logits.argmax(-1)`` is the best label sequence (unless two are equally
-    good), and code that was written for independent labels decodes exactly as it
-    stands. Their softmax compares the best sequence through each label; the score that
-    a pipeline reports is therefore no marginal probability.
+    so ``logits.argmax(-1)`` is the best label sequence unless two are equally good.
+    Code for independent labels therefore decodes correctly without changes. The softmax
+    of max-marginals, which a pipeline reports as score, is not a marginal probability.
     A sub-word within a word has the logits of the word, with I- in place of B-; special
     tokens and padding have zeros.
 
-    Which sub-words begin a word is read from the tokenizer's vocabulary when
-    ``from_pretrained`` puts the chain over a plain encoder, and saved in the buffer
-    ``roles``.
+    ``from_pretrained`` with a plain encoder reads from the tokenizer's vocabulary which
+    sub-words begin a word. It stores them in the buffer ``roles``.
 
-    Loading runs no code that a folder or a repository brings along, and unpickles
-    tensors only.
+    Loading never runs code from a folder or repository, and unpickles tensors only.
     """
 
     roles: Tensor
@@ -153,7 +148,7 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         tokenizer: Any = None,
         **options: Any,
     ) -> Any:
-        """Load what ``save_pretrained`` wrote, or put a fresh chain over an encoder.
+        """Load a saved model, or add a new chain to a pretrained encoder.
 
         Parameters
         ----------
@@ -161,16 +156,16 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             Folder, or name on the hub: of a saved model of this class, or of any
             encoder that ``AutoModel`` loads.
         tokenizer
-            Of an encoder; the one under the same name if absent.
+            Tokenizer of the encoder; if absent, the tokenizer called ``name``.
         **options
-            Of an encoder: ``id2label`` and other arguments of ``ChainConfig``. Others
-            are those of ``PreTrainedModel.from_pretrained``.
+            For an encoder, ``id2label`` and other arguments of ``ChainConfig``. All
+            others are passed to ``PreTrainedModel.from_pretrained``.
 
         Raises
         ------
         ValueError
-            If the options allow foreign code, if there is no ``id2label``, or if the
-            tokenizer does not show which sub-words begin a word.
+            If the options allow remote code, if there is no ``id2label``, or if the
+            tokenizer does not mark which sub-words begin a word.
         """
         _refuse_code(options)
         config = options.get("config")
@@ -224,25 +219,25 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         labels: Tensor | None = None,
         word_starts: Tensor | None = None,
     ) -> TokenClassifierOutput:
-        """Loss, and in evaluation logits.
+        """Return the loss, and in evaluation mode the logits.
 
         Parameters
         ----------
         input_ids, attention_mask, token_type_ids
-            ``(batch, time)``, of a tokenizer.
+            ``(batch, time)``, as returned by a tokenizer.
         labels
-            ``(batch, time)``: of each word its label at the first sub-word, and -100 at
-            every other place, as ``encode_words`` and the examples of transformers
-            write them.
+            ``(batch, time)``: the label of each word at its first sub-word, -100
+            elsewhere, as returned by ``encode_words``.
         word_starts
             ``(batch, time)`` of 0 and 1: 1 at the first sub-word of each word. If
-            absent, the places of the labels; without labels, by the vocabulary.
+            absent, the positions with labels; without labels, the positions given by
+            the vocabulary.
 
         Returns
         -------
         TokenClassifierOutput
-            ``loss`` with labels: a mean over words. ``logits`` ``(batch, time, label)``
-            in float32 if in evaluation or without labels.
+            ``loss``, the mean over words, if there are labels. ``logits``, float32
+            ``(batch, time, label)``, in evaluation mode or without labels.
         """
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -299,9 +294,10 @@ def encode_words(
     Parameters
     ----------
     tokenizer
-        A fast one. Of RoBERTa's kind it is loaded with ``add_prefix_space=True``.
+        A fast tokenizer. Load tokenizers of RoBERTa's kind with
+        ``add_prefix_space=True``.
     sentences
-        Words of each.
+        Words of each sentence.
     labels
         Number of the label of each word.
     **options
@@ -311,9 +307,9 @@ def encode_words(
     Returns
     -------
     BatchEncoding
-        What the tokenizer returns, ``word_starts``, and with labels ``labels``, -100 at
-        all other places than first sub-words. Words that truncation cuts off, and words
-        of which the tokenizer leaves nothing, have no place.
+        The result of the tokenizer with ``word_starts``, and with ``labels`` if given,
+        which are -100 except at first sub-words. Words that are truncated or tokenized
+        to nothing have no position.
 
     Raises
     ------

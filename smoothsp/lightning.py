@@ -1,4 +1,4 @@
-"""What Lightning users need of ``smoothsp.optim``. Needs the extra ``lightning``."""
+"""Lightning callbacks for ``smoothsp.optim``. Requires the extra ``lightning``."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -28,42 +28,43 @@ __all__ = ["Snapshots"]
 
 
 class Snapshots(Callback):
-    """Takes the snapshots of ``SVRG`` and ``CasimirSVRG``, and ends their epochs.
+    """Callback that takes snapshots of ``SVRG`` and ``CasimirSVRG`` and ends epochs.
 
-    Before the first batch of each epoch every such optimizer of the trainer gets its
-    full gradient over the training data; after the last batch, before validation and
-    checkpoints, its epoch ends. Other optimizers are left alone.
+    Before the first batch of each epoch it computes the full gradient over the training
+    data for each such optimizer. After the last batch, before validation and
+    checkpoints, it ends their epochs. Other optimizers are not affected.
 
-    With automatic optimization, steps ask ``training_step`` at the iterate only, so
-    that what it logs and counts is that of the iterates; at the snapshot they ask
-    ``loss``, which logs nothing there.
+    With automatic optimization, steps call ``training_step`` at the iterate only, so
+    its logs and counts refer to the iterates. At the snapshot they call ``loss``, whose
+    logs are discarded.
 
     Parameters
     ----------
     loss
-        Name of the module's method that gives the mean loss of a batch: the one that
-        ``training_step`` returns.
+        Name of the module's method that returns the mean loss of a batch, equal to that
+        of ``training_step``.
     size
-        Number of examples of a batch: its weight in the full gradient.
+        Function that returns the number of examples of a batch, its weight in the full
+        gradient.
 
     Raises
     ------
     TypeError
-        If the module has no such method, or the trainer several training loaders or an
-        iterator for one.
+        If the module has no such method, or if the trainer has several training loaders
+        or an iterator.
     ValueError
-        If the trainer accumulates or clips gradients, or scales the loss: each of them
-        applies to one gradient where a step is a difference of two.
+        If the trainer accumulates or clips gradients or scales the loss: a step here is
+        a difference of two gradients.
 
     Notes
     -----
-    One more pass over the training data each epoch. With several processes the full
-    gradients are averaged over them.
+    Each epoch needs one more pass over the training data. Full gradients are averaged
+    over the processes.
 
-    ``limit_train_batches``: of a loader with a fixed order, the full gradient is over
-    the same first batches as the steps; of one that shuffles, over all, as the steps
-    draw from all; of one without a length, over as many. ``fast_dev_run`` tries the
-    code on its few batches, full gradient included.
+    With ``limit_train_batches`` and a loader of fixed order, the full gradient uses the
+    same first batches as the steps. With a shuffled loader it uses all batches. With a
+    loader without a length it uses as many batches as the limit. ``fast_dev_run`` also
+    computes the full gradient on its few batches.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class Snapshots(Callback):
     def on_train_epoch_start(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> None:
-        """Refuse what cannot be trained, before a batch is moved."""
+        """Validate the trainer and the module before the first batch."""
         if _optimizers(trainer):
             _require_whole_gradients(trainer, pl_module)
             _batches(trainer)
@@ -103,7 +104,7 @@ class Snapshots(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Take full gradients before the first batch; hand each batch to its step."""
+        """Compute full gradients before the first batch; store the batch of a step."""
         # a run that is resumed at the end of an epoch never calls on_train_epoch_start
         if batch_idx == 0:
             self._take(trainer, pl_module)
@@ -117,17 +118,17 @@ class Snapshots(Callback):
                 )
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Forget it."""
+        """Release the batch."""
         for optimizer in _optimizers(trainer):
             optimizer._of_batch.clear()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Validate what the epoch ends with."""
+        """End the epochs, so that validation uses their final parameters."""
         if trainer.is_last_batch:
             self.on_train_epoch_end(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the epochs."""
+        """End the epochs of the optimizers."""
         for optimizer in _optimizers(trainer):
             optimizer.end_epoch()
 

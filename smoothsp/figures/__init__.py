@@ -1,6 +1,6 @@
 """Figures of outputs: tags, trees, segmentations, alignments, matchings, paths, boxes.
 
-Drawing needs matplotlib: ``pip install "smoothsp[figures]"``.
+Figures require matplotlib: ``pip install "smoothsp[figures]"``.
 """
 
 from smoothsp.figures.drawing import draw

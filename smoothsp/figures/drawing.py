@@ -1,4 +1,4 @@
-"""Outputs of structures and of trained models, drawn on an axis of matplotlib."""
+"""Figures of outputs of structures and trained models, with matplotlib."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,8 +56,8 @@ def draw(
     ----------
     output
         A :class:`~smoothsp.models.Tagged`, :class:`~smoothsp.models.Parsed` or
-        :class:`~smoothsp.models.localiser.Found`, which need no ``kind``; or one row
-        that a structure decoded, tensor or array:
+        :class:`~smoothsp.models.localiser.Found`, which need no ``kind``. Or one
+        decoded row of a structure, a tensor or an array:
 
         ================  =========================================================
         ``kind``          ``output``
@@ -74,36 +74,35 @@ def draw(
                           last column
         ================  =========================================================
     words
-        Of the sentence; numbers if absent. Of alignments, warpings and matchings the
-        items of the first side and of the second, as a pair.
+        Words of the sentence; numbers if absent. For alignments, warpings and
+        matchings, a pair: the items of the first and of the second side.
     labels
-        Names of the labels 0, 1, ...; spans of constituents whose name is empty are not
-        drawn.
+        Names of the labels 0, 1, ...; constituents with an empty name are not drawn.
     image
-        ``(H, W)`` or ``(H, W, 3)``, below a segmentation or boxes.
+        ``(H, W)`` or ``(H, W, 3)``, drawn below a segmentation or boxes.
     index
         ``(E, 2)``: the nodes that each arc leaves and enters.
     points
-        Of a path ``(V, 2)``, the places of the nodes, x and y; in layers if absent.
+        ``(V, 2)``: x and y of the nodes of a path; arranged in layers if absent.
     true
-        The true output, of dependencies and matchings: wrong arcs are dashed and in
-        another colour, those that are missed grey. Of boxes: drawn dashed beside them.
+        True output. For dependencies and matchings, wrong arcs are dashed in another
+        colour and missed arcs are grey. For boxes, true boxes are dashed.
     ax
-        Where to draw. On a figure of its own if absent, 7 inches wide or as wide as the
-        sentence needs.
+        Axes to draw on. If absent, a new figure is created, 7 inches wide or as wide as
+        the sentence needs.
 
     Returns
     -------
     Axes
-        ``ax.figure.savefig(path)`` writes a file.
+        Call ``ax.figure.savefig(path)`` to write a file.
 
     Raises
     ------
     ModuleNotFoundError
         Without matplotlib.
     ValueError
-        For an unknown kind, a wrong shape, or something that the kind needs or does not
-        take.
+        For an unknown kind, a wrong shape, or an argument that the kind requires or
+        does not accept.
 
     Examples
     --------

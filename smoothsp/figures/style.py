@@ -1,4 +1,4 @@
-"""Colours and places that figures and notebooks share."""
+"""Colours and positions shared by figures and notebooks."""
 
 import unicodedata
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Optimizers for finite sums, structured or not, in the manner of ``torch.optim``."""
+"""Optimizers for finite sums with the interface of ``torch.optim``."""
 
 from smoothsp.optim import schedules
 from smoothsp.optim.casimir import CasimirSVRG

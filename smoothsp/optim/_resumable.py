@@ -44,7 +44,7 @@ class Resumable(Optimizer):
         return type(self).__name__
 
     def state_dict(self) -> StateDict:
-        """All that a resumed run needs besides the parameters, mid-epoch included."""
+        """Return all that resuming needs besides the parameters, also in mid-epoch."""
         return {
             **super().state_dict(),
             "progress": dict(self.progress),
@@ -53,12 +53,12 @@ class Resumable(Optimizer):
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on where ``state_dict()`` was called.
+        """Restore a state from ``state_dict()``.
 
         Raises
         ------
         TypeError, ValueError
-            For what no such optimizer saved; then nothing has changed.
+            If the state is not of such an optimizer; the optimizer is then unchanged.
         """
         if not isinstance(state_dict, dict):
             raise TypeError(
@@ -272,6 +272,6 @@ class BoundMu(Resumable):
         self._pass_mu_on()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on where ``state_dict()`` was called; the bound loss gets its mu."""
+        """Restore a state from ``state_dict()``, including the mu of the bound loss."""
         super().load_state_dict(state_dict)
         self._pass_mu_on()

@@ -1,13 +1,13 @@
-r"""Casimir-SVRG: acceleration around SVRG, with a smoothing that follows.
+r"""Casimir-SVRG: accelerated SVRG with adaptive smoothing.
 
-Outer iteration k makes epochs of SVRG on
+Outer iteration k runs epochs of SVRG on
 
 .. math::
 
     F_{\mu_k}(w) + \frac{\kappa_k}{2} \|w - z_{k-1}\|^2,
 
-calls the result :math:`w_k`, and moves the centre to
-:math:`z_k = w_k + \beta_k (w_k - w_{k-1})`.
+sets :math:`w_k` to the result, and moves the centre to :math:`z_k = w_k + \beta_k (w_k
+- w_{k-1})`.
 """
 
 import math
@@ -48,12 +48,12 @@ _AT_THE_START = {
 
 
 class CasimirSVRG(BoundMu, SVRG):
-    r"""Casimir-SVRG: SVRG accelerated, on a loss that is smoothed as it goes.
+    r"""Casimir-SVRG: accelerated SVRG on a smoothed loss.
 
-    Used like ``SVRG``: ``snapshot()``, steps, ``end_epoch()``, or ``epoch()`` for all
-    three. After the last epoch of an outer iteration the parameters hold ``w_k``; the
-    next snapshot moves them to where the next iteration starts. Without smoothing this
-    is Catalyst-SVRG.
+    Use it like ``SVRG``: call ``snapshot()``, steps and ``end_epoch()``, or ``epoch()``
+    for all three. After the last epoch of an outer iteration the parameters hold
+    ``w_k``. The next snapshot moves them to the starting point of the next iteration.
+    Without smoothing this is Catalyst-SVRG.
 
     Parameters
     ----------
@@ -61,73 +61,73 @@ class CasimirSVRG(BoundMu, SVRG):
         Parameters, or groups of them with their own ``lr``, ``weight_decay`` and
         ``smoothness``.
     lr
-        Step size. None: ``1 / (smoothness + weight_decay + kappa)``, kept up to date as
-        kappa grows and as mu, to which the smoothness is inverse, shrinks. Schedulers
-        multiply it: their ``lr`` stays relative to its value where they start, and
-        ``step_sizes`` has the product.
+        Step size. None: ``1 / (smoothness + weight_decay + kappa)``, updated as kappa
+        grows and mu shrinks; the smoothness is proportional to 1 / mu. Schedulers
+        multiply it by the ratio of their ``lr`` to its initial value; ``step_sizes``
+        has the product.
     weight_decay
-        Weight lambda of the squared norm, >= 0. The smallest one of all groups is the
-        strong convexity that the sequences rely on, and has to stay.
+        Weight lambda of the squared norm, >= 0. The smallest value of all groups is the
+        strong convexity of the sequences and must not change.
     smoothness
         Estimate of the Lipschitz constant of the terms' gradients, at the first mu, as
-        ``estimate_smoothness`` finds it.
+        returned by ``estimate_smoothness``.
     num_batches
-        Number of terms of the sum: batches in an epoch. With ``smoothness`` it gives
-        kappa; an epoch with another number is refused.
+        Number of terms of the sum: batches in an epoch. With ``smoothness`` it
+        determines kappa. An epoch with a different number raises an error.
     kappa
-        Weight of the proximal term, > 0, instead of that rule.
+        Weight of the proximal term, > 0; replaces that rule.
     smoothing
-        Object whose ``mu`` this optimizer sets, the loss's: ``losses.L2(mu, k)``.
-        None: the loss is smooth, or reads ``optimizer.mu``.
+        Smoothing of the loss, such as ``losses.L2(mu, k)``, whose ``mu`` this optimizer
+        sets. None if the loss is smooth or reads ``optimizer.mu``.
     mu
-        Strength of the smoothing at the start; ``smoothing.mu`` if None.
+        Initial smoothing strength; ``smoothing.mu`` if None.
     decreasing
         Whether mu shrinks (corollaries 18 and 20) or stays (17 and 19). If it shrinks,
         kappa is ``weight_decay`` unless given.
     schedule
-        ``kappa_k``, ``mu_k``, ``delta_k`` and ``alpha_0`` of your own, instead of
+        Your own ``kappa_k``, ``mu_k``, ``delta_k`` and ``alpha_0``, instead of
         ``num_batches``, ``kappa``, ``mu`` and ``decreasing``.
     warm_start
-        Where iteration k starts. ``"extrapolation"``: at ``w_{k-1} + kappa / (kappa +
-        lambda) (z_{k-1} - z_{k-2})``, fast but unstable. ``"restart"``: there too, but
-        if the objective is higher there than where iteration k - 1 started, the outer
-        loop begins anew at ``w_{k-1}``; as fast, and stable. ``"prox-center"``: at
-        ``z_{k-1}``, as in the theory. ``"prev-iterate"``: at ``w_{k-1}``, which with
-        one epoch an iteration is no faster than ``SVRG``. None: ``"restart"``, or
-        ``"prox-center"`` with ``stop="relative"``.
+        Starting point of iteration k. ``"extrapolation"``:
+        ``w_{k-1} + kappa / (kappa + lambda) (z_{k-1} - z_{k-2})``, fast but unstable.
+        ``"restart"``: the same point, but the outer loop restarts at ``w_{k-1}`` if the
+        objective increased since the start of iteration k - 1; fast and stable.
+        ``"prox-center"``: ``z_{k-1}``, as in the theory. ``"prev-iterate"``:
+        ``w_{k-1}``, which with one epoch per iteration is no faster than ``SVRG``.
+        None: ``"restart"``, or ``"prox-center"`` with ``stop="relative"``.
     stop
-        ``"budget"``: an outer iteration is ``epochs`` epochs. ``"relative"``: it ends
+        ``"budget"``: an outer iteration has ``epochs`` epochs. ``"relative"``: it ends
         when the gradient of the subproblem proves ``w_k`` accurate up to
-        ``delta_k kappa_k / 2 |w_k - z_{k-1}|^2``; each snapshot looks.
+        ``delta_k kappa_k / 2 |w_k - z_{k-1}|^2``. Each snapshot tests this.
     epochs
-        Of an outer iteration: how many, or with ``"relative"`` at most. None: 1, or
-        100. Where mu shrinks, and with it a step size that is not given, they grow as
-        proposition 27 says, for shorter steps get less far.
+        Number of epochs of an outer iteration; with ``"relative"`` the maximum. None:
+        1, or 100 with ``"relative"``. If mu and a derived step size shrink, the number
+        grows by proposition 27.
     averaging, backtrack, generator
-        As ``SVRG``.
+        As for ``SVRG``.
 
     Attributes
     ----------
     progress
-        Besides those of ``SVRG``: ``outer`` iterations done, and ``alpha``, ``beta``,
-        ``kappa``, ``mu`` as they are now; how many ``restarts`` there were; and
-        ``proved``, whether ``schedule.bound()`` holds for what is done, on a convex
-        loss. It does with ``stop="relative"`` until an iteration runs out of
-        ``epochs``, which is warned of, there is a restart, mu is set by hand, or a
-        schedule of your own leaves theorem 16.
+        Besides the entries of ``SVRG``: the number of ``outer`` iterations and of
+        ``restarts``, the current ``alpha``, ``beta``, ``kappa`` and ``mu``, and
+        ``proved``. The last is True if ``schedule.bound()`` holds so far, for a convex
+        loss. This needs ``stop="relative"``. It becomes False if an iteration reaches
+        ``epochs``, with a warning, after a restart, if you set mu, or if your own
+        schedule violates theorem 16.
 
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As ``SVRG``; and if nothing determines ``lr`` or kappa.
+        As for ``SVRG``, and if the arguments do not determine ``lr`` or kappa.
 
     Notes
     -----
     Memory: three parameter sizes more than ``SVRG``, two with ``"prox-center"`` and
-    ``"prev-iterate"``. The objective that ``"restart"`` looks at is that of the
-    snapshot, known anyway; a restart costs one more full gradient, at ``w_{k-1}``. If
-    ``batches`` is an iterator, which cannot be gone over again, the snapshot stays
-    where it is, and only the steps start at ``w_{k-1}``.
+    ``"prev-iterate"``. ``"restart"`` compares objectives of snapshots, which are
+    computed anyway. A restart costs one more full gradient, at ``w_{k-1}``. If
+    ``batches`` is an iterator, which can be read only once, the snapshot stays and only
+    the steps start at ``w_{k-1}``.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 4, eq. (26) to (29), section 7.3.1, proposition 29 for kappa. Restarts:
@@ -238,9 +238,9 @@ class CasimirSVRG(BoundMu, SVRG):
         num_batches: int,
         **options: Any,
     ) -> "CasimirSVRG":
-        """Casimir-SVRG-const: mu stays, kappa and step follow from ``smoothness``.
+        """Casimir-SVRG-const: constant mu; kappa and step size from ``smoothness``.
 
-        The smoothness is the number to search for, by factors of 2.
+        Tune ``smoothness`` by factors of 2.
         """
         return cls(params, smoothness=smoothness, num_batches=num_batches, **options)
 
@@ -248,9 +248,9 @@ class CasimirSVRG(BoundMu, SVRG):
     def adapt(
         cls, params: ParamsT, lr: float, *, weight_decay: float, **options: Any
     ) -> "CasimirSVRG":
-        """Casimir-SVRG-adapt: mu shrinks by 0.804 an iteration, kappa is the decay.
+        """Casimir-SVRG-adapt: mu shrinks by 0.804 per iteration, kappa is the decay.
 
-        The step size is the number to search for, by factors of 2; mu matters little.
+        Tune the step size by factors of 2; the result depends little on mu.
         """
         return cls(params, lr, weight_decay, decreasing=True, **options)
 
@@ -263,7 +263,7 @@ class CasimirSVRG(BoundMu, SVRG):
         return self.schedule
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, as in ``torch.optim``; it moves from the next snapshot on."""
+        """Add a parameter group; it is trained from the next snapshot on."""
         if "weight_decay" in self.progress:
             decay = param_group.get("weight_decay", self.defaults["weight_decay"])
             groups = [*self.param_groups, {"weight_decay": decay}]
@@ -294,10 +294,11 @@ class CasimirSVRG(BoundMu, SVRG):
         *,
         size: Size = num_examples,
     ) -> float:
-        """Start an epoch, as ``SVRG.snapshot``, where the outer iteration is.
+        """Start an epoch of the current outer iteration, as ``SVRG.snapshot``.
 
-        With ``stop="relative"`` the full gradient also decides whether the outer
-        iteration is over; if it is, another one is taken where the next one starts.
+        With ``stop="relative"`` the full gradient also tests whether the outer
+        iteration has ended. If so, another full gradient is computed at the start of
+        the next one.
         """
         self.end_epoch()
         _budget.require_same_convexity(self.param_groups, self.progress["weight_decay"])
@@ -386,8 +387,8 @@ class CasimirSVRG(BoundMu, SVRG):
     def end_epoch(self) -> None:
         """Put the mean of the epoch's iterates into the parameters.
 
-        With ``stop="budget"`` and after the last epoch of an outer iteration, this is
-        ``w_k``, and the outer iteration is over.
+        With ``stop="budget"`` the last epoch of an outer iteration yields ``w_k`` and
+        ends the iteration.
         """
         self._follow()
         if not self.progress["open"]:
@@ -420,7 +421,7 @@ class CasimirSVRG(BoundMu, SVRG):
         return ', raise smoothness, or use warm_start="restart"'
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on where ``state_dict()`` was called."""
+        """Restore a state from ``state_dict()``."""
         super().load_state_dict(state_dict)
         if _budget.complete(self.param_groups):
             self._mu_changed()

@@ -1,9 +1,8 @@
-r"""A network replaced by its first-order model around its own parameters.
+r"""First-order models of networks around their current parameters.
 
 .. math:: \theta(w) + J(w) \, d
 
-with the displacement d as the new parameters: a model that is affine in what is
-trained, whatever the network is.
+with the displacement d as parameters: the model is affine in d for any network.
 """
 
 from collections.abc import Sequence
@@ -25,20 +24,20 @@ _PLAIN = None | bool | int | float | str
 class Linearised(nn.Module):
     r"""First-order model of a module: :math:`\theta(w) + J(w) (u - u_0)`.
 
-    Its forward pass is one Jacobian-vector product and its backward pass one
-    vector-Jacobian product at the module's own parameters w, never a Jacobian. Its
-    parameters u start at u_0, which is 0 unless set, and any optimizer can train them:
-    a loss that is convex in the outputs is convex in u.
+    The forward pass is one Jacobian-vector product and the backward pass one
+    vector-Jacobian product, at the module's parameters w. The parameters u start at
+    u_0, which is 0 by default, and any optimizer can train them. A loss that is convex
+    in the outputs is convex in u.
 
     Parameters
     ----------
     model
-        Any module that returns tensors, or tuples, lists and dicts of them. While this
-        one is trained, its parameters should not change. It is not registered: move it
-        and switch it between training and evaluation yourself.
+        Any module that returns tensors, or tuples, lists and dicts of them. Keep its
+        parameters fixed while you train u. It is not registered as a submodule: call
+        ``to()``, ``train()`` and ``eval()`` on it yourself.
     params
-        Those of its parameters that are linearised; by default all that require
-        gradients. The others are constants.
+        Parameters to linearise; by default all that require gradients. The other
+        parameters are constants.
 
     Attributes
     ----------
@@ -50,17 +49,17 @@ class Linearised(nn.Module):
     Raises
     ------
     TypeError
-        If the module returns what is no tensor.
+        If the module returns anything other than tensors.
     RuntimeError
-        If an operation has no derivative of the kind needed; names the submodule.
+        If an operation lacks the derivative needed; the message names the submodule.
 
     Notes
     -----
-    One forward pass carries the tangent (dual numbers) and records what the backward
-    pass needs; it costs about 2 ordinary passes. Where an operation has no forward-mode
-    derivative, the product comes from two reverse passes, which costs about 4.
-    Recurrent layers run without oneDNN and cuDNN, attention in plain operations, as
-    only those implementations have forward-mode derivatives. Inputs get no gradient.
+    A forward pass carries the tangent (dual numbers) and costs about 2 ordinary passes.
+    If an operation has no forward-mode derivative, two reverse passes compute the
+    product at a cost of about 4 passes. Recurrent layers run without oneDNN and cuDNN,
+    and attention in plain operations, since those implementations have forward-mode
+    derivatives. Inputs get no gradient.
 
     Examples
     --------
@@ -109,7 +108,7 @@ class Linearised(nn.Module):
 
     @property
     def network(self) -> nn.Module:
-        """The module itself."""
+        """The module that is linearised."""
         return self._model[0]
 
     @torch.no_grad()

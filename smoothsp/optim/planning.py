@@ -1,4 +1,4 @@
-"""What the theory of Casimir-SVRG prescribes and predicts, before anything is run."""
+"""Parameters and cost bounds of Casimir-SVRG from its theory."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ _MOST_ITERATIONS = 2**60
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters of Casimir-SVRG for a wanted accuracy, and what they cost.
+    """Parameters of Casimir-SVRG for a target accuracy, and their cost.
 
     Attributes
     ----------
     mu, kappa, delta, alpha_0
-        Those of the first iteration; ``schedule`` has all.
+        Values of the first iteration; ``schedule`` has all iterations.
     smoothness
-        Of the smoothed terms at the first mu: A / mu.
+        Smoothness A / mu of the smoothed terms at the first mu.
     outer_iterations
-        After how many the bound of the corollary is at most eps.
+        Number of iterations after which the bound of the corollary is at most eps.
     inner_iterations
-        SVRG steps for all of them: expected at most, by Prop. 27, without the full
-        gradients.
+        Upper bound of the expected total number of SVRG steps, by Prop. 27, without
+        full gradients.
     schedule
-        For ``CasimirSVRG(schedule=...)``.
+        Argument for ``CasimirSVRG(schedule=...)``.
     """
 
     mu: float
@@ -50,12 +50,12 @@ def plan(
     mu: float | None = None,
     kappa: float | None = None,
 ) -> Plan:
-    r"""Parameters and cost of reaching ``F(w) - min F <= eps``.
+    r"""Compute parameters and cost of reaching ``F(w) - min F <= eps``.
 
     Parameters
     ----------
     eps
-        Accuracy wanted, > 0, for the objective without smoothing.
+        Target accuracy, > 0, for the objective without smoothing.
     n
         Number of terms: examples, or batches.
     weight_decay
@@ -78,7 +78,7 @@ def plan(
 
     Notes
     -----
-    A bound, often pessimistic: see it as an order of magnitude.
+    The bound is often pessimistic: read it as an order of magnitude.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     corollaries 17 to 20, propositions 27 and 29 to 32; the rate of SVRG is

@@ -1,4 +1,4 @@
-r"""The prox-linear loop: a network trained by a sequence of convex problems.
+r"""Prox-linear training of networks by a sequence of convex problems.
 
 Outer iteration k replaces the network's outputs :math:`g(w)` by their first-order model
 around :math:`w_{k-1}` under the convex loss h, and solves
@@ -44,83 +44,83 @@ Inner = Callable[[list[dict[str, Any]]], Optimizer]
 class ProxLinear(BoundMu):
     r"""Prox-linear: linearise the network, solve the convex problem, accept, repeat.
 
-    The closure is an ordinary one, but calls ``optimizer.model`` where it would call
-    the network: while a subproblem is solved this is the network's first-order model,
-    while the objective is evaluated it is the network itself. The loss has to be convex
-    in the outputs of the network.
+    In the closure, call ``optimizer.model`` in place of the network. It is the
+    first-order model of the network while a subproblem is solved, and the network while
+    the objective is evaluated. The loss must be convex in the outputs of the network.
 
     Parameters
     ----------
     model
         Any module that returns tensors; see ``Linearised``.
     lr
-        Step length eta, > 0; ``inf`` leaves the proximal term out. The theory asks for
-        at most the inverse of the outputs' smoothness; search by factors of 10.
+        Step length eta, > 0; ``inf`` removes the proximal term. The theory requires at
+        most the inverse of the outputs' smoothness; tune it by factors of 10.
     weight_decay
         Weight lambda of the squared norm, >= 0.
     inner
-        The convex solver: called with parameter groups at each outer iteration, it
-        returns an optimizer, as ``torch.optim.SGD`` or a ``functools.partial`` of it
-        does. The groups carry ``weight_decay``, which is ``lambda + 1/eta``, and
+        Constructor of the convex solver, such as ``torch.optim.SGD`` or a
+        ``functools.partial`` of it. It is called with parameter groups at each outer
+        iteration. The groups carry ``weight_decay``, which is ``lambda + 1/eta``, and
         ``smoothness``. None: ``CasimirSVRG.const``.
     smoothness
         Estimate L_0 of the smoothness of the first subproblem, > 0.
     smoothing
-        Object whose ``mu`` this optimizer sets: that of the closure's loss.
+        Smoothing of the closure's loss, whose ``mu`` this optimizer sets.
     mu
-        Strength of the smoothing at first; ``smoothing.mu`` if None.
+        Initial smoothing strength; ``smoothing.mu`` if None.
     adaptive
-        Whether iteration k uses ``mu / k`` and ``k L_0``, or always ``mu`` and ``L_0``.
+        If True, iteration k uses ``mu / k`` and ``k L_0``; otherwise ``mu`` and
+        ``L_0``.
     epochs
-        Most epochs of the inner solver in an outer iteration.
+        Maximum number of epochs of the inner solver in an outer iteration.
     tolerance
-        Accuracy eps_0 > 0 of the first subproblem; eps_0 / k of the k-th. When a
-        gradient proves it, the inner solver stops early; each look costs a full
-        gradient. None: no look.
+        Accuracy eps_0 > 0 of the first subproblem; eps_0 / k of the k-th. The inner
+        solver stops early when a gradient certifies it. Each test costs a full
+        gradient. None: no tests.
     accept
-        ``"if-better"``: a step that increases the objective is taken back.
-        ``"always"``: it is not.
+        ``"if-better"``: steps that increase the objective are undone. ``"always"``: all
+        steps are kept.
     params
         Parameters of the model, or groups of them with their own ``lr`` and
-        ``weight_decay``; by default all that require gradients. The others are
+        ``weight_decay``; by default all that require gradients. Other parameters are
         constants.
     generator
-        Draws the order of batches; see ``SVRG``.
+        Random generator of the order of batches; see ``SVRG``.
 
     Attributes
     ----------
     model
-        What the closure calls.
+        Module to call in the closure.
     progress
         After a step: ``outer`` iterations done, ``objective`` at the parameters,
         ``candidate`` objective, whether it was ``accepted``, the
         ``prox_gradient_norm`` ``|w_{k-1} - w_k^| / eta`` of the candidate, ``mu``,
         ``smoothness`` and inner ``epochs``.
     oracle_calls
-        Examples whose gradient was taken, as in ``SVRG``, and ``objective``: those
-        whose loss was evaluated to accept or not.
+        Number of examples with gradient evaluations, as in ``SVRG``, and ``objective``:
+        the number with loss evaluations for acceptance.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above.
+        For an argument outside its documented range.
     RuntimeError
-        If the network has an operation without the derivatives needed; see
-        ``Linearised``. If the objective is not finite, or ten times the first one.
+        If an operation of the network lacks the derivatives needed, see ``Linearised``,
+        or if the objective is not finite or ten times its initial value.
 
     Notes
     -----
-    An outer iteration costs its epochs, of three passes each with SVRG, on a network
-    that costs about twice its ordinary passes, and two evaluations of the objective.
-    Memory: three times the parameters, and that of the inner solver.
+    An outer iteration costs its epochs (three passes each with SVRG) on a first-order
+    model that costs about twice the network, and two evaluations of the objective.
+    Memory: three times the parameters, in addition to the inner solver.
 
-    With ``torch.distributed`` this optimizer averages all gradients itself: give it the
-    module, without ``DistributedDataParallel``.
+    With ``torch.distributed`` this optimizer averages all gradients: pass the module
+    without ``DistributedDataParallel``.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 5, eq. (61) to (63), sections 7.2 and 7.3.2. The test of the tolerance is
-    ``|v|^2 <= 2 (lambda + 1/eta) eps``, which strong convexity gives; section 6.1.1
-    prints another.
+    ``|v|^2 <= 2 (lambda + 1/eta) eps``, by strong convexity; it differs from section
+    6.1.1.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class ProxLinear(BoundMu):
         return self.schedule
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Only for the constructor: what is linearised is fixed then."""
+        """Raise an error: the linearised parameters are fixed in the constructor."""
         if hasattr(self, "model"):
             raise RuntimeError(
                 "ProxLinear.add_param_group: expected all groups in the constructor, "
@@ -232,13 +232,14 @@ class ProxLinear(BoundMu):
             ``closure(batch)``: calls ``optimizer.model``, then ``backward()`` on the
             mean loss of the batch; returns it.
         batches
-            A list of mini-batches, from which steps draw uniformly with replacement; or
-            a ``DataLoader``, whose order they follow.
+            A list of mini-batches, sampled uniformly with replacement, or a
+            ``DataLoader``, read in its order.
         objective
-            ``objective(batch)``: the mean loss without smoothing, for which a step is
-            accepted. None: the closure's, with this iteration's mu.
+            ``objective(batch)``: mean loss without smoothing, used to accept steps.
+            None: the loss of the closure, with the mu of this iteration.
         size
-            Number of examples of a batch: its weight in the means.
+            Function that returns the number of examples of a batch, its weight in
+            means.
 
         Returns
         -------

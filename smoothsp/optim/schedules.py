@@ -1,4 +1,4 @@
-r"""The sequences of Casimir and of the prox-linear loop, as plain floats.
+r"""Schedules of Casimir and of the prox-linear loop, as plain floats.
 
 Iteration k of Casimir minimises the smoothed objective plus
 ``kappa_k / 2 |w - z_{k-1}|^2`` to a relative accuracy ``delta_k``, and extrapolates:
@@ -28,7 +28,7 @@ _SMALLEST_MU = 1e-12
 
 
 class Schedule(Protocol):
-    """What Casimir asks of a schedule; k counts from 1.
+    """Interface of schedules for ``CasimirSVRG``; k counts from 1.
 
     Theorem 16 covers any with ``kappa`` positive and non-decreasing, ``mu``
     non-increasing, ``delta`` in [0, 1) and
@@ -46,7 +46,7 @@ class Schedule(Protocol):
         """Strength of the smoothing of iteration k; 0 is none."""
 
     def delta_at(self, k: int) -> float:
-        """Relative accuracy asked of iteration k."""
+        """Relative accuracy required of iteration k."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class CasimirSchedule:
         return self.mu * max(shrunk, _SMALLEST_MU)
 
     def delta_at(self, k: int) -> float:
-        """Relative accuracy asked of iteration k."""
+        """Relative accuracy required of iteration k."""
         if self.weight_decay:
             return self.root_q / (2 - self.root_q)
         return 1 / (k + 1) ** 2
@@ -149,7 +149,7 @@ def next_alpha(
 ) -> float:
     """``alpha_k`` from ``alpha_{k-1}``, ``kappa_k`` and ``kappa_{k+1}``: eq. (27).
 
-    The root is taken in the form that has no cancellation.
+    The formula of the root avoids cancellation.
     """
     c = (weight_decay + kappa) / (weight_decay + next_kappa) * alpha**2
     b = c - weight_decay / (weight_decay + next_kappa)
@@ -173,7 +173,7 @@ def extrapolation(
 
 
 def svrg_kappa(smoothness: float, num_batches: int, weight_decay: float) -> float:
-    """The proximal weight that suits SVRG as inner solver.
+    """Proximal weight for SVRG as inner solver.
 
     ``L/n - lambda`` if ``L/n > 4 lambda``, else ``lambda``; without weight decay
     ``L/(n + 1)``. Here L is the smoothness of the terms, and n their number.
@@ -191,7 +191,7 @@ def svrg_kappa(smoothness: float, num_batches: int, weight_decay: float) -> floa
 def svrg_steps(
     smoothness: float, n: int, weight_decay: float, kappa: float, delta: float
 ) -> float:
-    """Steps of SVRG that a subproblem takes in expectation, at most.
+    """Upper bound of the expected number of SVRG steps of a subproblem.
 
     The smoothness is that of the n terms alone; ``delta`` is the relative accuracy.
 
@@ -248,7 +248,7 @@ class ProxLinearSchedule:
         return self.smoothness * k
 
     def tolerance_at(self, k: int) -> float | None:
-        """Accuracy asked of subproblem k."""
+        """Accuracy required of subproblem k."""
         return None if self.tolerance is None else self.tolerance / k
 
 

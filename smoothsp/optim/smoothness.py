@@ -1,11 +1,11 @@
-r"""The smoothness of a loss, by line search and power iteration.
+r"""Smoothness of a loss, estimated by line search and power iteration.
 
-The gradient of an L-smooth function promises a decrease,
+The gradient of an L-smooth function guarantees a decrease,
 
 .. math:: f(w - \nabla f(w) / L) \le f(w) - \|\nabla f(w)\|^2 / (2 L),
 
-so where the promise is not kept, L is larger. A line search looks along gradients only;
-power iteration finds the direction in which they turn most,
+so a smaller decrease proves a larger L. A line search tests gradient directions only.
+Power iteration finds the direction of largest curvature,
 
 .. math:: L \ge \max_{\|v\| = 1} \|\nabla f(w + h v) - \nabla f(w)\| / h.
 """
@@ -41,27 +41,27 @@ _TURNS, _GROWTH, _MARGIN, _PART = 16, 1.01, 1.1, 64
 def estimate_smoothness(
     params: Iterable[Tensor], closure: Closure, batches: Iterable[Any]
 ) -> float:
-    r"""Bound the ``smoothness`` of a loss, for ``CasimirSVRG`` and ``ProxLinear``.
+    r"""Estimate the ``smoothness`` of a loss for ``CasimirSVRG`` and ``ProxLinear``.
 
-    Makes steps of SGD of length 1/L, one a batch. Where a step decreases the loss of
-    its batch by less than :math:`\|\nabla f\|^2 / (2 L)`, L doubles; else it falls by
-    8 %. The first L is :math:`\|\nabla f\|^2 / (2 f)`, below which a loss that is
-    never negative cannot be. At the end the parameters are put back.
+    The function takes SGD steps of length 1/L, one per batch. If a step decreases the
+    loss of its batch by less than :math:`\|\nabla f\|^2 / (2 L)`, L doubles; otherwise
+    it falls by 8 %. The first L is :math:`\|\nabla f\|^2 / (2 f)`, a lower bound for
+    nonnegative losses. At the end the parameters are restored.
 
-    Power iterations on differences of gradients follow, at the parameters: over a
-    distance of :math:`h = \|\nabla f\| / (64 L)` they find the direction in which the
-    gradient of each batch turns most, for up to 256 batches.
+    Then power iterations on differences of gradients, over a distance of :math:`h =
+    \|\nabla f\| / (64 L)`, find the direction of largest curvature at the parameters,
+    for up to 256 batches.
 
     Parameters
     ----------
     params
-        Parameters of the loss; those that do not require gradients are left out.
+        Parameters of the loss; parameters that do not require gradients are skipped.
     closure
         ``closure(batch)``: ``backward()`` on the mean loss of a batch, as for
         ``SVRG.epoch``; without the regulariser, whose smoothness is known.
     batches
-        Mini-batches, at least 32, else they are gone over several times; a hundred are
-        plenty: ``batches[:100]`` of a shuffled list.
+        Mini-batches, preferably at least 32; fewer are read several times. A hundred
+        suffice: ``batches[:100]`` of a shuffled list.
 
     Returns
     -------
@@ -80,22 +80,21 @@ def estimate_smoothness(
 
     Notes
     -----
-    Two evaluations of the closure a batch and then up to 18, mostly 7, which see the
-    same random numbers; buffers, as those of BatchNorm, are put back. Batches of an
-    iterator are kept. Memory: five times the parameters. With ``torch.distributed``
-    losses and gradients are averaged over the processes, which need equally many
-    batches.
+    The closure is evaluated twice per batch, then up to 18 times, usually 7, with equal
+    random numbers. Buffers, such as those of BatchNorm, are restored. Batches of an
+    iterator are kept in memory. Memory: five times the parameters. With
+    ``torch.distributed`` losses and gradients are averaged over the processes, which
+    need equal numbers of batches.
 
-    Works for losses with kinks too, where there is no constant: with few best outputs
-    in ``L2(mu, k)``, or without smoothing. A difference of gradients that doubles as h
-    is halved is a jump at a kink and does not count as curvature. For networks trained
-    by ``ProxLinear``, give the variables of ``Linearised`` and a closure that calls it:
-    what counts there is the curvature of Gauss and Newton,
-    :math:`J^T \nabla^2 h \, J`.
+    The estimate is also useful for losses with kinks, such as a small k in
+    ``L2(mu, k)`` or no smoothing. A difference quotient that doubles when h is halved
+    is a jump at a kink and is ignored. For networks trained by ``ProxLinear``, pass the
+    variables of ``Linearised`` and a closure that calls it. The relevant curvature is
+    then that of Gauss-Newton, :math:`J^T \nabla^2 h \, J`.
 
-    Source: in the manner of Schmidt, Le Roux and Bach, "Minimizing finite sums with the
-    stochastic average gradient", but with one doubling a step at most, as where outputs
-    tie, at w = 0 for one, no L might do.
+    Source: similar to Schmidt, Le Roux and Bach, "Minimizing finite sums with the
+    stochastic average gradient", but with at most one doubling per step, since no L may
+    suffice where outputs tie.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The stochastic subgradient method: its step sizes and its average.
+"""Step sizes and averaging of the stochastic subgradient method.
 
-The method itself is ``torch.optim.SGD`` on a loss without smoothing.
+The steps are those of ``torch.optim.SGD`` on a loss without smoothing.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ Decay = Literal["constant", "inverse-sqrt", "inverse", "step"]
 
 
 class SubgradientLR(LambdaLR):
-    r"""Step sizes of subgradient methods; ``step()`` it after every mini-batch.
+    r"""Step sizes of subgradient methods; call ``step()`` after every mini-batch.
 
     ==================  =========================================================
     decay               step t = 1, 2, ...
@@ -33,11 +33,11 @@ class SubgradientLR(LambdaLR):
     optimizer
         Usually ``torch.optim.SGD``; its ``lr`` is that of the first step.
     decay
-        One of the four.
+        Name of the rule in the table.
     t_0
         With ``"step"``: number of steps between changes, at least 1.
     last_epoch
-        As in every scheduler of torch.
+        As in the schedulers of torch.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-r"""Stochastic variance-reduced gradients: one full gradient makes many steps exact.
+r"""Stochastic variance-reduced gradients.
 
 An epoch starts at a snapshot :math:`\tilde w` with the full gradient there, and then
 
@@ -56,49 +56,50 @@ _NO_RISE: dict[str, Any] = {
 
 
 class SVRG(Resumable):
-    r"""SVRG: steps whose noise vanishes as they approach the optimum.
+    r"""SVRG: stochastic gradients whose variance vanishes at the optimum.
 
-    ``snapshot()`` starts an epoch, ``step()`` makes one step of it, ``end_epoch()``
-    ends it; ``epoch()`` does the three. A closure is that of ``torch.optim``: it calls
-    ``backward()`` on the mean loss of some examples, and returns it. The loss is
-    without the regulariser ``weight_decay / 2 |w|^2``, whose gradient is exact at every
-    step. ``zero_grad()`` is called for you.
+    ``snapshot()`` starts an epoch, ``step()`` makes one step of it, and ``end_epoch()``
+    ends it; ``epoch()`` calls all three. Closures are those of ``torch.optim``: they
+    call ``backward()`` on the mean loss of some examples and return it. Leave out the
+    regulariser ``weight_decay / 2 |w|^2``, which the optimizer adds. ``zero_grad()`` is
+    called for you.
 
     Parameters
     ----------
     params
-        Parameters, or groups of them with their own ``lr`` and ``weight_decay``. Those
-        that no example gives a gradient are left alone.
+        Parameters, or groups of them with their own ``lr`` and ``weight_decay``.
+        Parameters without a gradient are not changed.
     lr
         Step size, > 0; at most 1/(L + weight_decay) for terms whose gradients are
         L-Lipschitz.
     weight_decay
         Weight of the squared norm, >= 0.
     averaging
-        Whether an epoch ends at the uniform mean of its iterates or at the last one.
+        If True, an epoch ends at the uniform mean of its iterates; otherwise at the
+        last iterate.
     backtrack
-        Share of the full loss, > 0. Where the losses of three batches in a row are on
-        average higher than at the snapshot by more than this share, the parameters
-        return to the snapshot and all further steps are half as long; a warning says
-        so the first time. None: never, as the theorems have it.
+        Fraction of the full loss, > 0. If the losses of three consecutive batches
+        exceed those at the snapshot by more than this fraction on average, the
+        parameters return to the snapshot and the step size is halved. The first time a
+        warning is issued. None: never, as in the theorems.
     generator
-        Draws the order of the batches in ``epoch()``. Its state is saved and loaded
-        with the optimizer's, so ``DataLoader(..., generator=optimizer.generator)``
-        resumes too. None: a new one, seeded from ``torch.manual_seed``.
+        Random generator of the order of batches in ``epoch()``. Its state is part of
+        the optimizer's state, so ``DataLoader(..., generator=optimizer.generator)``
+        resumes too. None: a new generator, seeded from ``torch.manual_seed``.
 
     Attributes
     ----------
     progress
-        Where the run is: ``epoch`` and ``step`` count what is done, ``terms`` the
-        batches of the last full gradient, ``halvings`` how often steps were halved.
+        Counts: ``epoch`` and ``step`` of those completed, ``terms`` of batches in the
+        last full gradient, and ``halvings`` of the step size.
     oracle_calls
-        Examples whose gradient was taken: at the ``iterate``, at the ``snapshot``, and
-        in ``full`` gradients.
+        Number of examples with gradient evaluations: at the ``iterate``, at the
+        ``snapshot``, and in ``full`` gradients.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above.
+        For an argument outside its documented range.
     RuntimeError
         If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
         scaled, if the loss is not finite or ten times that of the first snapshot, or if
@@ -106,17 +107,16 @@ class SVRG(Resumable):
 
     Notes
     -----
-    A step costs two evaluations of the closure, which see the same random numbers of
-    torch; those of NumPy, of Python and of generators of your own should be drawn
-    before it. Full gradients have dropout masks of their own for an epoch. Buffers, as
-    those of BatchNorm, change in evaluations at the iterates only. Gradients should not
-    be clipped. An epoch costs one more pass over the data. Memory: three times the
-    parameters, without averaging two.
+    A step evaluates the closure twice with equal random numbers of torch. Draw random
+    numbers of NumPy, Python and your own generators before it. Full gradients use
+    separate dropout masks, fixed for an epoch. Buffers, such as those of BatchNorm,
+    change at the iterates only. Do not clip gradients. An epoch costs one more pass
+    over the data. Memory: three times the parameters, or two without averaging.
 
-    With ``torch.distributed``, full gradients are averaged over the processes, each
-    weighted by its number of examples; those of the steps are averaged by
-    ``DistributedDataParallel``. Let the snapshot's closure call ``model.module``, which
-    does not communicate at every batch.
+    With ``torch.distributed``, full gradients are averaged over the processes, weighted
+    by their numbers of examples. ``DistributedDataParallel`` averages the gradients of
+    steps. Call ``model.module`` in the snapshot's closure, which does not communicate
+    at every batch.
 
     Source: Johnson and Zhang, "Accelerating stochastic gradient descent using
     predictive variance reduction", as used in section 7.2 of Pillutla et al.
@@ -170,7 +170,7 @@ class SVRG(Resumable):
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, as in ``torch.optim``; it moves from the next snapshot on."""
+        """Add a parameter group; it is trained from the next snapshot on."""
         super().add_param_group(param_group)
         _checks.positive("lr", self.param_groups[-1]["lr"])
         _checks.nonnegative("weight_decay", self.param_groups[-1]["weight_decay"])
@@ -182,17 +182,18 @@ class SVRG(Resumable):
         *,
         size: Size = num_examples,
     ) -> float:
-        """Start an epoch here: keep the parameters and their full gradient.
+        """Start an epoch: store the parameters and compute their full gradient.
 
         Parameters
         ----------
         closure
-            With ``batches``: ``closure(batch)``. Without: ``closure()``, of the mean
-            loss of all examples; each process then weighs the same.
+            With ``batches``: ``closure(batch)``. Without: ``closure()`` for the mean
+            loss of all examples; processes then have equal weights.
         batches
             A list of mini-batches, a ``DataLoader``, or another iterable.
         size
-            Number of examples of a batch: its weight in the mean.
+            Function that returns the number of examples of a batch, its weight in the
+            mean.
 
         Returns
         -------
@@ -290,16 +291,16 @@ class SVRG(Resumable):
         closure
             Called twice, at the snapshot and at the parameters.
         num_examples
-            Examples behind the closure, for ``oracle_calls``. None: 1.
+            Number of examples of the closure, for ``oracle_calls``. None: 1.
         at_snapshot
-            Called at the snapshot instead: a closure of the same loss, without what
-            should happen once, as counting and logging do. Its gradients are averaged
-            over the processes here, whatever computes them.
+            Closure to call at the snapshot instead: equal loss, without side effects
+            that should happen once, such as logging. Its gradients are averaged over
+            the processes by this optimizer.
 
         Returns
         -------
         Tensor
-            What the closure returned at the parameters before the step.
+            Loss that the closure returned at the parameters before the step.
         """
         if closure is None:
             raise TypeError(
@@ -430,7 +431,7 @@ class SVRG(Resumable):
 
     @property
     def step_sizes(self) -> list[float]:
-        """Of each group, as they are now."""
+        """Current step size of each parameter group."""
         return [self._step_size(group) for group in self.param_groups]
 
     def _step_size(self, group: dict[str, Any]) -> float:
@@ -455,8 +456,8 @@ class SVRG(Resumable):
     def end_epoch(self) -> None:
         """Put the mean of the epoch's iterates into the parameters.
 
-        To be called before they are evaluated or saved as a result; ``snapshot()``
-        calls it if you do not.
+        Call it before you evaluate or save the parameters. ``snapshot()`` calls it if
+        you did not.
         """
         self._follow()
         if not self.progress["open"]:
@@ -477,19 +478,20 @@ class SVRG(Resumable):
         steps: int | None = None,
         size: Size = num_examples,
     ) -> float:
-        """Make one epoch: a snapshot, steps, the mean.
+        """Run one epoch: snapshot, steps and averaging.
 
         Parameters
         ----------
         closure
             ``closure(batch)``: ``backward()`` on the mean loss of a batch; returns it.
         batches
-            A list or another sequence, from which the steps draw uniformly with
-            replacement; or a ``DataLoader``, whose order they follow.
+            A list or another sequence, sampled uniformly with replacement, or a
+            ``DataLoader``, read in its order.
         steps
-            Number of steps, at least 1; as many as there are batches if None.
+            Number of steps, at least 1; the number of batches if None.
         size
-            Number of examples of a batch: its weight in the full gradient.
+            Function that returns the number of examples of a batch, its weight in the
+            full gradient.
 
         Returns
         -------

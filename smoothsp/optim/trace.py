@@ -1,4 +1,4 @@
-"""What runs of optimizers cost and bring: recorded, kept as CSV, drawn."""
+"""Traces of optimizer runs: record, save as CSV, plot."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ Value = float | torch.Tensor | Callable[[], Any]
 
 
 class Point(NamedTuple):
-    """What is known of a run at one moment."""
+    """Measurements of a run at one time."""
 
     run: str
     seconds: float
@@ -33,27 +33,27 @@ class Point(NamedTuple):
 
 
 class Trace:
-    """Courses of runs that are to be compared: objective, gap, calls and seconds.
+    """Objective, gap, oracle calls and seconds of several runs, for comparison.
 
-    Any ``torch.optim.Optimizer`` will do. Those of ``smoothsp.optim`` count their calls
-    by kind; of all others the evaluations of a step are counted, one, or as many as it
-    calls its closure.
+    Any ``torch.optim.Optimizer`` works. Optimizers of ``smoothsp.optim`` count their
+    calls by kind. For all others, every evaluation in a step counts: one, or one per
+    call of the closure.
 
     Parameters
     ----------
     path
-        A CSV file that is written anew, in one step, at each record; runs that it holds
-        are read first. None: nothing is written.
+        A CSV file that is replaced atomically at each record; existing runs are read
+        first. None: no file.
 
     Attributes
     ----------
     points
-        What was recorded, in order.
+        Recorded points, in order.
 
     Raises
     ------
     ValueError
-        If the file is none that a trace wrote.
+        If the file was not written by a trace.
 
     Examples
     --------
@@ -87,20 +87,20 @@ class Trace:
         examples: int = 1,
         resume: bool = False,
     ) -> "Run":
-        """Begin a run: its clock starts.
+        """Start a run and its clock.
 
         Parameters
         ----------
         name
-            What it is called in the file and beside its curve.
+            Name of the run in the file and in the legend.
         optimizer
-            Whose calls are counted from now on.
+            Optimizer whose calls are counted from now on.
         examples
-            Examples of a batch: what an evaluation counts for optimizers that do not
-            count themselves. Their kind of call is ``iterate``.
+            Examples of a batch: the count of one evaluation, for optimizers without
+            their own counts. Their kind of call is ``iterate``.
         resume
-            Whether points of this name are kept, and seconds and calls go on from
-            them; otherwise they are removed.
+            If True, points of this name are kept, and seconds and calls continue from
+            them. Otherwise they are removed.
         """
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
@@ -118,7 +118,7 @@ class Trace:
         )
 
     def add(self, point: Point) -> None:
-        """Keep a point; write the file, if there is one."""
+        """Add a point and write the file, if there is one."""
         self.points.append(point)
         if self.path is not None:
             self.save(self.path)
@@ -136,23 +136,23 @@ class Trace:
         _replace(Path(path), text.getvalue().encode())
 
     def draw(self, path: str | os.PathLike[str], lowest: float | None = None) -> None:
-        """Draw how far runs are above the minimum, against calls and against seconds.
+        """Plot the suboptimality of the runs against oracle calls and seconds.
 
         Parameters
         ----------
         path
-            Of the figure: what ends in ``.png``, ``.svg`` or ``.pdf``.
+            Path of the figure, ending in ``.png``, ``.svg`` or ``.pdf``.
         lowest
-            The minimum, or what is known to be below it. If absent, the largest
-            objective less gap, or else the lowest objective: then the run that reached
-            it ends one point early.
+            The minimum, or a lower bound. If absent, the largest difference of
+            objective and gap. Without gaps, the lowest objective; the run that reached
+            it then ends one point early.
 
         Raises
         ------
         ModuleNotFoundError
             Without matplotlib.
         ValueError
-            If nothing was recorded, or an objective is below ``lowest``.
+            If there are no points, or an objective is below ``lowest``.
         """
         if lowest is not None:
             _checks.number("lowest", lowest)
@@ -213,7 +213,7 @@ class Trace:
 
 
 class Run:
-    """One of them; ``Trace.run`` makes it."""
+    """One run of a trace; create it with ``Trace.run``."""
 
     def __init__(
         self,
@@ -244,26 +244,26 @@ class Run:
 
     @property
     def calls(self) -> dict[str, float]:
-        """Examples asked about so far, by kind."""
+        """Number of oracle calls so far, by kind."""
         found: dict[str, float] = getattr(self.optimizer, "oracle_calls", self._own)
         return {kind: found[kind] - self._start.get(kind, 0) for kind in sorted(found)}
 
     def record(self, objective: Value, gap: Value | None = None) -> Point:
-        """Keep where the run is now.
+        """Record the current point of the run.
 
         Parameters
         ----------
         objective
-            A number, or a function without arguments that computes it: the clock stops
-            while it does, and no gradient is recorded.
+            A number, or a function without arguments that computes it. The clock stops
+            during the call, and autograd is off.
         gap
-            The same for how far the objective is above the minimum at most, as a
-            certificate says; at least 0.
+            Certified upper bound of the suboptimality, at least 0: a number or a
+            function.
 
         Raises
         ------
         TypeError, ValueError
-            If they are no numbers, or the gap is negative.
+            If they are not numbers, or the gap is negative.
         """
         stopped = self._now()
         with torch.no_grad():
