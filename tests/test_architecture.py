@@ -59,6 +59,7 @@ MAY_IMPORT = {
         "smoothsp.layers",
         "smoothsp.losses",
         "smoothsp.metrics",
+        "smoothsp.optim",
         "smoothsp.oracles",
         "smoothsp.schemes",
         "PIL",

@@ -1,24 +1,22 @@
 """When to end a training: at a loss that is no number, or ten times what it was."""
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
-import torch
 from torch import Tensor
 
-__all__ = ["GROWTH", "LARGEST", "diagnosed", "require_sound"]
+from smoothsp.optim._divergence import explained
+
+__all__ = ["GROWTH", "diagnosed", "require_sound"]
 
 GROWTH = 10.0
 """How many times the mean loss of the first epoch a later one may be."""
-LARGEST = 1e4
-"""Weights of this size and more have diverged where a loss cannot be computed."""
 
 
-@contextmanager
 def diagnosed(
     weights: Iterable[Tensor], rate: float, remedy: str = "Lower the rate"
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Replace an error that comes from weights which have diverged.
 
     Structures refuse scores that are not numbers, or too large, before there is a loss.
@@ -33,19 +31,16 @@ def diagnosed(
     Raises
     ------
     ValueError
-        In place of another one, if a weight is NaN or at least ``LARGEST``.
+        In place of another one, if a weight is NaN or at least 10,000.
     """
-    try:
-        yield
-    except ValueError as error:
-        sizes = [w.detach().abs().max().double().cpu() for w in weights if w.numel()]
-        largest = float(torch.stack(sizes).max()) if sizes else 0.0
-        if largest < LARGEST:
-            raise
-        raise ValueError(
-            f"weights: expected numbers below {LARGEST:g}, got {largest:.3g} with steps"
-            f" of size {rate:.3g}: the training diverged. {remedy}"
-        ) from error
+
+    def error(expected: str, found: str) -> ValueError:
+        return ValueError(
+            f"weights: expected numbers {expected}, got {found} with steps of size"
+            f" {rate:.3g}: the training diverged. {remedy}"
+        )
+
+    return explained(weights, error)
 
 
 def require_sound(

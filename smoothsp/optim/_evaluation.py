@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -211,35 +211,6 @@ class RandomState:
         torch.set_rng_state(self.cpu)
         for device, state in self.cuda.items():
             torch.cuda.set_rng_state(state, device)
-
-
-LARGEST = 1e4
-"""Parameters of this size and more have diverged where a loss cannot be computed."""
-
-
-def largest(params: Sequence[Tensor]) -> float:
-    """Largest magnitude among parameters; NaN if one of them is."""
-    sizes = [p.detach().abs().max().double().cpu() for p in params if p.numel()]
-    return float(torch.stack(sizes).max()) if sizes else 0.0
-
-
-@contextmanager
-def diagnosed(
-    params: Sequence[Tensor], sentence: Callable[[str, str], str]
-) -> Iterator[None]:
-    """Replace an error that comes from parameters which have diverged.
-
-    Structures refuse scores that are not numbers, or too large, before there is a loss.
-    ``sentence`` takes what was expected and what was found.
-    """
-    try:
-        yield
-    except ValueError as error:
-        found = largest(params)
-        if found < LARGEST:
-            raise
-        expected = f"parameters below {LARGEST:g}"
-        raise RuntimeError(sentence(expected, f"{found:.3g}")) from error
 
 
 def norm(tensors: Sequence[Tensor]) -> float:

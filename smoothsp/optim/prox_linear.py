@@ -25,9 +25,9 @@ from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
+from smoothsp.optim._divergence import explained
 from smoothsp.optim._evaluation import (
     Closure,
-    diagnosed,
     full_loss,
     norm,
     reaches,
@@ -263,7 +263,7 @@ class ProxLinear(BoundMu):
             self.generator,
         )
         inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
-        with self._watch(), diagnosed(subproblem.variables, self._sentence):
+        with self._watch(), explained(subproblem.variables, self._diverged):
             epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
@@ -307,6 +307,9 @@ class ProxLinear(BoundMu):
             expected = f"an objective below {10 * first:.6g}"
             raise RuntimeError(self._sentence(expected, f"{objective:.6g}"))
         self.progress["first_objective"] = first or objective
+
+    def _diverged(self, expected: str, found: str) -> RuntimeError:
+        return RuntimeError(self._sentence(f"parameters {expected}", found))
 
     def _sentence(self, expected: str, found: str) -> str:
         """Say that training has diverged, with which steps, and what to try."""
@@ -362,7 +365,7 @@ class ProxLinear(BoundMu):
         """Mean loss of the network itself plus the regulariser; number of batches."""
         self.model.exact = True
         try:
-            with diagnosed(self.model.origin, self._sentence):
+            with explained(self.model.origin, self._diverged):
                 loss, examples, terms = full_loss(
                     self._name, objective, batches, size, self.model.origin[0].device
                 )

@@ -29,10 +29,10 @@ from smoothsp.optim._batches import (
     require_repeatable,
     weight_of,
 )
+from smoothsp.optim._divergence import explained
 from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
-    diagnosed,
     evaluate,
     full_gradient,
     loss_of,
@@ -216,7 +216,7 @@ class SVRG(Resumable):
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
-        with self._watch(), diagnosed(params, self._sentence):
+        with self._watch(), explained(params, self._diverged):
             loss, gradients, examples, terms = full_gradient(
                 self._name, closure, params, batches, size, self._aside
             )
@@ -245,6 +245,9 @@ class SVRG(Resumable):
             return
         expected = f"a loss below {10 * first:.6g}" if finite else "a finite loss"
         raise RuntimeError(self._sentence(expected, f"{loss:.6g}"))
+
+    def _diverged(self, expected: str, found: str) -> RuntimeError:
+        return RuntimeError(self._sentence(f"parameters {expected}", found))
 
     def _sentence(self, expected: str, found: str) -> str:
         """Say that training has diverged, with which steps, and what to try."""
@@ -333,7 +336,7 @@ class SVRG(Resumable):
         finally:
             _copy(active, here)
         random.restore()
-        with diagnosed(params, self._sentence):
+        with explained(params, self._diverged):
             loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):

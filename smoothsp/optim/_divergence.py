@@ -1,0 +1,29 @@
+"""Errors of losses that come from weights which have diverged."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+LARGEST = 1e4
+"""Weights of this size and more have diverged where a loss cannot be computed."""
+
+
+@contextmanager
+def explained(
+    weights: Iterable[Tensor], error: Callable[[str, str], Exception]
+) -> Iterator[None]:
+    """Replace a ValueError by ``error(expected, found)`` if the weights have diverged.
+
+    Structures raise it for scores that are not numbers, or too large, before there is a
+    loss. Weights have diverged if one is NaN or at least ``LARGEST``.
+    """
+    try:
+        yield
+    except ValueError as cause:
+        sizes = [w.detach().abs().max().double().cpu() for w in weights if w.numel()]
+        largest = float(torch.stack(sizes).max()) if sizes else 0.0
+        if largest < LARGEST:
+            raise
+        raise error(f"below {LARGEST:g}", f"{largest:.3g}") from cause
