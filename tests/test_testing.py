@@ -126,6 +126,6 @@ def test_hinges_of_a_maximum_below_the_true_output_are_refused(loss, name, chang
     y = chain().decode()[1]
     assert loss(Broken("no", None), y) >= 0
     with pytest.raises(
-        ValueError, match=r"structure: expected .* from Broken; smooths"
+        ValueError, match=r"structure: expected .* from Broken; check it"
     ):
         loss(Broken(name, change), y)

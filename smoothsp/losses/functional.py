@@ -395,7 +395,7 @@ def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) ->
         raise ValueError(
             "structure: expected a highest score of at least that of the true output, "
             f"{own[row].item():.9g} at row {row}, got {top[row].item():.9g} from "
-            f"{kind.__name__}; smoothsp.testing.check_structure says what is wrong"
+            f"{kind.__name__}; check it with smoothsp.testing.check_structure"
         )
 
 

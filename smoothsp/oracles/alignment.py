@@ -109,9 +109,9 @@ class Alignment(CircuitStructure):
     gap_second: Tensor
     gap_open: Tensor
     gap_extend: Tensor
-    _by_row = ("_sizes",)
-    _long_axes = 0
-    _output_words = (
+    row_attributes = ("_sizes",)
+    ragged_axes = 0
+    output_description = (
         "0 (match), 1 (first alone) or 2 (second alone) along a path from beginning to "
         "end of both sequences, -1 elsewhere"
     )
@@ -143,7 +143,7 @@ class Alignment(CircuitStructure):
         ragged = isinstance(first, Tensor)
         self._sizes = torch.stack([first, second], 1) if ragged else None
         built = topology(_affine if affine else _alignments, N, M)
-        self._start(
+        super().__init__(
             built,
             {"match": match, **gaps},
             roots=built.root(first, second),
@@ -151,15 +151,17 @@ class Alignment(CircuitStructure):
             shape=(N + 1, M + 1),
         )
 
-    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def leaves(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Scores of pairs, then of gaps."""
         B, N, M = self.match.shape
         first = self.gap_first[:, :, None].expand(B, N, M + 1)
         second = self.gap_second[:, None].expand(B, N + 1, M)
         affine = [x[:, None] for name, x in self._own.items() if name in _AFFINE]
         return (self.match, first, second, *affine), ()
 
-    def _used(self, labels: Tensor) -> Tensor:
-        used = super()._used(labels)
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """The leaf of each move, and those of gaps that open or go on."""
+        used = super().leaves_used(labels)
         if "gap_open" not in self._own:
             return used
         moves = torch.nn.functional.pad(labels, (0, 1), value=-1)
@@ -171,17 +173,19 @@ class Alignment(CircuitStructure):
         leaf = self._asked.topology.leaves - 2 + goes_on.long()
         return torch.cat([used, torch.where(alone, leaf, -1).flatten(2)], 2)
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """Moves of a path, and the end of both sequences."""
         # no move goes on from the ends of both
-        return super()._outputs(torch.nn.functional.pad(labels, (0, 1), value=-1))
+        return super().outputs_of(torch.nn.functional.pad(labels, (0, 1), value=-1))
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """Moves of a path, 3 everywhere for what is no path."""
         moves = torch.where(within(y, self._sizes, 1), y, -1)
         down, right, move = steps_to(moves)
         fine = (down == (move != 2).long()) & (right == (move != 1).long())
         on_path = (fine | (moves.flatten(2) == -1)).all(2)
         # what is no path has a label that no move gives
-        return torch.where(on_path[..., None], super()._labels(y), 3)[..., :-1]
+        return torch.where(on_path[..., None], super().labels_of(y), 3)[..., :-1]
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:

@@ -70,10 +70,12 @@ class BoxSearch(SearchStructure):
     cells: Tensor
     _gold: Tensor
     _weight: Tensor
-    _by_row = ("_gold", "_weight")
+    row_attributes = ("_gold", "_weight")
     # a cost is that of a box, by what it has in common with the true one
     _cost_adds = False
-    _output_words = "first row, first column, last row, last column inside the image"
+    output_description = (
+        "first row, first column, last row, last column inside the image"
+    )
 
     def __init__(self, cells: Tensor) -> None:
         cells = checks.potentials("cells", cells)
@@ -85,7 +87,7 @@ class BoxSearch(SearchStructure):
         B, device = len(cells), cells.device
         self._gold = torch.zeros((B, 4), dtype=torch.int64, device=device)
         self._weight = torch.zeros(B, dtype=torch.float64, device=device)
-        self._start({"cells": cells}, (4,))
+        super().__init__({"cells": cells}, (4,))
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:

@@ -65,8 +65,8 @@ class CTC(CircuitStructure):
 
     log_probs: Tensor
     skips: Tensor
-    _by_row: ClassVar[tuple[str, ...]] = ("_classes",)
-    _output_words = (
+    row_attributes: ClassVar[tuple[str, ...]] = ("_classes",)
+    output_description = (
         "classes of frames that become the target when equal neighbours are merged and "
         "blanks dropped"
     )
@@ -123,7 +123,7 @@ class CTC(CircuitStructure):
             _require_frames(frames, labels, repeats)
             self._known_to_fit = True
         built = topology(_paths, T, M)
-        self._start(
+        super().__init__(
             built,
             {"log_probs": log_probs, "skips": skips},
             roots=built.root(frames, labels),
@@ -131,22 +131,24 @@ class CTC(CircuitStructure):
             shape=(T,),
         )
 
-    def _parts(self) -> tuple[tuple[Tensor, Tensor], tuple[()]]:
+    def leaves(self) -> tuple[tuple[Tensor, Tensor], tuple[()]]:
+        """Scores of the target's classes at each frame, then of skips."""
         B, T, _ = self.log_probs.shape
         classes = self._classes[:, None].expand(B, T, -1)
         return (self.log_probs.gather(2, classes), self.skips), ()
 
-    def _may_be_infeasible(self, name: str) -> bool:
-        # skips forbid what the number of frames makes up for
+    def may_be_infeasible(self, name: str) -> bool:
+        """Skips forbid only where a row has few frames."""
         return name != "skips" or not self._known_to_fit
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """The class of each frame."""
         B, K, _ = labels.shape
         classes = self._classes[:, None].expand(B, K, -1)
         found = classes.gather(2, labels.clamp(min=0))
         return torch.where(labels >= 0, found, -1)
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
         """0 for the blank, and which label of the target: as many as have begun."""
         label = y != self.blank
         begins = label.clone()
@@ -160,8 +162,9 @@ class CTC(CircuitStructure):
         right = classes.gather(2, which.clamp(max=most - 1)) == y
         return torch.where(right & (count < most), which, most)
 
-    def _used(self, labels: Tensor) -> Tensor:
-        frames = super()._used(labels)
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """The leaf of each frame, and those of skipped blanks."""
+        frames = super().leaves_used(labels)
         _, T, _ = self.log_probs.shape
         most = self._classes.shape[1]
         to, before = labels[..., 1:], labels[..., :-1]

@@ -246,7 +246,7 @@ class Models(CircuitStructure):
     """
 
     scores: Tensor
-    _output_words = "a model of the formula, 0 or 1 for each variable"
+    output_description = "a model of the formula, 0 or 1 for each variable"
 
     def __init__(self, scores: Tensor, formula: Formula) -> None:
         scores = checks.potentials("scores", scores)
@@ -258,7 +258,7 @@ class Models(CircuitStructure):
             )
         self.formula = formula
         built = formula._topology
-        self._start(
+        super().__init__(
             built,
             {"scores": scores},
             roots=int(built.roots[0]),

@@ -74,8 +74,8 @@ class Grammar(CircuitStructure):
     spans: Tensor
     rules: Tensor
     top: Tensor
-    _long_axes = 2
-    _output_words = "symbols of the spans of a derivation, -1 elsewhere"
+    ragged_axes = 2
+    output_description = "symbols of the spans of a derivation, -1 elsewhere"
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Grammar(CircuitStructure):
         if rules.dim() == 4:
             own["rules"] = shared.pop("rules")
         built = topology(_derivations, n, S, rules.dim() == 3)
-        self._start(
+        super().__init__(
             built,
             own,
             shared,
@@ -145,10 +145,12 @@ class Grammar(CircuitStructure):
         spans = torch.full_like(self.spans, longer, dtype=given.dtype)
         return torch.diagonal_scatter(spans, given.mT, dim1=1, dim2=2)
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """The labels of spans, words included."""
         return counted_spans(y, self.lengths).flatten(2)
 
-    def _used(self, labels: Tensor) -> Tensor:
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """Leaves of spans and of the rules that split them, and the root's."""
         B, K, _ = labels.shape
         _, n, _, S = self.spans.shape
         symbol = labels.reshape(B, K, n, n)

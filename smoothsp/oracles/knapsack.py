@@ -65,7 +65,7 @@ class Knapsack(CircuitStructure):
     """
 
     scores: Tensor
-    _output_words = "0 or 1 for each element, of no more weight than the capacity"
+    output_description = "0 or 1 for each element, of no more weight than the capacity"
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Knapsack(CircuitStructure):
         held: int | Tensor = largest
         if len(set(room)) > 1:
             held = torch.tensor(room, device="cpu")
-        self._start(
+        super().__init__(
             built,
             {"scores": scores},
             roots=built.root(size, held),
@@ -110,8 +110,8 @@ class Knapsack(CircuitStructure):
             shape=(N,),
         )
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        # an element that is left out is a leaf of score 0
+    def leaves(self) -> tuple[Tensor, Tensor]:
+        """Scores, and a leaf of score 0 for an element that is left out."""
         return self.scores, self.scores.new_zeros(self.shape)
 
 

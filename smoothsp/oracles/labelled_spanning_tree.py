@@ -41,8 +41,8 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     """
 
     arcs: Tensor
-    _by_row = ("_lengths",)
-    _output_words = "heads and labels of words that form a tree"
+    row_attributes = ("_lengths",)
+    output_description = "heads and labels of words that form a tree"
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         else:
             self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
         self._single = checks.flag("single_root", single_root)
-        self._start({"arcs": arcs}, (n, 2))
+        super().__init__({"arcs": arcs}, (n, 2))
 
     @classmethod
     def _of(

@@ -70,7 +70,7 @@ class Matching(SearchStructure):
     """
 
     scores: Tensor
-    _output_words = "columns of rows, none of them twice, -1 for unmatched"
+    output_description = "columns of rows, none of them twice, -1 for unmatched"
 
     def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
         scores = checks.potentials("scores", scores)
@@ -78,7 +78,7 @@ class Matching(SearchStructure):
         if scores.dim() != 3 or (partial and scores.shape[2] == 0):
             expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
             raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
-        self._start({"scores": scores}, (scores.shape[1],))
+        super().__init__({"scores": scores}, (scores.shape[1],))
 
     @property
     def _sizes(self) -> tuple[int, int]:

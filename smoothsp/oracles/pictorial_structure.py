@@ -94,8 +94,8 @@ class PictorialStructure(SearchStructure):
     deformation: Tensor
     parents: Tensor
     anchors: Tensor
-    _by_row: ClassVar[tuple[str, ...]] = ("anchors",)
-    _output_words = "a row and a column of the grid for each part"
+    row_attributes: ClassVar[tuple[str, ...]] = ("anchors",)
+    output_description = "a row and a column of the grid for each part"
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class PictorialStructure(SearchStructure):
             self._order = _from_roots(self._above)
             self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
         self._require_springs(deformation)
-        self._start({"parts": parts, "deformation": deformation}, (P, 2))
+        super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
 
     def _require_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""

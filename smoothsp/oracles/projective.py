@@ -60,7 +60,7 @@ class ProjectiveDependencies(CircuitStructure):
     """
 
     arcs: Tensor
-    _output_words = "heads of words that form a tree, arcs not crossing"
+    output_description = "heads of words that form a tree, arcs not crossing"
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ProjectiveDependencies(CircuitStructure):
             raise ValueError("arcs: expected at least one label, got none")
         size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
         built = topology(_eisner, n, labels, single_root)
-        self._start(
+        super().__init__(
             built,
             {"arcs": arcs},
             roots=built.root(size),
@@ -89,14 +89,16 @@ class ProjectiveDependencies(CircuitStructure):
             shape=(n,) if labels is None else (n, 2),
         )
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """Heads, and the labels of their arcs."""
         if self.arcs.dim() == 3:
             return labels
         L = self.arcs.shape[3]
         pair = torch.stack([labels.div(L, rounding_mode="floor"), labels % L], 3)
         return torch.where(labels[..., None] < 0, -1, pair)
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """Heads, of labelled arcs ``head * L + label``."""
         if self.arcs.dim() == 3:
             return y
         head, label = y.unbind(3)

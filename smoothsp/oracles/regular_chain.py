@@ -110,7 +110,7 @@ class RegularChain(MaskedSequences):
     transitions: Tensor
     start: Tensor
     end: Tensor
-    _output_words = "labels that the pattern of the language matches"
+    output_description = "labels that the pattern of the language matches"
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class RegularChain(MaskedSequences):
         size = self._real_positions(emissions, lengths, mask)
         self.language = language
         built = topology(_accepted, T, language._automaton)
-        self._start(
+        super().__init__(
             built,
             {"emissions": emissions},
             shared,
@@ -155,11 +155,13 @@ class RegularChain(MaskedSequences):
             shape=(T,),
         )
 
-    def _parts(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def leaves(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Emissions of real positions first, then transitions and ends."""
         return self._in_order(self.emissions), tuple(self._common.values())
 
-    def _used(self, labels: Tensor) -> Tensor:
-        emissions = super()._used(labels)
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """Leaves of emissions, transitions and both ends."""
+        emissions = super().leaves_used(labels)
         T, S = self.emissions.shape[1:]
         if not T:
             return emissions

@@ -66,7 +66,7 @@ class SecondOrderChain(MaskedSequences):
 
     emissions: Tensor
     transitions: Tensor
-    _output_words = "a label at each real position"
+    output_description = "a label at each real position"
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SecondOrderChain(MaskedSequences):
         checks.shape("transitions", transitions, (S, S, S), "(state, state, state)")
         size = self._real_positions(emissions, lengths, mask)
         built = topology(_triples, T, S)
-        self._start(
+        super().__init__(
             built,
             {"emissions": emissions},
             {"transitions": transitions},
@@ -97,12 +97,14 @@ class SecondOrderChain(MaskedSequences):
             shape=(T,),
         )
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
+    def leaves(self) -> tuple[Tensor, Tensor]:
+        """Emissions of real positions first, then transitions."""
         return self._in_order(self.emissions), self.transitions
 
-    def _used(self, labels: Tensor) -> Tensor:
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """Leaves of emissions and transitions."""
         T, S = self.emissions.shape[1:]
-        emissions = super()._used(labels)
+        emissions = super().leaves_used(labels)
         i, j, k = (labels[..., t : max(T - 2, 0) + t] for t in range(3))
         known = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
         moves = torch.where(known, T * S + (i * S + j) * S + k, -1)

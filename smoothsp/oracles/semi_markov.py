@@ -74,7 +74,7 @@ class SemiMarkov(MaskedSequences):
     transitions: Tensor
     start: Tensor
     end: Tensor
-    _output_words = (
+    output_description = (
         "states at the starts of segments that cover a row, each within the longest "
         "duration, -1 between starts"
     )
@@ -107,7 +107,7 @@ class SemiMarkov(MaskedSequences):
             own["transitions"] = scores.pop("transitions")
         size = self._real_positions(segments, lengths, mask)
         built = topology(_segmentations, T, D, S, by_step)
-        self._start(
+        super().__init__(
             built,
             own,
             scores,
@@ -200,15 +200,18 @@ class SemiMarkov(MaskedSequences):
         ones = counts.new_ones(state.shape)
         return counts.scatter_add(1, state, ones)[:, :S]
 
-    def _parts(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def leaves(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Potentials of real positions first, then those of all rows."""
         own = tuple(self._in_order(x) for x in self._own.values())
         return own, tuple(self._common.values())
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """The state where a segment starts, -1 elsewhere."""
         S = self.segments.shape[3]
         return self._scattered(torch.where(labels >= 0, labels % S, -1))
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """``duration * S + state`` where a segment starts, from duration 0."""
         state = self._gathered(y)
         _, T, D, S = self.segments.shape
         at = torch.arange(T, device=y.device)
@@ -223,7 +226,8 @@ class SemiMarkov(MaskedSequences):
         # a start that no segment can be made of is a label that no leaf has
         return torch.where(known, lasts * S + state, torch.where(begins, D * S, -1))
 
-    def _used(self, labels: Tensor) -> Tensor:
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """Leaves of segments, transitions and both ends."""
         B, K, T = labels.shape
         _, _, D, S = self.segments.shape
         # where moves begin, and where starts do

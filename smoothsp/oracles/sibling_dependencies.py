@@ -71,7 +71,7 @@ class SiblingDependencies(CircuitStructure):
 
     arcs: Tensor
     siblings: Tensor
-    _output_words = "heads of words that form a tree, arcs not crossing"
+    output_description = "heads of words that form a tree, arcs not crossing"
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SiblingDependencies(CircuitStructure):
         size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
         single_root = checks.flag("single_root", single_root)
         built = topology(_second_order, n, single_root)
-        self._start(
+        super().__init__(
             built,
             {"arcs": arcs, "siblings": siblings},
             roots=built.root(size),
@@ -103,8 +103,9 @@ class SiblingDependencies(CircuitStructure):
             shape=(n,),
         )
 
-    def _used(self, labels: Tensor) -> Tensor:
-        arcs, m = super()._used(labels), self.arcs.shape[1]
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """The leaf of each arc, and of each pair of neighbouring arcs."""
+        arcs, m = super().leaves_used(labels), self.arcs.shape[1]
         word = torch.arange(1, m, device=labels.device)
         head = labels.clamp(0, m - 1)
         # words in order of head and side: neighbours there are neighbours of a head

@@ -58,8 +58,8 @@ class SpanTree(CircuitStructure):
     """
 
     spans: Tensor
-    _long_axes = 2
-    _output_words = "labels of the spans of a binary tree, -1 elsewhere"
+    ragged_axes = 2
+    output_description = "labels of the spans of a binary tree, -1 elsewhere"
 
     def __init__(self, spans: Tensor, *, lengths: Tensor | None = None) -> None:
         spans = checks.potentials("spans", spans)
@@ -74,7 +74,7 @@ class SpanTree(CircuitStructure):
             raise ValueError("spans: expected at least one label, got none")
         size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
         built = topology(_trees, n, labels)
-        self._start(
+        super().__init__(
             built,
             {"spans": spans},
             roots=built.root(size),
@@ -82,7 +82,8 @@ class SpanTree(CircuitStructure):
             shape=(n, n),
         )
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """The labels of spans; those of words count, too."""
         return counted_spans(y, self.lengths).flatten(2)
 
 

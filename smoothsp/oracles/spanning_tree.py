@@ -83,8 +83,8 @@ class SpanningTree(SearchStructure, Divergences):
     """
 
     arcs: Tensor
-    _by_row = ("_lengths",)
-    _output_words = "heads of words that form a tree"
+    row_attributes = ("_lengths",)
+    output_description = "heads of words that form a tree"
 
     def __new__(cls, arcs: Any = None, **options: Any) -> Any:
         """The structure, or that of arcs with labels."""
@@ -113,7 +113,7 @@ class SpanningTree(SearchStructure, Divergences):
         else:
             self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
         self._single = checks.flag("single_root", single_root)
-        self._start({"arcs": arcs}, (n,))
+        super().__init__({"arcs": arcs}, (n,))
 
     @classmethod
     def _of(cls, arcs: Tensor, lengths: Tensor, single_root: bool) -> "SpanningTree":

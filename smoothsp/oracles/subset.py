@@ -59,7 +59,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
-    _output_words = "0 or 1 for each element, as many 1 as the bounds allow"
+    output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Subset(CircuitStructure):
             places = [pairs.index(pair) for pair in bounds]
             which = torch.tensor(places, device="cpu")
         built = topology(_counted, N, pairs)
-        self._start(
+        super().__init__(
             built,
             {"scores": scores},
             roots=built.root(which, size),
@@ -102,8 +102,8 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        # an element that is left out is a leaf of score 0
+    def leaves(self) -> tuple[Tensor, Tensor]:
+        """Scores, and a leaf of score 0 for an element that is left out."""
         return self.scores, self.scores.new_zeros(self.shape)
 
 

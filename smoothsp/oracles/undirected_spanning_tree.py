@@ -77,8 +77,8 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
     """
 
     edges: Tensor
-    _by_row = ("index", "_nodes", "_table")
-    _output_words = "0 or 1 for each edge, 1 for those of one spanning tree"
+    row_attributes = ("index", "_nodes", "_table")
+    output_description = "0 or 1 for each edge, 1 for those of one spanning tree"
 
     def __init__(self, edges: Tensor, index: Tensor) -> None:
         edges, index = edges_and_index("edges", edges, index)
@@ -93,7 +93,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         )
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
-        self._start({"edges": edges}, (E,))
+        super().__init__({"edges": edges}, (E,))
 
     def _exist(self, y: Tensor) -> Tensor:
         if not checks.values_are_there():

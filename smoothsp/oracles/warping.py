@@ -63,9 +63,9 @@ class Warping(CircuitStructure):
     """
 
     match: Tensor
-    _by_row = ("_sizes",)
-    _long_axes = 0
-    _output_words = (
+    row_attributes = ("_sizes",)
+    ragged_axes = 0
+    output_description = (
         "0 along a path from the first pair to the last, one item further at each step "
         "in either sequence or both, -1 elsewhere"
     )
@@ -85,7 +85,7 @@ class Warping(CircuitStructure):
         ragged = isinstance(first, Tensor)
         self._sizes = torch.stack([first, second], 1) if ragged else None
         built = topology(_warpings, N, M)
-        self._start(
+        super().__init__(
             built,
             {"match": match},
             roots=built.root(first, second),
@@ -93,13 +93,14 @@ class Warping(CircuitStructure):
             shape=(N, M),
         )
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """0 along a path, 1 everywhere for what is no path."""
         pairs = torch.where(within(y, self._sizes), y, -1)
         down, right, _ = steps_to(pairs)
         fine = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
         on_path = (fine | (pairs.flatten(2) == -1)).all(2)
         # what is no path has a label that no pair gives
-        return torch.where(on_path[..., None], super()._labels(y), 1)
+        return torch.where(on_path[..., None], super().labels_of(y), 1)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:

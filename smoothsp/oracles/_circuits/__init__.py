@@ -27,7 +27,7 @@ all ways to have j ones among the first v variables:
 ...         B, n, _ = scores.shape
 ...         built = topology(exactly, n, k)  # remembered
 ...         every = n if lengths is None else lengths
-...         self._start(
+...         super().__init__(
 ...             built,
 ...             {"scores": scores},  # an attribute, and the leaves, in this order
 ...             roots=built.root(every),
@@ -41,29 +41,14 @@ all ways to have j ones among the first v variables:
 >>> pick.log_count().exp(), pick.marginals()[0, :, 1].sum()
 (tensor([3.]), tensor(2.))
 
-What a structure may say besides
---------------------------------
-The defaults fit when every label is one leaf. Otherwise override, in ordinary torch:
+What a structure may override besides
+-------------------------------------
+The defaults fit when every label is one leaf. Otherwise override, in PyTorch
+operations, the methods ``leaves``, ``leaves_used``, ``labels_of`` and ``outputs_of``,
+and the attributes ``row_attributes`` and ``ragged_axes``. ``CircuitStructure`` has
+their shapes.
 
-``_parts()``
-    Named potentials to leaves ``(batch, ...)`` and shared ones, each a tensor or a
-    tuple of them; by default the potentials, in the order given to ``_start``. A leaf
-    is an entry of a potential or ``-inf``: what depends on a row's data (not on its
-    size) is a potential of ``-inf``, not topology. Gradients reach the potentials by
-    themselves.
-``_outputs(labels)`` and ``_labels(y)``
-    Labels ``(batch, k, N)``, as the leaves of an answer set them, -1 where none does,
-    to outputs ``(batch, k, *shape)``, and back; by default reshaped.
-``_used(labels)``
-    The leaves, from 0, that such labels use, shared ones from P on; -1 is none. By
-    default those that ``label`` gives: override it where an output uses more.
-``_by_row``
-    Names of further attributes with an entry a row, or None, which ``select`` picks.
-``_long_axes``
-    How many axes of an output, from the first on, end at ``lengths``: 1 by default, 2
-    for outputs ``(n, n)``. ``output_shapes`` says so, and linear models cut there.
-``hamming(y)``
-    By default 1 for each leaf of the first potentials that labels otherwise than y.
+What depends on a row's data, not on its size, is a potential of ``-inf``, not topology.
 
 Rules
 -----
@@ -74,8 +59,8 @@ Rules
 * Items that walk with constant steps along the summed axis cost five integers; order
   the axes of a chart so that they do.
 * A long row's circuit contains those of shorter rows: roots say which item answers.
-* Shapes and dtypes of arguments are the constructor's to check, with ``_checks``;
-  values (NaN, +inf, rows without an output) are checked by ``_start``.
+* A subclass checks shapes and dtypes of its arguments; ``CircuitStructure`` checks
+  values: NaN, +inf and rows without an output.
 """
 
 from smoothsp.oracles._circuits.circuit import Circuit, Items

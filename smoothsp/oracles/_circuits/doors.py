@@ -90,7 +90,7 @@ def sound(
         if found & numbers.FORBIDDEN and not barred:
             new_ones = found if changed is None else numbers.look(changed)
             if (new_ones & numbers.FORBIDDEN) or (found & numbers.LOW):
-                barred = structure._may_be_infeasible(name)
+                barred = structure.may_be_infeasible(name)
     if new:
         own, shared = structure._own, structure._common
         structure._hold(
@@ -144,5 +144,5 @@ def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> Non
     if not found.all():
         b, k = divmod(int(found.argmin()), found.shape[1])
         row = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()
-        words = structure._output_words
+        words = structure.output_description
         raise ValueError(f"y: expected {words}, got {row} at row {b}")

@@ -14,11 +14,11 @@ from smoothsp.oracles._questions.positions import Positions
 class MaskedSequences(CircuitStructure):
     """Sequences whose circuit is over their real positions, the first ones first.
 
-    An output is ``(batch, time)``, one label for each position. A constructor takes the
-    number of real positions from ``_real_positions``, before ``_start``.
+    An output is ``(batch, time)``, one label for each position. A subclass takes the
+    number of real positions from ``_real_positions``, before it calls the constructor.
     """
 
-    _by_row: ClassVar[tuple[str, ...]] = ("_steps",)
+    row_attributes: ClassVar[tuple[str, ...]] = ("_steps",)
     # ``(batch, time)``: of each row the real positions in order, then the others
     _steps: Tensor | None = None
 
@@ -74,10 +74,10 @@ class MaskedSequences(CircuitStructure):
             return y
         return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
         return self._scattered(labels)
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
         return self._gathered(y)
 
     def hamming(self, y: Tensor) -> Tensor:

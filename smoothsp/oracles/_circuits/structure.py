@@ -32,22 +32,56 @@ Self = TypeVar("Self", bound="CircuitStructure")
 class CircuitStructure(ReadOnly, Divergences):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
-    A subclass calls ``_start`` at the end of its constructor. It overrides the hooks
-    that map potentials and outputs to leaves where the defaults do not fit.
+    A subclass calls this constructor at the end of its own. Attributes that its
+    ``leaves`` reads are set before.
+
+    Parameters
+    ----------
+    topology
+        Of the circuit, from ``topology(build, *sizes)``.
+    potentials
+        By name, ``(batch, ...)``: attributes of the structure. ``augment`` adds a cost
+        to the first of them.
+    shared
+        Potentials of all rows by name, without a batch axis: attributes, too.
+    roots
+        ``(batch,)``: the item that stands for all outputs of a row, from
+        ``topology.root(size)``; or one item for all rows.
+    lengths
+        ``(batch,)``: how many labels an output has, for means over labels; or one
+        number for all rows.
+    shape
+        Of an output of one row, as many labels as the circuit has positions.
 
     Attributes
     ----------
     shape
-        Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
+        Of an output of one row; decoded ones are -1 where nothing is labelled.
+    row_attributes
+        Names of further attributes with an entry for each row, or None. ``select``
+        picks their rows.
+    ragged_axes
+        How many axes of an output, from the first on, end at ``lengths``: 1 by default,
+        2 for outputs ``(n, n)``.
+    output_description
+        What an output is, for messages.
+
+    Raises
+    ------
+    ValueError
+        For NaN or +inf where a row reads it, or a row whose outputs are all forbidden.
+        Values are not checked while ``torch.compile`` traces.
+
+    Notes
+    -----
+    The methods ``leaves``, ``labels_of``, ``outputs_of`` and ``leaves_used`` may be
+    overridden, in PyTorch operations; docs/your_own_structure.md has an example.
+    Gradients follow.
     """
 
-    # Attributes with an entry for each row, besides the potentials, or None: what
-    # select keeps.
-    _by_row: ClassVar[tuple[str, ...]] = ()
-    # How many axes of an output, from the first on, have ``lengths`` entries.
-    _long_axes: ClassVar[int] = 1
-    # What an output is, for messages.
-    _output_words: ClassVar[str] = "an output of the structure"
+    row_attributes: ClassVar[tuple[str, ...]] = ()
+    ragged_axes: ClassVar[int] = 1
+    output_description: ClassVar[str] = "an output of the structure"
 
     shape: tuple[int, ...]
     _lengths: Tensor | int
@@ -58,43 +92,26 @@ class CircuitStructure(ReadOnly, Divergences):
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name != "_proven"}
-
-    def _start(
+    def __init__(
         self,
         topology: Topology,
-        own: Mapping[str, Tensor],
+        potentials: Mapping[str, Tensor],
         shared: Mapping[str, Tensor] | None = None,
         *,
         roots: Tensor | int,
         lengths: Tensor | int,
         shape: tuple[int, ...],
     ) -> None:
-        """Keep the potentials, and refuse what is not sound.
-
-        Parameters
-        ----------
-        topology
-            Of the circuit, from ``topology(build, *sizes)``.
-        own, shared
-            Potentials by name, of the rows ``(batch, ...)`` and of all rows; attributes
-            of the structure from now on. ``augment`` adds to the first of ``own``.
-        roots
-            ``(batch,)``: the items that answer, of ``topology.roots``; or one for all.
-        lengths
-            ``(batch,)``: how many labels an output has, for means over labels; or one
-            for all.
-        shape
-            Of an output of one row, as many labels as the circuit has positions.
-        """
-        self._hold(dict(own), dict(shared or {}))
+        self._hold(dict(potentials), dict(shared or {}))
         if isinstance(roots, int):
             asked = Asked.same(topology, roots, len(self._main))
         else:
             asked = Asked(topology, roots)
         self.__dict__.update(_asked=asked, _lengths=lengths, shape=shape)
         sound(self, next(iter(self._own)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name != "_proven"}
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
         # the potentials that a cost is added to
@@ -108,44 +125,85 @@ class CircuitStructure(ReadOnly, Divergences):
         other._hold(own, shared)
         return other
 
-    def _parts(self) -> tuple[Parts, Parts]:
-        """The leaves ``(batch, ...)`` of the rows and those of all, from potentials.
+    def leaves(self) -> tuple[Parts, Parts]:
+        """Return the leaves of the circuit, computed from the potentials.
 
-        Each a tensor, or several whose leaves follow each other. By default the
-        potentials. Each leaf is one entry of a potential, or minus infinity.
+        Override it where the leaves are not the potentials themselves. Each leaf is one
+        entry of a potential or minus infinity.
+
+        Returns
+        -------
+        own
+            The leaves of each row, in the order of ``Circuit.leaves``: a tensor
+            ``(batch, ...)``, or a tuple of them that follow each other.
+        shared
+            Those of all rows, in the order of ``Circuit.shared``: a tensor without a
+            batch axis, or a tuple of them.
         """
         return tuple(self._own.values()), tuple(self._common.values())
 
     def _leaves(self) -> Leaves:
-        own, shared = self._parts()
+        own, shared = self.leaves()
         return Leaves(
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
 
-    def _may_be_infeasible(self, name: str) -> bool:
-        """Whether -inf among these potentials may leave a row without an output."""
+    def may_be_infeasible(self, name: str) -> bool:
+        """Whether -inf among the potentials ``name`` may leave a row without an output.
+
+        True by default, and then such rows are looked for. Override it with False for
+        potentials that cannot, to save that time.
+        """
         return True
 
-    def _outputs(self, labels: Tensor) -> Tensor:
-        """Outputs ``(batch, k, *shape)`` of labels ``(batch, k, N)``; -1 is none.
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """Return the outputs that have such labels, the inverse of ``labels_of``.
 
-        By default reshaped. ``_labels`` is the way back.
+        Parameters
+        ----------
+        labels
+            ``(batch, k, N)`` int64, -1 where no leaf sets a label.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, k, *shape)`` int64. By default the labels, reshaped.
         """
         return labels.reshape(*labels.shape[:2], *self.shape)
 
-    def _labels(self, y: Tensor) -> Tensor:
-        """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``.
+    def labels_of(self, y: Tensor) -> Tensor:
+        """Return the labels of outputs.
 
-        By default reshaped. What is none, or padding, may become anything.
+        Parameters
+        ----------
+        y
+            ``(batch, k, *shape)`` int64, anything where a row has no label.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, k, N)`` int64. By default the outputs, reshaped. For what is no
+            output return labels that no leaf sets.
         """
         return y.flatten(2)
 
-    def _used(self, labels: Tensor) -> Tensor:
-        """The leaves, from 0, that labels ``(batch, k, N)`` use: ``(batch, k, U)``.
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """Return the leaves whose sum is the score of outputs with such labels.
 
-        -1 is none; a leaf used twice stands there twice. By default the leaves that the
-        circuit labels so. What is no label, padding included, is -1 in ``labels``.
+        Override it where an output uses more than one leaf for each label.
+
+        Parameters
+        ----------
+        labels
+            ``(batch, k, N)`` int64, -1 where there is no label.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, k, U)`` int64: leaves from 0, the shared ones after those of a
+            row; -1 is none, and a leaf used twice stands there twice. By default the
+            leaves that ``Circuit.label`` connects with these labels.
         """
         table = self._asked.topology.leaf_of.to(labels.device)
         N, V = table.shape
@@ -172,7 +230,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, axis)``: the shape of each output without its padding."""
         found = self.lengths.new_tensor(self.shape).repeat(len(self._main), 1)
-        found[:, : self._long_axes] = self.lengths[:, None]
+        found[:, : self.ragged_axes] = self.lengths[:, None]
         return found
 
     def __repr__(self) -> str:
@@ -206,7 +264,7 @@ class CircuitStructure(ReadOnly, Divergences):
         if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
             return known[1], known[2]
         labels = self._several(y)
-        used = self._used(labels)
+        used = self.leaves_used(labels)
         check_outputs(self, y, used)
         # no graph may keep tensors of inference mode
         if is_plain(y) and not used.is_inference():
@@ -224,7 +282,7 @@ class CircuitStructure(ReadOnly, Divergences):
             raise ValueError(
                 f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
             )
-        labels = self._labels(outputs)
+        labels = self.labels_of(outputs)
         real = labels_read(self._asked).to(labels.device)
         return torch.where(real[:, None], labels, -1)
 
@@ -292,7 +350,7 @@ class CircuitStructure(ReadOnly, Divergences):
         other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
         other._lengths = self.lengths[rows]
         other._asked = self._asked.select(rows.cpu())
-        for name in self._by_row:
+        for name in self.row_attributes:
             if (value := getattr(self, name)) is not None:
                 vars(other)[name] = value[rows]
         return other
@@ -333,7 +391,7 @@ class CircuitStructure(ReadOnly, Divergences):
         """Values ``(batch, 1)`` and outputs of the best, as ``questions.chosen``."""
         given = self._leaves(), self._asked, None, self._main.dtype, precise
         values, labels = questions.chosen(*given)
-        return values, self._outputs(labels).squeeze(1)
+        return values, self.outputs_of(labels).squeeze(1)
 
     def _rounded(self, value: Tensor) -> Tensor:
         """A value in the dtype of the potentials."""
@@ -369,7 +427,7 @@ class CircuitStructure(ReadOnly, Divergences):
         given = self._leaves(), self._asked, k, self._main.dtype
         values, labels = questions.chosen(*given)
         valid = values.value > -torch.inf
-        ys = self._outputs(labels)
+        ys = self.outputs_of(labels)
         if is_plain(valid) and bool(valid.all()):
             return values, ys, valid
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
@@ -394,7 +452,7 @@ class CircuitStructure(ReadOnly, Divergences):
             return self._distinct(checks.count("n", n, self._numbers), generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return self._outputs(questions.samples(self._leaves(), self._asked, seeds))
+        return self.outputs_of(questions.samples(self._leaves(), self._asked, seeds))
 
     def _distinct(
         self, n: int, generator: torch.Generator | None
@@ -405,7 +463,7 @@ class CircuitStructure(ReadOnly, Divergences):
         leaves = self._leaves()
         labels, exist = questions.distinct_samples(leaves, self._asked, n, seeds)
         some = exist.reshape(*exist.shape, *[1] * len(self.shape))
-        return torch.where(some, self._outputs(labels), -1)
+        return torch.where(some, self.outputs_of(labels), -1)
 
     def max_marginals(self, name: str | None = None) -> Tensor:
         """Highest score of an output that uses each part.
@@ -474,7 +532,9 @@ class CircuitStructure(ReadOnly, Divergences):
         ours, theirs = self._asked, other._asked
         if ours.topology is not theirs.topology or not ours.roots.equal(theirs.roots):
             return False
-        pairs = ((getattr(x, name) for x in (self, other)) for name in self._by_row)
+        pairs = (
+            (getattr(x, name) for x in (self, other)) for name in self.row_attributes
+        )
         return all(
             one is two or (one is not None and two is not None and one.equal(two))
             for one, two in pairs
@@ -487,7 +547,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
         Sums over the leaves that a potential is, or the largest with ``most``.
         """
-        if type(self)._parts is CircuitStructure._parts:
+        if type(self).leaves is CircuitStructure.leaves:
             return numbers[[*self._own, *self._common].index(name)]
         chances = torch.cat([x.flatten(1) for x in numbers], 1)
         # A leaf is one entry of a potential, or forbidden: numbered entries tell which.

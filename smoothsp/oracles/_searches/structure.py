@@ -28,9 +28,17 @@ Self = TypeVar("Self", bound="SearchStructure")
 class SearchStructure(ReadOnly):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
-    A subclass calls ``_start`` at the end of its constructor. It implements ``_best``,
-    ``_k_best`` and the mapping from outputs to entries of its potentials. Scores are
-    sums of these entries in float64, so autograd differentiates them.
+    A subclass calls this constructor at the end of its own, defines which entries of
+    its potentials an output uses, and finds the best output and the k best. Scores are
+    sums of these entries in float64, so gradients need no code.
+
+    Parameters
+    ----------
+    potentials
+        By name, ``(batch, ...)``: attributes of the structure. A cost is added to the
+        first of them.
+    shape
+        Of an output of one row.
 
     Attributes
     ----------
@@ -39,26 +47,17 @@ class SearchStructure(ReadOnly):
     """
 
     # Attributes with an entry for each row, besides the potentials.
-    _by_row: ClassVar[tuple[str, ...]] = ()
+    row_attributes: ClassVar[tuple[str, ...]] = ()
     # What an output is, for messages.
-    _output_words: ClassVar[str] = "an output of the structure"
+    output_description: ClassVar[str] = "an output of the structure"
 
     shape: tuple[int, ...]
     _own: dict[str, Tensor]
 
-    def _start(self, own: dict[str, Tensor], shape: tuple[int, ...]) -> None:
-        """Keep the potentials, of which a cost is added to the first, and check them.
-
-        Parameters
-        ----------
-        own
-            By name, ``(batch, ...)``: attributes of the structure from now on.
-        shape
-            Of an output of one row.
-        """
+    def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
         self.shape = shape
-        self._hold(own)
-        blame = next(iter(own))
+        self._hold(potentials)
+        blame = next(iter(potentials))
         if self._look(blame):
             self._require_outputs(blame)
 
@@ -125,7 +124,7 @@ class SearchStructure(ReadOnly):
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
         if not is_transformed():
             return self._answer(k)
-        rest = (getattr(self, name) for name in self._by_row)
+        rest = (getattr(self, name) for name in self.row_attributes)
         found: tuple[Tensor, Tensor] = Found(self, k).ask(*self._own.values(), *rest)
         return found
 
@@ -141,7 +140,7 @@ class SearchStructure(ReadOnly):
         """
         own = dict(zip(self._own, tensors, strict=False))
         other = self._like(own)
-        for name, x in zip(self._by_row, tensors[len(own) :], strict=True):
+        for name, x in zip(self.row_attributes, tensors[len(own) :], strict=True):
             vars(other)[name] = x
         return other
 
@@ -239,8 +238,8 @@ class SearchStructure(ReadOnly):
         if checks.values_are_there() and not bool(real.all()):
             b, k = (~real).nonzero()[0].tolist()
             raise ValueError(
-                f"y: expected {self._output_words}, got {many[b, k].tolist()} at row "
-                f"{b}"
+                f"y: expected {self.output_description}, got {many[b, k].tolist()} at "
+                f"row {b}"
             )
         return many, several
 
@@ -363,7 +362,7 @@ class SearchStructure(ReadOnly):
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
         rows = checks.rows(rows, len(self._main), self._main.device)
         other = self._like({name: x[rows] for name, x in self._own.items()})
-        for name in self._by_row:
+        for name in self.row_attributes:
             vars(other)[name] = getattr(self, name)[rows]
         return other
 

@@ -90,7 +90,7 @@ class BinaryGraph(SearchStructure):
     _num_labels = 2
     # where potentials are, and their views
     _kept: tuple[Any, Tables] | None = None
-    _output_words = "labels 0 or 1"
+    output_description = "labels 0 or 1"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
         nodes = checks.potentials("nodes", nodes)

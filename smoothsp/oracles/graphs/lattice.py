@@ -68,8 +68,8 @@ class Lattice(CircuitStructure):
     """
 
     arcs: Tensor
-    _by_row = ("_index", "_given")
-    _output_words = "0 or 1 for each arc, 1 along one path from source to sink"
+    row_attributes = ("_index", "_given")
+    output_description = "0 or 1 for each arc, 1 along one path from source to sink"
 
     def __init__(self, arcs: Tensor, index: Tensor) -> None:
         arcs = checks.potentials("arcs", arcs)
@@ -94,7 +94,7 @@ class Lattice(CircuitStructure):
         built = topology(_paths, E, laid_out.graphs)
         which = laid_out.which if rows > 1 else 0
         self._given = index.clone().expand(B, E, 2) if laid_out.renumbered else None
-        self._start(
+        super().__init__(
             built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
         )
 
@@ -103,11 +103,13 @@ class Lattice(CircuitStructure):
         """``(batch, E, 2)``: the tail and head node of each arc, -1 for none."""
         return (self._index if self._given is None else self._given).clone()
 
-    def _outputs(self, labels: Tensor) -> Tensor:
+    def outputs_of(self, labels: Tensor) -> Tensor:
+        """1 for the arcs of the path, -1 in the padding."""
         real = self._index[:, None, :, 0] >= 0
         return torch.where(real, (labels >= 0).to(labels.dtype), -1)
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def labels_of(self, y: Tensor) -> Tensor:
+        """0 for the arcs of a path, 1 everywhere for what is no path."""
         start, end = self._index[:, None].expand(*y.shape, 2).unbind(3)
         real = start >= 0
         chosen = real & (y == 1)

@@ -72,7 +72,7 @@ class LoopyGraph(CircuitStructure):
 
     nodes: Tensor
     edges: Tensor
-    _output_words = "a state of each node"
+    output_description = "a state of each node"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
         nodes = checks.potentials("nodes", nodes)
@@ -99,9 +99,10 @@ class LoopyGraph(CircuitStructure):
         self._index = index.clone()
         built = topology(_eliminated, V, S, pairs)
         own = {"nodes": nodes, "edges": edges}
-        self._start(built, own, roots=built.root(), lengths=V, shape=(V,))
+        super().__init__(built, own, roots=built.root(), lengths=V, shape=(V,))
 
-    def _used(self, labels: Tensor) -> Tensor:
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """The leaf of each node, and of each edge."""
         V, S = self.nodes.shape[1:]
         known = (labels >= 0) & (labels < S)
         node = torch.arange(V, device=labels.device)

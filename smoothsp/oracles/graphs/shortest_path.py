@@ -82,8 +82,8 @@ class ShortestPath(ChosenEdges):
     """
 
     arcs: Tensor
-    _by_row = ("index", "_which", "_ends")
-    _output_words = "0 or 1 for each arc, 1 along one path from source to target"
+    row_attributes = ("index", "_which", "_ends")
+    output_description = "0 or 1 for each arc, 1 along one path from source to target"
 
     def __init__(
         self, arcs: Tensor, index: Tensor, source: int | Tensor, target: int | Tensor
@@ -109,7 +109,7 @@ class ShortestPath(ChosenEdges):
         self._whole = self._laid_out.whole
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
-        self._start({"arcs": arcs}, (E,))
+        super().__init__({"arcs": arcs}, (E,))
 
     def _exist(self, y: Tensor) -> Tensor:
         if not checks.values_are_there():

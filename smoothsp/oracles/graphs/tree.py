@@ -75,8 +75,8 @@ class Tree(CircuitStructure):
     nodes: Tensor
     edges: Tensor
     parents: Tensor
-    _by_row: ClassVar[tuple[str, ...]] = ("parents",)
-    _output_words = "a state of each node"
+    row_attributes: ClassVar[tuple[str, ...]] = ("parents",)
+    output_description = "a state of each node"
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Tree(CircuitStructure):
         self.parents = parents.clone().expand(B, V)
         built = topology(_upwards, V, S, common, trees)
         own, shared = {"nodes": nodes}, {"edges": edges}
-        self._start(
+        super().__init__(
             built,
             own if common else own | shared,
             shared if common else {},
@@ -131,7 +131,8 @@ class Tree(CircuitStructure):
             shape=(V,),
         )
 
-    def _used(self, labels: Tensor) -> Tensor:
+    def leaves_used(self, labels: Tensor) -> Tensor:
+        """The leaf of each node, and of the edge to its parent."""
         B, K, V = labels.shape
         S = self.nodes.shape[2]
         known = (labels >= 0) & (labels < S)

@@ -29,7 +29,7 @@ class Renewals(CircuitStructure):
     def __init__(self, extra, weight):
         built = topology(renewals, STEPS, len(weight))
         sizes = {"roots": built.root(0), "lengths": 0, "shape": (0,)}
-        self._start(built, {"extra": extra}, {"weight": weight}, **sizes)
+        super().__init__(built, {"extra": extra}, {"weight": weight}, **sizes)
 
 
 def by_recurrence(extra, weight):

@@ -33,7 +33,7 @@ class CircuitChain(CircuitStructure):
         built = topology(build, T, S)
         if lengths is None:
             lengths = torch.full((B,), T)
-        self._start(
+        super().__init__(
             built,
             {"emissions": emissions},
             {"transitions": transitions, "start": start, "end": end},
@@ -42,7 +42,7 @@ class CircuitChain(CircuitStructure):
             shape=(T,),
         )
 
-    def _used(self, labels):
+    def leaves_used(self, labels):
         y = labels
         B, K, T = y.shape
         S = self.emissions.shape[2]
