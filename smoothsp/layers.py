@@ -145,7 +145,8 @@ class LinearChain(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
-    def __prepare_scriptable__(self) -> None:
+    @staticmethod
+    def __prepare_scriptable__() -> None:
         """Raise an error: what ``torch.jit.script`` calls first."""
         raise TypeError(checks.NO_TORCHSCRIPT)
 

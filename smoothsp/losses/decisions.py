@@ -17,7 +17,12 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.perturbed import Noise, check_noise, check_seed, draw_noise
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import first_potentials, parts_of, repeated
+from smoothsp.oracles._questions.parts import (
+    first_potentials,
+    parts_of,
+    repeated,
+    widened,
+)
 
 # Of a structure and a gradient in the parts of its decision, that in the scores.
 Rule = Callable[[Structure, Tensor, Tensor], Tensor]
@@ -68,8 +73,9 @@ class Interpolation(Loss):
         return _decide(structure, self._gradient)
 
     def _gradient(self, structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = structure.augment(-self.strength * grad)
-        return (parts - parts_of(moved, moved.decode()[1])) / self.strength
+        moved = widened(structure)[0].augment(-self.strength * grad)
+        found = parts_of(moved, moved.decode()[1]).to(parts.dtype)
+        return (parts - found) / self.strength
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -177,12 +183,12 @@ class ImplicitMLE(Loss):
         cost = self.sigma * noise.flatten(0, 1)
 
         def mean(structure: Structure) -> Tensor:
-            wide = repeated(structure, self.samples)
+            wide, _ = widened(repeated(structure, self.samples))
             parts = parts_of(wide, wide.augment(cost).decode()[1])
-            return parts.reshape(noise.shape).mean(1)
+            return parts.reshape(noise.shape).to(noise.dtype).mean(1)
 
         def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-            moved = structure.augment(-self.strength * grad)
+            moved = widened(structure)[0].augment(-self.strength * grad)
             return (parts - mean(moved)) / self.strength
 
         return _decide(structure, gradient, mean)

@@ -31,6 +31,7 @@ from smoothsp.oracles import (
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.registration import is_plain, nothing_traces
 
 Cost = Literal["hamming"] | Tensor | None
@@ -74,7 +75,9 @@ def structural_hinge(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (4), (11) and section 2.3.
     """
-    return _structural_hinge(structure, y, smoothing, cost, cost_scale)[0]
+    wide, narrow = widened(structure)
+    loss = _structural_hinge(wide, y, smoothing, cost, cost_scale)[0]
+    return loss.float() if narrow else loss
 
 
 def structural_hinge_l2(
@@ -90,8 +93,9 @@ def structural_hinge_l2(
     A row is exact if value and gradient equal those of smoothing over all outputs.
     Arguments as for ``structural_hinge``.
     """
-    loss, found = _structural_hinge(structure, y, smoothing, cost, cost_scale)
-    return loss, cast(Tensor, found)
+    wide, narrow = widened(structure)
+    loss, found = _structural_hinge(wide, y, smoothing, cost, cost_scale)
+    return loss.float() if narrow else loss, cast(Tensor, found)
 
 
 def _structural_hinge(
@@ -215,7 +219,9 @@ def latent_hinge(
     smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
     General Graphical Models" (2012).
     """
-    return _latent_hinge(structure, allowed, smoothing, cost, cost_scale)[0]
+    wide, narrow = widened(structure)
+    loss = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)[0]
+    return loss.float() if narrow else loss
 
 
 def latent_hinge_l2(
@@ -231,8 +237,9 @@ def latent_hinge_l2(
     A row is exact if both maxima equal those of smoothing over all outputs. Arguments
     as for ``latent_hinge``.
     """
-    loss, found = _latent_hinge(structure, allowed, smoothing, cost, cost_scale)
-    return loss, cast(Tensor, found)
+    wide, narrow = widened(structure)
+    loss, found = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)
+    return loss.float() if narrow else loss, cast(Tensor, found)
 
 
 def _latent_hinge(

@@ -10,6 +10,7 @@ from smoothsp.oracles._questions import checks
 class Loss(nn.Module):
     """A module that computes a loss of a structure."""
 
-    def __prepare_scriptable__(self) -> NoReturn:
+    @staticmethod
+    def __prepare_scriptable__() -> NoReturn:
         """Raise an error: what ``torch.jit.script`` calls first."""
         raise TypeError(checks.NO_TORCHSCRIPT)

@@ -18,6 +18,7 @@ from smoothsp.oracles._questions.parts import (
     repeated,
     require_parts,
     scores_of,
+    widened,
 )
 from smoothsp.oracles._questions.read_only import ReadOnly
 
@@ -106,7 +107,7 @@ class Perturbed(ReadOnly):
             # noise, its slope, the potentials with it, and the parts of the best
             checks.count("samples", samples, 4 * blank.numel(), sampled=True)
             draws = draw_noise(blank, self._n, noise, generator)
-        wide = repeated(structure, self._n)
+        wide, _ = widened(repeated(structure, self._n))
         z = draws[0].flatten(0, 1)
         cost = self.sigma * z
         self._multiplied = first_potentials(structure) if multiplicative else None
@@ -120,16 +121,16 @@ class Perturbed(ReadOnly):
         # a row without parts has no size that could be left to be found
         self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
         with torch.no_grad():
-            self._parts = parts_of(wide, ys).reshape(draws[0].shape)
+            self._parts = parts_of(wide, ys).reshape(draws[0].shape).to(blank)
         self._slope = draws[1]
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """Estimate of F, ``(batch,)``; its gradient is the average of ``outputs``."""
-        return self._values.value.mean(1)
+        return self._values.value.mean(1).to(self._parts.dtype)
 
     def _above(self, gold: Exact) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
-        return self._values.less(gold.unsqueeze(1)).mean(1)
+        return self._values.less(gold.unsqueeze(1)).mean(1).to(self._parts.dtype)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
         """Fraction of the samples that use each part, of the shape of a cost.
@@ -269,7 +270,7 @@ class PerturbedLoss(Loss):
         if self.seed is not None:
             device = structure.lengths.device
             generator = torch.Generator(device).manual_seed(self.seed)
-        gold = gold_score(structure, y)
+        gold = gold_score(widened(structure)[0], y)
         perturbed = Perturbed(
             structure,
             self.samples,

@@ -16,7 +16,12 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.losses.spo_plus import check_true_scores
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import parts_of, repeated, scores_of
+from smoothsp.oracles._questions.parts import (
+    parts_of,
+    repeated,
+    scores_of,
+    widened,
+)
 
 
 class SolutionPool:
@@ -95,11 +100,13 @@ class _PoolLoss(Loss):
                 f"{tuple(y.shape)}, got {tuple(outputs.shape)}"
             )
         ys = torch.cat([y[:, None], outputs], 1)
-        predicted = scores_of(structure, ys)
+        wide, narrow = widened(structure)
+        predicted = scores_of(wide, ys)
         true = _true_scores(structure, ys, true_scores)
         # of each output of the pool over the best one: predicted, and in truth
         first = predicted.map(lambda x: x[:, :1])
         ahead = predicted.map(lambda x: x[:, 1:]).less(first)
+        ahead = ahead.float() if narrow else ahead
         losses = self._losses(ahead, true[:, 1:] - true[:, :1])
         return reduce(losses, every, self.reduction)
 

@@ -7,7 +7,7 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._questions.parts import parts_of, widened
 from smoothsp.oracles.sparse_map import check_settings
 
 
@@ -72,6 +72,7 @@ class SparseMAPLoss(Loss):
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
+        structure, narrow = widened(structure)
         gold = gold_score(structure, y)
         squares = parts_of(structure, y).flatten(1).square().sum(1)
         raised = with_cost(structure, y, self.cost, self.cost_scale)
@@ -80,6 +81,7 @@ class SparseMAPLoss(Loss):
         # what rounding left below the bound 0; the gradient stays
         if not isinstance(self.cost, Tensor):
             losses = losses + (-losses.detach()).clamp(min=0)
+        losses = losses.float() if narrow else losses
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:

@@ -8,7 +8,7 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks, exact
-from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._questions.parts import parts_of, widened
 from smoothsp.oracles._questions.registration import is_plain
 
 
@@ -75,6 +75,7 @@ class SPOPlus(Loss):
         """
         every = row_weights(structure, y, weight, None, self.reduction)
         true_scores = checks.potentials("true_scores", true_scores)
+        structure, narrow = widened(structure)
         gold = gold_score(structure, y)
         true = _true_score(structure, y, true_scores)
         try:
@@ -90,6 +91,7 @@ class SPOPlus(Loss):
         best, _ = exact.best(augmented)
         losses = 2 * best.less(gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
+        losses = losses.float() if narrow else losses
         return reduce(losses, every, self.reduction)
 
 

@@ -17,6 +17,7 @@ from smoothsp.oracles._chain.checks import chain_record, looked_at
 from smoothsp.oracles._chain.record import NAMES, Potentials, Record, own
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.read_only import ReadOnly, put
 from smoothsp.oracles._questions.registration import nothing_traces
 from smoothsp.oracles._questions.rounding import at_most_zero
@@ -99,6 +100,12 @@ class Chain(ReadOnly, Summed):
 
     def _potentials(self) -> dict[str, Tensor]:
         return dict(zip(NAMES, self._record.potentials, strict=True))
+
+    def _wide(self) -> "Chain":
+        """The same in float64."""
+        emissions, transitions, start, end = self._record.potentials
+        shared = emissions.double(), transitions.double()
+        return self._like(*shared, start.double(), end.double())
 
     def _like(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
@@ -261,8 +268,10 @@ class Chain(ReadOnly, Summed):
             chain = self._like(*potentials)
             record = chain._record
             if not (record.plain and nothing_traces()):
-                augmented = chain.augment(chain.hamming(y) * cost_scale)
-                return augmented.decode()[0] - chain.score(y)
+                wide, _ = widened(chain)
+                augmented = wide.augment(chain.hamming(y) * cost_scale)
+                ahead = augmented.decode()[0] - wide.score(y)
+                return ahead.to(chain.emissions.dtype)
             gold, real = chain._real_labels(y)
             found = best.best_of(record, gold, cost_scale)[1]
             wrong = ((found != gold) & real).sum(1) * cost_scale

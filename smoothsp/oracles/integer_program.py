@@ -236,6 +236,13 @@ class IntegerProgram(ReadOnly):
         checks.shape("cost", cost, tuple(self.scores.shape), "the shape of scores")
         return self._like(self.scores + cost, self._which, "cost")
 
+    def _potentials(self) -> dict[str, Tensor]:
+        return {"scores": self.scores}
+
+    def _wide(self) -> "IntegerProgram":
+        """The same in float64."""
+        return self._like(self.scores.double(), self._which, "scores")
+
     def scale(self, factor: float) -> "IntegerProgram":
         """The programme with every score multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)

@@ -253,12 +253,6 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
         return self._like({"arcs": flat}).log_partition()
 
-    def _potentials(self) -> dict[str, Tensor]:
-        return self._own
-
-    def _wide(self) -> "LabelledSpanningTree":
-        return self._like({"arcs": self.arcs.double()})
-
     def _outputs_like(self, other: "LabelledSpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
 

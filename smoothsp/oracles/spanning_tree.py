@@ -227,12 +227,6 @@ class SpanningTree(SearchStructure, Divergences):
             found[b, head, word] = total.masked_fill(none, -torch.inf)
         return found.to(self.arcs)
 
-    def _potentials(self) -> dict[str, Tensor]:
-        return self._own
-
-    def _wide(self) -> "SpanningTree":
-        return self._like({"arcs": self.arcs.double()})
-
     def _outputs_like(self, other: "SpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
 

@@ -230,12 +230,6 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         """Logarithm of the number of outputs that are not forbidden."""
         return self._rooted(self.edges).log_count()
 
-    def _potentials(self) -> dict[str, Tensor]:
-        return self._own
-
-    def _wide(self) -> "UndirectedSpanningTree":
-        return self._like({"edges": self.edges.double()})
-
     def _outputs_like(self, other: "UndirectedSpanningTree") -> bool:
         return self.index.equal(other.index)
 

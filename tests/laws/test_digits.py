@@ -2,49 +2,74 @@
 
 import decimal
 import itertools
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 import torch
 
+from smoothsp import losses
 from smoothsp.losses import L2, Entropy
 from smoothsp.losses import functional as F
-from tests.laws.test_numbers import choices
+from smoothsp.oracles import Chain, IntegerProgram
+from tests.laws.test_numbers import choices, first
 from tests.sweeps import thinned
-from tests.truth.circuits.cases import KINDS, SUMMED, draw
+from tests.truth.circuits.cases import KINDS, SEARCHES, draw
 
 OFFSETS = (1e6, 1e9, 1e3, 1e11)
 DTYPES = (torch.float64, torch.float32)
 MU = Decimal("0.5")
+# Scores that are sums of entries; springs are multiplied by distances.
+OF_ENTRIES = [x for x in SEARCHES if x != "pictorial_structure"]
 
 
 @pytest.mark.parametrize(
     ("dtype", "offset"), thinned(itertools.product(DTYPES, OFFSETS), 4, 1), ids=str
 )
-@pytest.mark.parametrize("kind", [*KINDS, *SUMMED, "multiclass"])
+@pytest.mark.parametrize("kind", [*KINDS, *OF_ENTRIES, "multiclass"])
 def test_a_common_offset_takes_no_digits_of_a_loss(kind, dtype, offset):
     generator = torch.Generator().manual_seed(0)
     case = choices(generator) if kind == "multiclass" else draw(kind, 0, forbid=False)
-    case = case.map(lambda x: (x + offset).to(dtype))
+    if kind.startswith("shortest_path"):
+        offset = -offset  # cycles have scores of at most 0
+    moved = {name: x + offset for name, x in case.potentials.items()}
+    case = replace(case, potentials=case.repair(moved)).map(lambda x: x.to(dtype))
     gold = torch.stack([outputs[len(outputs) // 2] for outputs in case.outputs])
     built = case.structure()
+    # over a power of two, so that potentials over mu are exact
+    soft = Entropy(0.5)
     found = {
-        "likelihood": F.crf_nll(built, gold),
         "perceptron": F.perceptron(built, gold),
-        # over a power of two, so that potentials over mu are exact
-        "entropy": F.structural_hinge(built, gold, smoothing=Entropy(0.5), cost=None),
         "L2": F.structural_hinge(built, gold, smoothing=L2(0.5, 2), cost=None),
     }
+    sums = hasattr(built, "log_partition")
+    if sums:
+        found["likelihood"] = F.crf_nll(built, gold)
+        found["entropy"] = F.structural_hinge(built, gold, smoothing=soft, cost=None)
+    if kind != "box_search":  # its costs are of boxes
+        cost = built.hamming(gold)
+        found["hinge"] = F.structural_hinge(built, gold)
+        found["hinge, L2"] = F.structural_hinge(built, gold, smoothing=L2(0.5, 2))
+        found["SPO+"] = losses.SPOPlus("none")(built, gold, cost)
+        if sums:
+            found["hinge, entropy"] = F.structural_hinge(built, gold, smoothing=soft)
     with decimal.localcontext(decimal.Context(prec=50)):
         for b, outputs in enumerate(case.outputs):
             scores = exact(case, b)
             above = [score - scores[len(outputs) // 2] for score in scores]
-            truth = {
-                "likelihood": log_sum(above, Decimal(1)),
-                "perceptron": max(above),
-                "entropy": log_sum(above, MU),
-                "L2": l2(above),
-            }
+            truth = {"perceptron": max(above), "L2": l2(above)}
+            if sums:
+                truth["likelihood"] = log_sum(above, Decimal(1))
+                truth["entropy"] = log_sum(above, MU)
+            if kind != "box_search":
+                paid = exact(replace(case, potentials={first(case): cost}), b)
+                with_cost = [x + c for x, c in zip(above, paid, strict=True)]
+                truth["hinge"] = max(with_cost)
+                truth["hinge, L2"] = l2(with_cost)
+                truth["SPO+"] = max(2 * x - c for x, c in zip(above, paid, strict=True))
+                if sums:
+                    truth["hinge, entropy"] = log_sum(with_cost, MU)
+            assert truth.keys() == found.keys()
             for name, true in truth.items():
                 error = abs(Decimal(found[name][b].item()) - true)
                 unit = Decimal(torch.finfo(dtype).eps)
@@ -61,7 +86,10 @@ def exact(case, b):
             found = found[i]
         return Decimal(found)
 
-    return [sum(entry(*part) for part in case.parts(b, y)) for y in case.outputs[b]]
+    return [
+        sum(entry(*part) for part in case.parts(b, y) if part[0] in numbers)
+        for y in case.outputs[b]
+    ]
 
 
 def log_sum(scores, mu):
@@ -77,3 +105,33 @@ def l2(scores):
     first, second = sorted(scores, reverse=True)[:2]
     u = min((first - second + MU) / (2 * MU), Decimal(1))
     return u * first + (1 - u) * second - MU / 2 * (u * u + (1 - u) ** 2 - 1)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_losses_of_float32_keep_the_digits_of_costs_and_noise(offset):
+    """All labels are equal: the loss of a row is that of what is added to them."""
+    chain = Chain(torch.full((2, 5, 3), offset), torch.zeros(3, 3))
+    # HiGHS has a relative tolerance of 1e-9
+    scores = torch.full((2, 4), min(offset, 1e5))
+    program = IntegerProgram(scores, (torch.ones(1, 4), 2, 2))
+    y = torch.zeros(2, 5, dtype=torch.int64)
+    some = torch.tensor([[1, 1, 0, 0]] * 2)
+    level = Chain(torch.zeros(2, 5, 3), torch.zeros(3, 3))
+    plain = IntegerProgram(torch.zeros(2, 4), (torch.ones(1, 4), 2, 2))
+    for given, same, gold in ((chain, level, y), (program, plain, some)):
+        cost = 0.3 * given.hamming(gold)
+        for loss, more in (
+            (losses.StructuralHinge(cost_scale=0.3), ()),
+            (losses.StructuralHinge(cost=cost), ()),
+            (losses.SPOPlus(), (cost,)),
+            (losses.PerturbedLoss(samples=3, seed=0), ()),
+            (losses.SparseMAPLoss(cost="hamming"), ()),
+        ):
+            for reduction in ("none", "sum"):
+                loss.reduction = reduction
+                found, expected = (loss(x, gold, *more) for x in (given, same))
+                torch.testing.assert_close(found, expected, msg=str(loss))
+    found = losses.LatentHinge(reduction="none")(chain, chain.hamming(y) == 0)
+    torch.testing.assert_close(found, torch.full((2,), 5.0))
+    decide = losses.ImplicitMLE(3, seed=0)
+    torch.testing.assert_close(decide(chain), decide(level))

@@ -78,6 +78,8 @@ def answers(built, y):
         losses.StructuralHinge(L2(0.7, "exact")),
         losses.StructuredPerceptron(),
     ]
+    if hasattr(built, "max_marginals"):
+        found["max_marginals"] = built.max_marginals()
     if not isinstance(built, BoxSearch):
         noise = {"samples": 3, "seed": 0}
         asked += [losses.MinimumRisk(3), losses.RankingHinge(3)]
@@ -87,12 +89,31 @@ def answers(built, y):
         found["SPOPlus"] = losses.SPOPlus("none")(built, y, truth)
         allowed = built.hamming(y) < 1
         found["latent"] = losses.LatentHinge(reduction="none")(built, allowed)
+        for loss in (
+            losses.NoiseContrastive("best"),
+            losses.PairwiseRanking(),
+            losses.ListwiseRanking(),
+        ):
+            loss.reduction = "none"
+            found[str(loss)] = loss(built, y, truth, torch.stack([best, y], 1))
+        generator = torch.Generator().manual_seed(0)
+        perturbed = losses.Perturbed(built, 3, generator=generator)
+        found["shares"], found["perturbed"] = perturbed.marginals(), perturbed.maximum()
+        for layer in (
+            losses.Interpolation(3.0),
+            losses.NegativeIdentity(),
+            losses.ImplicitMLE(**noise),
+        ):
+            found[str(layer)] = layer(built)
     if hasattr(built, "log_partition"):
         generator = torch.Generator().manual_seed(0)
         found["sample"] = built.sample(5, generator)
         for name in ("log_partition", "marginals", "entropy", "log_count"):
             found[name] = getattr(built, name)()
         found["log_prob"] = built.log_prob(y)
+        risk = losses.MinimumRisk(3, "samples", generator=generator, reduction="none")
+        found["risk of samples"] = risk(built, y)
+        found["kl"] = built.kl(built.augment(built.hamming(y)))
         found["marginal"] = losses.MarginalLikelihood("none")(built, allowed)
         asked += [losses.CRFLoss(), losses.StructuralHinge(Entropy(0.7))]
     for loss in asked:

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from smoothsp import LinearChain
 from smoothsp.losses import CRFLoss, ListwiseRanking, SPOPlus, StructuralHinge
-from smoothsp.oracles import Multiclass
+from smoothsp.oracles import Chain, Multiclass, SpanningTree
 from tests.programs import run
 from tests.sweeps import thinned
 
@@ -190,12 +190,19 @@ def test_torchscript_is_refused_in_a_sentence(alone):
                 convert(tagger)
 
 
-@pytest.mark.parametrize("loss", [CRFLoss, StructuralHinge, SPOPlus, ListwiseRanking])
-def test_torchscript_of_a_loss_is_refused_in_a_sentence(loss):
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(CRFLoss(), StructuralHinge(), SPOPlus(), ListwiseRanking()),
+        *(StructuralHinge, LinearChain, Chain, SpanningTree),
+    ],
+    ids=str,
+)
+def test_torchscript_of_anything_is_refused_in_a_sentence(given):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(TypeError, match="TorchScript is not supported"):
-            torch.jit.script(loss())
+            torch.jit.script(given)
 
 
 def test_a_structure_within_a_trace_is_refused():

@@ -1,4 +1,4 @@
-"""Which parts an output uses, of any structure."""
+"""Which parts an output uses, of any structure, and what costs are added to."""
 
 from typing import Any
 
@@ -7,6 +7,10 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import exact
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.registration import nothing_traces
+
+# Costs added to larger numbers of float32 would lose digits that losses show.
+COARSE = 64.0
 
 
 def parts_of(structure: Any, y: Tensor) -> Tensor:
@@ -41,6 +45,21 @@ def require_parts(structure: Any) -> None:
             "structure: expected one that adds a cost to each part, got "
             f"{type(structure).__name__}; StructuralHinge takes any structure"
         )
+
+
+def widened(structure: Any) -> tuple[Any, bool]:
+    """The structure in float64 where float32 is coarse, and whether it is."""
+    if not hasattr(structure, "_wide") or not nothing_traces():
+        return structure, False
+    coarse = any(_is_coarse(x.detach()) for x in structure._potentials().values())
+    return (structure._wide() if coarse else structure), coarse
+
+
+def _is_coarse(x: Tensor) -> bool:
+    if x.dtype != torch.float32:
+        return False
+    large = x.abs() > COARSE
+    return bool(large.any()) and bool((large & (x > -torch.inf)).any())
 
 
 def first_potentials(structure: Any) -> Tensor:

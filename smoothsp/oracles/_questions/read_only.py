@@ -1,5 +1,9 @@
 """Attributes that are set once."""
 
+from typing import NoReturn
+
+from smoothsp.oracles._questions.checks import NO_TORCHSCRIPT
+
 # Sets an attribute without a look at its name, where microseconds count.
 put = object.__setattr__
 
@@ -10,6 +14,11 @@ class ReadOnly:
     Numbers derived from potentials are kept beside them: a structure with one potential
     exchanged would compute with the old one in part.
     """
+
+    @staticmethod
+    def __prepare_scriptable__() -> NoReturn:
+        """Raise an error: what ``torch.jit.script`` calls first."""
+        raise TypeError(NO_TORCHSCRIPT)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name[0] != "_" and (

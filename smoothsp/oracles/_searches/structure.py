@@ -144,6 +144,13 @@ class SearchStructure(ReadOnly):
             vars(other)[name] = x
         return other
 
+    def _potentials(self) -> dict[str, Tensor]:
+        return self._own
+
+    def _wide(self: Self) -> Self:
+        """The same in float64."""
+        return self._like({name: x.double() for name, x in self._own.items()})
+
     @property
     def _main(self) -> Tensor:
         """The potentials that a cost is added to."""
