@@ -270,7 +270,7 @@ class Chain(ReadOnly, Summed):
             if not (record.plain and nothing_traces()):
                 wide, _ = widened(chain)
                 augmented = wide.augment(chain.hamming(y) * cost_scale)
-                ahead = augmented.decode()[0] - wide.score(y)
+                ahead: Tensor = augmented.decode()[0] - wide.score(y)
                 return ahead.to(chain.emissions.dtype)
             gold, real = chain._real_labels(y)
             found = best.best_of(record, gold, cost_scale)[1]
