@@ -15,6 +15,7 @@ over the 10 best boxes, by any of ``smoothsp.optim`` or by subgradients.
     python recipes/voc_localization.py --finetune --side 224 --optimizer sgd
     python recipes/voc_localization.py --compare                 # five optimizers
     python recipes/voc_localization.py --study k warm-start      # what settings change
+    python recipes/voc_localization.py --objects several         # all classes
 
 Of the images of a folder it takes those with exactly one box of the class. Training
 writes ``checkpoint.pt`` (all that ``--resume`` needs) after every round, which is an
@@ -28,6 +29,12 @@ the test images have no say in anything. The table has beside them what chooses 
 without a look at the image.
 
 The weights of the backbone are random unless ``--weights`` says otherwise.
+
+With ``--objects several`` the output is a set of boxes with classes in which boxes that
+overlap exclude each other: ``smoothsp.oracles.IntegerProgram`` with a constraint for
+each clique of conflicts. ``--loss`` is the smoothed hinge over sets, the likelihood of
+groups of windows, or softmax of each window, which non-maximum suppression follows.
+``--predict`` writes the JSON of COCO and the XML of Pascal VOC.
 
 Reproduces: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 section 7.1.2, but for one pass over an image in place of one for each box, and the
@@ -49,6 +56,13 @@ from localization import comparison, prediction, report, study, toy
 from localization import folder as localization_folder
 from localization.images import Data, Images, Preparation
 from localization.settings import Config, check, tuned, values
+from localization.several import annotations
+from localization.several import images as several_images
+from localization.several import model as several_model
+from localization.several import prediction as several_prediction
+from localization.several import report as several_report
+from localization.several.network import ObjectScores
+from localization.several.training import Run as SeveralRun
 from localization.training import Run, Settings
 from runs import checkpoint, options, terminal
 from runs import folder as run_folder
@@ -60,6 +74,8 @@ from smoothsp.models.localiser import Localiser, LocaliserNetwork
 def main(config: Config) -> dict[str, float]:
     """Train; the numbers that come back are those of the weights that were kept."""
     check(config)
+    if config.objects == "several":
+        return several(config)
     if config.predict is not None:
         return prediction.predict(
             config.model, config.predict, config.nbest, config.skip_bad
@@ -183,11 +199,71 @@ def run_rounds(config: Config, run: Run, val: Images, settings: dict[str, Any]) 
             print(f"\nstopped; {keep if number else 'no round was finished'}")
             raise
         print(
-            f"round {number:>3}  {row['passes']:4.0f} passes  objective"
-            f" {row['objective']:.4f}  val CorLoc {100 * row['val_corloc']:5.1f} %"
-            f"  AP {100 * row['val_ap']:5.1f} %  {row['seconds']:.1f} s",
+            f"round {number:>3}  {row['passes']:4.0f} passes  {run.said(row)}"
+            f"  {row['seconds']:.1f} s",
             flush=True,
         )
+
+
+def several(config: Config) -> dict[str, float]:
+    """Train on several objects in an image, or use what was trained."""
+    if config.predict is not None:
+        return several_prediction.predict(config.model, config.predict, config.skip_bad)
+    if config.evaluate is not None:
+        return several_prediction.evaluate(
+            config.model, config.evaluate, config.cache, config.skip_bad
+        )
+    with run_folder.held(config.out, config.model):
+        return train_several(config)
+
+
+def train_several(config: Config) -> dict[str, float]:
+    found = annotations.read(
+        config.data or toy.make(config.cache, toy.SIZES), config.skip_bad
+    )
+    print(found.summary())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    layers = backbone(config.backbone, config.weights).to(device)
+    data = several_images.prepare(found, layers, config.side, config.cache)
+    images = data.parts["train"]
+    told = values(config)
+    settings = {
+        "data": {part: own.checksum() for part, own in data.parts.items()},
+        "backbone": config.backbone,
+        "weights": layers.checksum(),
+        "side": config.side,
+        "loss": config.loss,
+        "seed": config.seed,
+        **told,
+    }
+    saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
+    torch.manual_seed(config.seed)
+    scores = ObjectScores(data.mean, data.deviation, len(data.classes)).to(device)
+    run = SeveralRun(
+        scores,
+        images,
+        Settings("adam", averaged=True, **told),
+        config.seed,
+        config.loss,
+    )
+    if saved:
+        checkpoint.use(config.checkpoint, lambda: run.load(saved))
+    count = sum(p.numel() for p in scores.parameters())
+    boxes = sum(len(images.windows(n).boxes) for n in range(len(images))) / len(images)
+    print(f"{count:,} weights on {run.device}, {boxes:.0f} windows an image")
+    run_rounds(config, run, data.parts["val"], settings)
+    title = (
+        f"{len(images)} training images, {config.loss}, {config.backbone} with weights:"
+        f" {config.weights}"
+    )
+    result = several_report.write(
+        config.out, {"settings": settings}, run, data.parts, title
+    )
+    scores.load_state_dict(run.best)
+    about = {"backbone": config.backbone, "side": config.side, "decoder": run.decoder}
+    detector = several_model.detector(layers, scores, data, about | {"about": result})
+    detector.save(config.model)
+    return result
 
 
 def command_line() -> None:

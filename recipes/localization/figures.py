@@ -114,10 +114,10 @@ def sheet(
         axes.imshow(read_image(example.image))
         boxes = [images.boxes[number][y].tolist() for y in reversed(ys)]
         for box in boxes[:-1]:
-            _box(axes, box, OTHERS, 1, "--")
+            outline(axes, box, OTHERS, 1, "--")
         hit = iou[number] > RIGHT
-        _box(axes, example.box, TRUE, 2.5, "-")
-        _box(axes, boxes[-1], HIT if hit else MISS, 1.8, "-")
+        outline(axes, example.box, TRUE, 2.5, "-")
+        outline(axes, boxes[-1], HIT if hit else MISS, 1.8, "-")
         axes.set_title(
             f"{'hit' if hit else 'MISS'}  {example.name}  IoU {iou[number]:.2f}",
             fontsize=8,
@@ -126,7 +126,7 @@ def sheet(
         )
     styles = ((TRUE, "-", "true"), (HIT, "-", "predicted, IoU above 0.5"))
     styles += ((MISS, "-", "predicted, a miss"), (OTHERS, "--", "runners-up"))
-    _legend(figure, styles)
+    legend(figure, styles)
     checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
 
 
@@ -146,7 +146,7 @@ def boxes(
     axes.imshow(image)
     for rank in reversed(range(len(found))):
         colour = OTHERS if rank else HIT
-        _box(axes, found[rank], colour, 1 if rank else 2.2, "--" if rank else "-")
+        outline(axes, found[rank], colour, 1 if rank else 2.2, "--" if rank else "-")
         left, top = found[rank][:2]
         axes.text(
             left,
@@ -160,7 +160,7 @@ def boxes(
     checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
 
 
-def _legend(figure: Figure, styles: Sequence[tuple[str, str, str]]) -> None:
+def legend(figure: Figure, styles: Sequence[tuple[str, str, str]]) -> None:
     handles = [
         Rectangle((0, 0), 1, 1, fill=False, ec=colour, ls=dashes, lw=2, label=label)
         for colour, dashes, label in styles
@@ -170,7 +170,7 @@ def _legend(figure: Figure, styles: Sequence[tuple[str, str, str]]) -> None:
     )
 
 
-def _box(
+def outline(
     axes: Axes, box: Sequence[float], colour: str, width: float, dashes: str
 ) -> None:
     left, top, right, bottom = box

@@ -12,7 +12,7 @@ import os
 import re
 import urllib.error
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
@@ -91,7 +91,7 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
     main = folder / "ImageSets" / "Main"
     found, seen = Folder(), Counter[str]()
     if (folder / MASKS).is_dir() and not main.is_dir():
-        return _read_masks(folder, found, _refusal(found, skip_bad))
+        return _read_masks(folder, found, refusal(found.skipped, skip_bad))
     if not main.is_dir():
         raise FileNotFoundError(
             f"{folder}: expected a folder in Pascal VOC layout, found no {main}. Give"
@@ -121,13 +121,13 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
     return found
 
 
-def _refusal(found: Folder, skip_bad: bool) -> Callable[[BadFile], None]:
+def refusal(skipped: list[str], skip_bad: bool) -> Callable[[BadFile], None]:
     """What is done with a bad file."""
 
     def bad(error: BadFile) -> None:
         if not skip_bad:
             raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
-        found.skipped.append(str(error))
+        skipped.append(str(error))
 
     return bad
 
@@ -180,22 +180,14 @@ def _around(image: Path, mask: Path) -> Example:
 def _read_list(
     path: Path, kind: str, found: Folder, seen: Counter[str], skip_bad: bool
 ) -> list[Example]:
-    bad = _refusal(found, skip_bad)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: expected a list of images, one name a line, got {error}"
-        ) from error
+    bad = refusal(found.skipped, skip_bad)
     examples = []
-    bar = tqdm(lines, f"reading {path.name}", leave=False, disable=None)
-    for number, line in enumerate(bar, 1):
-        if not line.strip():
-            continue
-        name = line.split()[0]
+    for place, name in listed(path):
         try:
-            image, annotation = _files(path.parents[2], name, f"{path}:{number}")
-            boxes = _boxes(annotation, kind, bad)
+            image, annotation = files(path.parents[2], name, place)
+            boxes: dict[str, list[Box]] = {}
+            for label, box in objects(annotation, kind, bad):
+                boxes.setdefault(label, []).append(box)
             seen.update(boxes.keys())
             own = boxes.get(kind, [])
             found.without += not own
@@ -207,7 +199,22 @@ def _read_list(
     return examples
 
 
-def _files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
+def listed(path: Path) -> Iterator[tuple[str, str]]:
+    """Place in the file and name of each image of a list."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: expected a list of images, one name a line, got {error}"
+        ) from error
+    bar = tqdm(lines, f"reading {path.name}", leave=False, disable=None)
+    for number, line in enumerate(bar, 1):
+        if line.strip():
+            yield f"{path}:{number}", line.split()[0]
+
+
+def files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
+    """The image of a name and its annotation."""
     annotation = folder / "Annotations" / f"{name}.xml"
     endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
     images = [folder / "JPEGImages" / f"{name}{ending}" for ending in endings]
@@ -218,10 +225,10 @@ def _files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
     return image, annotation
 
 
-def _boxes(
-    path: Path, kind: str, bad: Callable[[BadFile], None]
-) -> dict[str, list[Box]]:
-    """Boxes by class. Those of ``kind`` have to be right."""
+def objects(
+    path: Path, kind: str | None, bad: Callable[[BadFile], None]
+) -> list[tuple[str, Box]]:
+    """Classes and boxes of an annotation. Those of ``kind`` have to be right."""
     try:
         # nothing outside the file is fetched, and no entity is expanded
         root = fromstring(_xml(path.read_bytes()), forbid_dtd=True)
@@ -229,18 +236,18 @@ def _boxes(
         raise BadFile(
             f"{path}: expected plain XML without a document type, got {error!r}"
         ) from error
-    boxes: dict[str, list[Box]] = {}
+    found = []
     for number, thing in enumerate(root.iter("object"), 1):
         name = (thing.findtext("name") or "").strip()
         try:
-            boxes.setdefault(name, []).append(_box(thing))
+            found.append((name, _box(thing)))
         except ValueError as error:
             who = f"object {number} ({name or 'without a name'})"
-            found = BadFile(f"{path}: {who}: {error}")
+            wrong = BadFile(f"{path}: {who}: {error}")
             if name == kind:
-                raise found from None
-            bad(found)
-    return boxes
+                raise wrong from None
+            bad(wrong)
+    return found
 
 
 def _xml(content: bytes) -> str:
@@ -283,6 +290,11 @@ def _box(thing: Element) -> Box:
 
 def _inside(box: Box, name: str, image: Path) -> Example:
     height, width = read_image(image).shape[:2]
+    return Example(name, image, clipped(box, image, width, height), (width, height))
+
+
+def clipped(box: Box, image: Path, width: int, height: int) -> Box:
+    """The part of a box that is inside the image."""
     left, top = max(box[0], 0), max(box[1], 0)
     right, bottom = min(box[2], width), min(box[3], height)
     if right <= left or bottom <= top:
@@ -290,7 +302,7 @@ def _inside(box: Box, name: str, image: Path) -> Example:
             f"{image}: expected a box inside the image of {width} x {height} pixels,"
             f" got {box}"
         )
-    return Example(name, image, (left, top, right, bottom), (width, height))
+    return left, top, right, bottom
 
 
 def images_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from localization import folder as localization_folder
+from localization.several.losses import Loss
 from localization.training import Method, WarmStart
 from runs import arguments
 from smoothsp.models.backbones import NAMES
@@ -17,11 +18,14 @@ from smoothsp.models.backbones import NAMES
 Proposals = Literal["selective-search", "grid"]
 Scores = Literal["linear", "nonlinear"]
 Study = Literal["k", "warm-start", "mu", "budget"]
+Objects = Literal["one", "several"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "proposals": get_args(Proposals),
     "scores": get_args(Scores),
     "optimizer": get_args(Method),
     "backbone": NAMES,
+    "objects": get_args(Objects),
+    "loss": get_args(Loss),
 }
 # the paper's two, and about that of the convolutions' own training
 DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
@@ -55,12 +59,23 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
 LARGEST_SEED = 10**15
 # the paper's; "restart" is faster
 TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
+# with several objects in an image, trained by Adam
+SEVERAL: dict[str, Any] = {"decay": 0.0, "lr": 1e-3}
+SEVERAL_MU = 0.3
+# options that make no sense there
+OF_ONE = (
+    "kind", "download", "proposals", "max_boxes", "finetune", "scores", "optimizer",
+    "t_0", "smoothness", "k", "warm_start", "inner_epochs", "compare", "study", "nbest",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Data:
     """Files."""
 
+    objects: Objects = "one"
+    """Of an image: one of a class, or several of all classes, whose boxes exclude each
+    other; candidates are then windows as large as the boxes of training."""
     data: Path | None = None
     """Folder in Pascal VOC layout, or of images and masks; default: invented images."""
     kind: Annotated[str | None, tyro.conf.arg(name="class")] = None
@@ -73,6 +88,9 @@ class Data:
     """Pixels of the longer side of an image, as the backbone sees it."""
     predict: Path | None = None
     """Folder of images to find the object in, with the model in --out."""
+    evaluate: Path | None = None
+    """Folder in Pascal VOC layout, on whose list test.txt, or else val.txt, the model
+    in --out is evaluated; with --objects several."""
     workers: int = os.cpu_count() or 1
     """Processes for selective search."""
     cache: Path = dataclasses.field(default_factory=localization_folder.cache_folder)
@@ -103,6 +121,10 @@ class Model:
 class Training:
     """How it is trained."""
 
+    loss: Loss = "hinge"
+    """With --objects several: the smoothed hinge over sets of boxes; cliques, a softmax
+    over each group of windows that exclude each other; or softmax over classes, of each
+    window alone."""
     optimizer: Method = "casimir-const"
     """What trains it; sgd-sqrt and sgd-inv shrink the step by 1/sqrt(t) and 1/t; bcfw
     is for linear scores."""
@@ -163,6 +185,16 @@ class Config(Output, Training, Model, Data):
 
 
 def check(config: Config) -> None:
+    if config.objects == "several":
+        _check_several(config)
+        return
+    for name in ("loss", "evaluate"):
+        value = getattr(config, name)
+        if value != getattr(Config, name):
+            raise ValueError(
+                f"{name}: expected none with --objects one, got {value}. Add --objects"
+                " several"
+            )
     named = config.data is not None or config.download
     if config.predict is None and named != (config.kind is not None):
         raise ValueError(
@@ -171,11 +203,7 @@ def check(config: Config) -> None:
         )
     arguments.one_of(config, **CHOICES)
     arguments.different(config, "study")
-    if config.seed > LARGEST_SEED:
-        raise ValueError(f"seed: expected at most {LARGEST_SEED}, got {config.seed}")
-    arguments.at_least(
-        config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
-    )
+    _check_shared(config)
     if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
         raise ValueError(
             "compare: expected one of --compare, --study and --predict, got several."
@@ -186,8 +214,34 @@ def check(config: Config) -> None:
             "optimizer: expected another than bcfw, which is linear only. Take another,"
             " or --scores linear without --finetune"
         )
-    arguments.of_run(config)
     _check_numbers(config)
+
+
+def _check_several(config: Config) -> None:
+    for name in OF_ONE:
+        if getattr(config, name) != getattr(Config, name):
+            raise ValueError(
+                f"{'class' if name == 'kind' else name}: expected none with --objects"
+                f" several, got {getattr(config, name)}. Leave it out"
+            )
+    arguments.one_of(config, **CHOICES)
+    if config.mu is not None and config.loss != "hinge":
+        raise ValueError(
+            f"mu: expected none with --loss {config.loss}, got {config.mu}. Leave it"
+            " out, or take --loss hinge"
+        )
+    given = [n for n in ("decay", "lr", "mu") if getattr(config, n) is not None]
+    arguments.positive(config, *given)
+    _check_shared(config)
+
+
+def _check_shared(config: Config) -> None:
+    if config.seed > LARGEST_SEED:
+        raise ValueError(f"seed: expected at most {LARGEST_SEED}, got {config.seed}")
+    arguments.at_least(
+        config, max_boxes=1, passes=1, workers=1, nbest=1, side=32, seed=0
+    )
+    arguments.of_run(config)
 
 
 def _check_numbers(config: Config) -> None:
@@ -227,6 +281,9 @@ def defaults(config: Config) -> dict[str, Any]:
 def values(config: Config) -> dict[str, Any]:
     """What the run uses: what it was told, and defaults."""
     told = {name: getattr(config, name) for name in CHOSEN}
+    if config.objects == "several":
+        mu = {"mu": SEVERAL_MU} if config.loss == "hinge" else {}
+        return SEVERAL | mu | {n: x for n, x in told.items() if x is not None}
     return defaults(config) | {n: x for n, x in told.items() if x is not None}
 
 

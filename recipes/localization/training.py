@@ -38,6 +38,10 @@ Method = Literal[
     "prox-linear",
     "bcfw",
 ]
+# with an update after each image
+STEPPED = ("sgd", "sgd-sqrt", "sgd-inv", "adam")
+# structures take scores below this
+LARGEST = 2.0**40
 WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
 
 
@@ -62,7 +66,7 @@ def alarms() -> Iterator[None]:
 class Settings:
     """What an optimizer needs to know; what it does not use is None."""
 
-    method: Method
+    method: Method | Literal["adam"]
     decay: float
     averaged: bool
     lr: float | None = None
@@ -92,7 +96,7 @@ class Run:
         self.hinge, self.max_hinge = StructuralHinge(smoothing), StructuralHinge()
         self.optimizer = self._optimizer(smoothing)
         self.scheduler = self.average = None
-        if settings.method.startswith("sgd"):
+        if settings.method in STEPPED:
             kind = {"sgd-sqrt": "inverse-sqrt", "sgd-inv": "inverse"}
             default = "step" if settings.t_0 else "constant"
             kind = kind.get(settings.method, default)
@@ -155,7 +159,8 @@ class Run:
                 ),
                 **shared,
             )
-        return torch.optim.SGD(params, s.lr, weight_decay=s.decay)
+        kind = torch.optim.Adam if s.method == "adam" else torch.optim.SGD
+        return kind(params, s.lr, weight_decay=s.decay)
 
     @property
     def shown(self) -> nn.Module:
@@ -236,8 +241,7 @@ class Run:
         label = torch.tensor([images.labels[number]], device=self.device)
         cost = images.cost(number).to(self.device)
         scores = model(*inputs)[None]
-        # structures take numbers below this
-        if not bool((scores.abs() < 2.0**40).all()):
+        if not bool((scores.abs() < LARGEST).all()):
             raise self._diverged("scores")
         return Multiclass(scores), label, None, cost
 
@@ -283,9 +287,20 @@ class Run:
         confidence = [float(values[0]) for values, _ in found]
         return baselines.hits(iou) | {"ap": average_precision(iou, confidence)}
 
-    def record(self, val: Images) -> dict[str, Any]:
-        """Evaluate, remember the weights if they are the best so far."""
-        row = {
+    def rank(self, row: dict[str, Any]) -> tuple[float, ...]:
+        """By which a round is better than another."""
+        return rank(row)
+
+    def said(self, row: dict[str, Any]) -> str:
+        """The numbers of a round, for its line."""
+        return (
+            f"objective {row['objective']:.4f}  val CorLoc"
+            f" {100 * row['val_corloc']:5.1f} %  AP {100 * row['val_ap']:5.1f} %"
+        )
+
+    def row(self) -> dict[str, Any]:
+        """What a round took, and the objective after it."""
+        found = {
             "round": len(self.history),
             "passes": self.passes,
             "oracle_calls": int(self.calls["iterate"] + self.calls["snapshot"]),
@@ -295,11 +310,17 @@ class Run:
             "exact": self.exact,
             "mu": self.mu,
         }
-        row |= {f"val_{name}": x for name, x in self.evaluate(val).items()}
+        value = found["objective"]
         first = self.history[0]["objective"] if self.history else math.inf
-        if 0 < GROWTH * first < row["objective"] or not math.isfinite(row["objective"]):
+        if 0 < GROWTH * first < value or not math.isfinite(value):
             raise self._diverged("objective")
-        if all(rank(row) > rank(other) for other in self.history):
+        return found
+
+    def record(self, val: Images) -> dict[str, Any]:
+        """Evaluate, remember the weights if they are the best so far."""
+        row = self.row()
+        row |= {f"val_{name}": x for name, x in self.evaluate(val).items()}
+        if all(self.rank(row) > self.rank(other) for other in self.history):
             state = self.shown.state_dict()
             self.best = {name: value.clone() for name, value in state.items()}
         self.history.append(row)

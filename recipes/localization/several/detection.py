@@ -1,0 +1,110 @@
+"""Sets of objects from the scores of windows, and how good they are."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchmetrics.detection import MeanAveragePrecision
+from torchvision.ops import batched_nms
+
+from localization.several.images import OVERLAP
+from localization.several.packing import conflicts, packing, undominated
+
+# sets are decoded with these added to all scores, each beside those before
+LEVELS = (0.0, 1.0, 3.0)
+# most windows that a set is chosen from, and most boxes of an image (COCO's)
+CONSIDERED, MOST = 150, 100
+# softmax: boxes below are left out; overlap of those that suppress each other
+LEAST, SUPPRESSED = 0.01, 0.3
+
+
+@dataclass(frozen=True)
+class Found:
+    """Boxes of an image ``(box, 4)``, their classes and their scores, best first."""
+
+    boxes: Tensor
+    labels: Tensor
+    scores: Tensor
+    sure: int
+    """How many are in the best set; the others only rank behind them."""
+
+
+def best_sets(scores: Tensor, boxes: Tensor) -> Found:
+    """The best set of labelled boxes, and sets of less likely ones around it.
+
+    The sum of the scores ``(box, class)`` decides, and a box enters for nothing. Each
+    set is the best of the ``CONSIDERED`` best boxes, by integer programming. Later ones
+    come from raised scores; they exclude none of those before and rank behind them.
+    """
+    best, labels = scores.max(1)
+    free = torch.ones(len(best), dtype=torch.bool)
+    taken: list[Tensor] = []
+    sure = 0
+    for level in LEVELS:
+        value = (best + level).where(free, best.new_tensor(-torch.inf))
+        top = value.topk(min(CONSIDERED, len(value)))
+        kept = top.indices[top.values > 0]
+        if len(kept):
+            kept = kept[undominated(value[kept], boxes[kept], OVERLAP)]
+            chosen = kept[packing(value[kept], boxes[kept], OVERLAP).best()]
+            order = best[chosen].argsort(descending=True)
+            taken.append(chosen[order])
+            hidden = torch.cat([boxes[chosen], boxes])
+            excluded = conflicts(hidden, OVERLAP)[: len(chosen), len(chosen) :]
+            free &= ~torch.from_numpy(excluded).any(0)
+            free[chosen] = False
+        if not level:
+            sure = sum(map(len, taken))
+    found = torch.cat(taken)[:MOST] if taken else torch.zeros(0, dtype=torch.long)
+    return Found(boxes[found], labels[found], best[found], min(sure, MOST))
+
+
+def suppressed(scores: Tensor, boxes: Tensor) -> Found:
+    """Non-maximum suppression by class, of the softmax over classes and nothing."""
+    none = scores.new_zeros(len(scores), 1)
+    chance = torch.cat([none, scores], 1).softmax(1)[:, 1:]
+    windows, labels = (chance > LEAST).nonzero(as_tuple=True)
+    own = chance[windows, labels]
+    kept = batched_nms(boxes[windows], own, labels, SUPPRESSED)[:MOST]
+    found, labels = windows[kept], labels[kept]
+    sure = int((own[kept] > 0.5).sum())
+    return Found(boxes[found], labels, own[kept], sure)
+
+
+DECODERS = {"best sets": best_sets, "non-maximum suppression": suppressed}
+
+
+def precision(
+    found: Sequence[Found], objects: Sequence[tuple[Tensor, Tensor]], classes: list[str]
+) -> dict[str, float]:
+    """COCO's mean average precision: at IoU .5, its mean to .95, and of each class."""
+    predicted = [
+        {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
+        for one in found
+    ]
+    true = [{"boxes": boxes, "labels": labels} for boxes, labels in objects]
+    at_half = _metric(predicted, true, [0.5])
+    numbers = {"map50": float(at_half["map"])}
+    numbers["map"] = float(_metric(predicted, true, None)["map"])
+    own = at_half["map_per_class"].reshape(-1).tolist()
+    for label, value in zip(at_half["classes"].reshape(-1).tolist(), own, strict=True):
+        numbers[f"ap50_{classes[label]}"] = value
+    return numbers
+
+
+def _metric(
+    predicted: list[dict[str, Tensor]],
+    true: list[dict[str, Tensor]],
+    thresholds: list[float] | None,
+) -> dict[str, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        metric = MeanAveragePrecision(
+            iou_thresholds=thresholds,
+            class_metrics=thresholds is not None,
+            backend="pycocotools",
+        )
+        metric.update(predicted, true)
+        return metric.compute()

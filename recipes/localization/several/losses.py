@@ -1,0 +1,114 @@
+"""Losses of the scores of windows: three ways to train the same network.
+
+Each looks at some windows only, which it chooses by the scores of all: those of the
+true set, and the ones that matter most to it. Gradients are theirs.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.ops import box_iou, nms
+
+from localization.several.images import OVERLAP, SAME, Images
+from localization.several.packing import packing
+from smoothsp.losses import CRFLoss, SparseMAPLoss, StructuralHinge
+from smoothsp.oracles import Multiclass
+
+Loss = Literal["hinge", "cliques", "softmax"]
+# windows beside those of the true set, and outputs of a mixture
+CONSIDERED, OUTPUTS = 80, 4
+# windows that overlap an object by less are none, for softmax
+OTHER = 0.4
+
+
+class OfImage:
+    """One image: its true set, and how far windows cover its objects."""
+
+    def __init__(self, images: Images, number: int) -> None:
+        self.boxes = images.windows(number).boxes
+        self.true, self.labels = images.true[number].unbind(1)
+        self.covered = images.covered(number)
+        # beyond what the true set costs: 1 a box that is no object, and less where a
+        # box stands for one, the better it fits
+        self.cost = torch.where(self.covered > SAME, -self.covered, 1.0)
+
+    def considered(self, scores: Tensor, loss: Loss) -> Tensor:
+        """Numbers of windows, those of the true set first, by scores of all."""
+        value = (scores + self.cost if loss == "hinge" else scores).amax(1)
+        if loss == "softmax":
+            value = value.where(self.covered.amax(1) <= SAME, torch.inf)
+        value[self.true] = -torch.inf
+        top = value.topk(min(CONSIDERED, len(value))).indices
+        return torch.cat([self.true, top[value[top] > -torch.inf]])
+
+    def true_pairs(self, classes: int) -> Tensor:
+        """Places of the true set among scores ``(window, class)`` of the considered."""
+        return torch.arange(len(self.true)) * classes + self.labels
+
+
+def hinge(scores: Tensor, image: OfImage, windows: Tensor, mu: float | None) -> Tensor:
+    """The structural hinge over sets, smoothed by squared marginals with ``mu``.
+
+    A set costs 1 for each box that is no object, and for each object 1 less the overlap
+    of the box that stands for it, beyond what the true set costs. In no best set are
+    the classes of a window that are not its best one, nor any whose score and cost are
+    not above 0: these are left out before.
+    """
+    classes = scores.shape[1]
+    true = image.true_pairs(classes)
+    flat, cost = scores.flatten(), image.cost[windows].flatten()
+    raised, best = (scores.detach() + image.cost[windows]).max(1)
+    others = (raised > 0).nonzero().squeeze(1)
+    others = others * classes + best[others]
+    pairs = torch.cat([true, others[~torch.isin(others, true)]])
+    if not len(pairs):
+        return flat.sum() * 0
+    own = packing(flat[pairs], image.boxes[windows[pairs // classes]], OVERLAP)
+    y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
+    laid = own.laid_out(cost[pairs])
+    if mu is None:
+        above = StructuralHinge(reduction="sum")(own.program, y, None, laid)
+    else:
+        loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
+        above = loss(own.program, y)
+    return above - cost[true].sum()
+
+
+def of_cliques(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
+    """Negative log-likelihood of the true set, one group of windows after another.
+
+    Groups are windows around a leader, which excludes them: the leaders are the windows
+    of the true set, then the best others that none excludes. The distribution is a
+    product over groups, each a softmax over no object and one window with one class.
+    """
+    classes, boxes = scores.shape[1], image.boxes[windows]
+    best = scores.detach().amax(1)
+    best[: len(image.true)] = torch.inf
+    leaders = nms(boxes, best, OVERLAP).sort().values
+    group = box_iou(boxes, boxes[leaders]).argmax(1)
+    group[leaders] = torch.arange(len(leaders))
+    order, counts = group.argsort(stable=True), group.bincount()
+    place = torch.empty_like(group)
+    place[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
+    columns = 1 + place[:, None] * classes + torch.arange(classes)
+    rows = group[:, None].expand_as(columns)
+    table = scores.new_full((len(leaders), 1 + len(boxes) * classes), -torch.inf)
+    table = table[:, : 2 + int(columns.max())]
+    table[:, 0] = 0
+    y = torch.zeros(len(leaders), dtype=torch.long)
+    true = image.true_pairs(classes)
+    y[rows.flatten()[true]] = columns.flatten()[true]
+    structure = Multiclass(table.index_put((rows, columns), scores))
+    return CRFLoss(reduction="sum")(structure, y)
+
+
+def softmax(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
+    """Cross-entropy of each window alone, per object."""
+    best, labels = image.covered[windows].max(1)
+    y = torch.where(best > SAME, labels + 1, 0)
+    clear = (best > SAME) | (best < OTHER)
+    logits = torch.cat([scores.new_zeros(len(scores), 1), scores], 1)
+    total = F.cross_entropy(logits[clear], y[clear], reduction="sum")
+    return total / max(len(image.true), 1)
