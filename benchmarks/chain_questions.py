@@ -1,12 +1,12 @@
-"""Time what a chain is asked besides: entropy, one draw, marginals of edges.
+"""Time entropy, one sample and edge marginals of a chain.
 
-Each next to ``marginals()``, of which it should cost at most three times as much:
+Each should take at most three times as long as ``marginals()``:
 
     python benchmarks/chain_questions.py
 
-Writes a CSV and prints the table. Nothing wrong is timed: entropies and marginals of
-edges must agree with a loop in plain PyTorch in float64, draws must be as frequent as
-their marginals say.
+Writes a CSV and prints the table. Results are checked first: entropies and edge
+marginals against a loop in plain PyTorch in float64, frequencies of samples against
+marginals.
 """
 
 import argparse

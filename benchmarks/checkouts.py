@@ -3,12 +3,12 @@
     python benchmarks/checkouts.py 22b4ffb        # a commit, against these files
     python benchmarks/checkouts.py OLD NEW        # commits, or folders that hold one
 
-Each checkout answers in a process of its own, through the public names that both have,
-and must first give the right answers. What disturbs a call only ever makes it slower,
-so the time of a process is the lower quartile of its rounds, and that of a checkout the
-least of its processes, which differ in where their memory lies. Cells above the bound
-are raced again, as often as all were before, and judged by all of it. Race a checkout
-with itself to see what noise is left.
+Each checkout runs in its own process, through the public names that both have, and must
+first return correct results. Disturbances only make calls slower. So the time of a
+process is the lower quartile of its rounds, and the time of a checkout is the minimum
+over its processes, which differ in memory layout. Cells above the bound are measured
+again and judged by all measurements. Race a checkout with itself to see the remaining
+noise.
 """
 
 import argparse

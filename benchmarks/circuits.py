@@ -1,14 +1,14 @@
 """Time structures that are dynamic programmes next to their peers.
 
-One command races everything, on one thread and on two, each in a process of its own,
-and writes a CSV and a table:
+One command runs all races on one and on two threads, in separate processes, and writes
+a CSV and a table:
 
     pip install -e ".[bench]"
     python benchmarks/circuits.py
 
-Values and gradients must agree with those in float64 first; peers that disagree, or are
-not installed, are named. On one thread that is time of its CPU, on two of the clock.
-Targets are for an idle machine.
+Values and gradients must first agree with float64; peers that disagree or are not
+installed are listed. Times are CPU time on one thread and wall time on two. Targets are
+for an idle machine.
 """
 
 import argparse

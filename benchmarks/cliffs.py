@@ -1,8 +1,8 @@
-"""Time structures on inputs of one shape that are harder than ordinary ones.
+"""Time structures on hard inputs: masks, ties and peaked scores.
 
-Masks of -inf and of the lowest number, all labels but one masked, ties everywhere,
-peaked scores: none should take more than 1.3 times as long as an ordinary input, or 20
-us more where a call takes less than 60.
+Hard inputs are masks of -inf and of the lowest number, all labels but one masked, ties
+everywhere, and peaked scores. They should take at most 1.3 times as long as random
+inputs of equal shape, or 20 us longer if a call takes less than 60 us.
 
     python benchmarks/cliffs.py
 

@@ -1,12 +1,12 @@
-"""What a chain gains over independent labels on the same pretrained encoder.
+"""Compare a chain with independent labels on a pretrained encoder.
 
     pip install -e ".[bench,hugging-face,recipes]"
     python benchmarks/encoder_heads.py --data DIR --encoder FOLDER_OR_NAME
 
-The first sentences of the training file train each head for the same steps, with the
-same rates, batches and seeds; the whole development file judges the last step of each.
-The softmax head is ``AutoModelForTokenClassification``: the same encoder, dropout and
-linear layer, with labels that are decoded one by one.
+Each head is trained on the first sentences of the training file, with equal steps,
+rates, batches and seeds. Its last step is scored on the whole development file. The
+softmax head is ``AutoModelForTokenClassification``: the same encoder, dropout and
+linear layer, with independent labels.
 """
 
 import argparse

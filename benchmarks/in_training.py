@@ -1,11 +1,11 @@
-"""Which part of a training step of the named-entity recipe is its structured loss.
+"""Measure the share of the structured loss in a training step of the NER recipe.
 
     pip install -e ".[bench,recipes]"
     python benchmarks/in_training.py --data DIR    # CoNLL-2003; without, invented
 
-A step is a batch of the recipe: forward, loss, backward, update, with its network and
-its optimizers. Losses take turns on the same batch, on one thread, in time of its CPU.
-pytorch-crf stands in for our chain in the same network, where it is installed.
+A step is forward, loss, backward and update on a batch, with the network and the
+optimizers of the recipe. Losses take turns on the same batch, on one thread, in CPU
+time. If pytorch-crf is installed, it replaces our chain in the same network.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Linear models of two classes and of numbers, to a gap, next to their peers.
+"""Time linear classifiers and regressions to a given gap, next to their peers.
 
     python benchmarks/linear_models.py --data DIR          # a9a and w8a, LIBSVM format
     python benchmarks/linear_models.py --quick             # a small drawn set
@@ -7,11 +7,10 @@ Seconds until the objective is within a thousandth and within 1e-5 of its minimu
 cutting planes next to a page of numpy, on the hinge and on the area under the ROC
 curve; the hinge by coordinate descent next to LIBLINEAR's -s 3; the l1 SVM next to its
 linear programme by HiGHS; the elastic net next to scikit-learn's. The minimum is the
-largest lower bound that any of ours reached. LIBLINEAR's -s 5 squares the hinge, so
-that its l1 model is another one: what it takes at its default tolerance is printed.
-Cutting planes have a lambda 256 times the paper's, or else the page of numpy arrives
-nowhere.
-Writes ``results/linear_models.csv``.
+largest lower bound of our solvers. LIBLINEAR's -s 5 squares the hinge, so its l1 model
+differs; its time at the default tolerance is printed. Cutting planes use 256 times the
+paper's lambda, since the numpy version does not converge otherwise. Writes
+``results/linear_models.csv``.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     pip install -e ".[bench,recipes,lightning]"
     python benchmarks/optimizers.py --data DIR    # CoNLL-2003; without, invented
 
-A run takes --passes gradients of each training sentence: so many epochs of Adam, a
-third as many of the others. Writes a CSV with a row for each run, and the table into
-docs/optimizers.md; --page measures nothing and writes the table from the CSV again.
+A run computes --passes gradients of each training sentence: that many epochs of Adam, a
+third as many of the others. Writes a CSV with a row for each run, and the table in
+docs/optimizers.md. --page only rewrites the table from the CSV.
 """
 
 import argparse

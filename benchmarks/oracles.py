@@ -1,13 +1,13 @@
 """Time the chain oracles next to all peers, and print which targets are reached.
 
-One command measures everything, on one thread and on two, each in a process of its own,
-and writes the CSV, the figure and the page of tables:
+One command measures all cells on one and on two threads, in separate processes, and
+writes the CSV, the figure and the page of tables:
 
     pip install -e ".[bench]"
     python benchmarks/oracles.py
 
-Methods are called through their public interfaces, autograd included, and must first
-give the same values and gradients: otherwise nothing is reported.
+Methods are called through their public interfaces, including autograd. They must first
+return equal values and gradients; otherwise nothing is reported.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Time structures whose maxima are searched for next to their peers.
+"""Time structures decoded by search next to their peers.
 
-One command races everything, on one thread and on two, each in a process of its own,
-and writes a CSV and a table:
+One command runs all races on one and on two threads, in separate processes, and writes
+a CSV and a table:
 
     pip install -e ".[bench]"
     python benchmarks/searches.py
 
-Values and gradients must agree with those in float64 first; peers that disagree, or are
-not installed, are named. Targets are for an idle machine.
+Values and gradients must first agree with float64; peers that disagree or are not
+installed are listed. Targets are for an idle machine.
 """
 
 from collections.abc import Callable, Iterator

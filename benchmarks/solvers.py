@@ -4,11 +4,11 @@
     python benchmarks/solvers.py --conll DIR    # one thread
     python benchmarks/solvers.py --quick    # small problems, into a temporary folder
 
-Without CoNLL-2003 sentences are drawn, and the targets about them are not measured. A
-part is a module with ``Plan``, ``QUICK``, ``measure(plan)`` and ``goals(entries)``.
+Without CoNLL-2003, sentences are generated, and targets on CoNLL-2003 are not measured.
+A part is a module with ``Plan``, ``QUICK``, ``measure(plan)`` and ``goals(entries)``.
 Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
-in the page of tables. The SVMs take long: ``--sections`` measures some of their
-sections, and leaves the rows of the others as they are.
+in the page of tables. The SVMs take long: ``--sections`` measures some sections and
+keeps the rows of the others.
 """
 
 import argparse

@@ -1,17 +1,17 @@
 """Linear named-entity taggers: the solvers of ``smoothsp.linear`` side by side.
 
 Minimises F(w) = lambda / 2 |w|^2 + mean structured hinge, lambda = c / n, of a chain
-over hashed indicator features, and follows F, its distance to the best lower bound that
-is proved (the dual of BCFW), and the exact-span F1 of held-out sentences, against
-oracle calls and seconds.
+over hashed indicator features, and records F, its gap to the best certified lower bound
+(the dual of BCFW), and the exact-span F1 of held-out sentences, against oracle calls
+and seconds.
 
     python recipes/conll_linear.py                            # invented corpus
     python recipes/conll_linear.py --data DIR --c 0.01 0.1 1 10 --calls 100
     python recipes/conll_linear.py --data DIR --study mu k warm-start smoothing
     python recipes/conll_linear.py --data DIR --study tagger  # a good tagger, fast
 
-Writes ``STUDY.csv`` and figures to ``--out``, and there, too, each run as soon as it is
-whole: a study that was stopped goes on where it was. Results: ``docs/reproduction.md``.
+Writes ``STUDY.csv``, figures and each finished run to ``--out``. A stopped study
+continues with the unfinished runs. Results: ``docs/reproduction.md``.
 
 Reproduces: figures 2 and 5 of Pillutla et al., "A Smoother Way to Train Structured
 Prediction Models", on these solvers; settings as their authors published them.
@@ -50,47 +50,47 @@ TAGGER = {"passes": 30, "c": 3.0, "rate": 0.1}
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: Path | None = None
     """Folder of CoNLL files; default: an invented corpus."""
     column: str | None = None
-    """Where the tags are, by number or name; recognised if not given."""
+    """Column of the tags, by number or name; detected if not given."""
     word_column: str | None = None
-    """Where the words are, by number or name; recognised if not given."""
+    """Column of the words, by number or name; detected if not given."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     features: Features = "hashed"
-    """Hashed alone, or with the tag as in the paper; five words as five or as one."""
+    """Features hashed alone, or with the tag as in the paper; words singly or joined."""
     hashing: int = 2**16 - 1
-    """Columns that features are hashed to; with the tag: weights."""
+    """Number of hashed columns; if hashed with the tag, number of weights."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     study: tuple[Study, ...] = ("solvers",)
-    """What is varied."""
+    """Setting to vary, or tagger to train a good tagger."""
     c: tuple[float, ...] = (1.0,)
-    """lambda is c / n; the tagger has its own."""
+    """Values of c, where lambda = c / n; not used by the tagger."""
     calls: int = 20
-    """Oracle calls a sentence of each run, even."""
+    """Oracle calls per sentence in each run; an even number."""
     seeds: tuple[int, ...] = (0, 1)
-    """A run for each; curves show mean and standard deviation."""
+    """Seeds of the runs; curves show mean and standard deviation."""
     bound_passes: int = 80
-    """Of the BCFW run, for each c, whose dual is the lower bound."""
+    """Passes of the BCFW run for each c, whose dual is the lower bound."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/conll_linear")
     """Folder of the numbers and the figures."""
@@ -98,7 +98,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
-    """Train linear taggers and compare how fast they get there."""
+    """Train linear taggers and compare how fast their solvers converge."""
 
     @property
     def layout(self) -> Layout:

@@ -1,8 +1,8 @@
 """Named-entity tagger: a network under a chain, trained with a structured loss.
 
 Embeddings of words, characters, shapes and affixes, a bidirectional LSTM, a linear
-model of hashed window features beside it, and ``smoothsp.LinearChain`` on top, with the
-BIOES constraints honoured in training and in decoding.
+model of hashed window features beside it, and ``smoothsp.LinearChain`` on top, with
+BIOES constraints in training and in decoding.
 
     python recipes/conll_ner.py                                  # invented corpus
     python recipes/conll_ner.py --data DIR                       # CoNLL files
@@ -12,12 +12,12 @@ BIOES constraints honoured in training and in decoding.
     python recipes/conll_ner.py --data DIR --unknown "?"         # some tags missing
     python recipes/conll_ner.py --predict FILE --nbest 3         # tags new text
 
-Training writes ``model``, a folder that ``smoothsp.models.load`` takes and that needs
-nothing else, after every epoch that is the best so far, ``checkpoint.pt``, which
-``--resume`` needs, after every epoch, and ``metrics.json`` and ``learning_curve.png``
-at the end. A run that is killed and resumed ends with the numbers of one that was not.
-In the line of an epoch, ``exact`` is the share of sentences for which smoothing over
-the k best outputs was smoothing over all of them.
+After every best epoch so far, training writes ``model``, a self-contained folder for
+``smoothsp.models.load``. After every epoch it writes ``checkpoint.pt`` for
+``--resume``, and at the end ``metrics.json`` and ``learning_curve.png``. A resumed run
+ends with the same numbers as an uninterrupted run. In the line of an epoch, ``exact``
+is the fraction of sentences for which smoothing over the k best outputs equals
+smoothing over all outputs.
 
 Measured with ``OMP_NUM_THREADS=1`` on one core of an AMD EPYC, about 140 s a run, on
 CoNLL-2003 English (``eng.testa``, which also chose the epoch), mean of seeds 1, 2, 3:

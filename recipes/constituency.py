@@ -2,9 +2,8 @@
 
 Embeddings of words, characters, shapes and affixes, bidirectional LSTMs, a score of
 each label of each span, and ``smoothsp.oracles.SpanTree`` on top, in training and in
-parsing. Chains of unary rules are one label (``S+VP``); a constituent of more than two
-parts is cut in two, again and again, with spans that are no constituents. Named
-entities that lie within each other are such a tree, too.
+parsing. Chains of unary rules become one label (``S+VP``). Constituents of more than
+two parts are binarised with empty labels. Nested named entities form such a tree, too.
 
     python recipes/constituency.py                          # drawn trees
     python recipes/constituency.py --data DIR               # bracketed files
@@ -14,17 +13,16 @@ entities that lie within each other are such a tree, too.
     python recipes/constituency.py --predict FILE           # prints trees, or columns
 
 DIR holds files of bracketed trees, as the Penn Treebank has them (``.mrg``); the last
-of them, in order of name, are not trained on. Traces are dropped, and labels lose what
-follows a hyphen. Words are read, tags are not. Sentences to parse have at most 400
-words.
+ones by name are held out. Traces are dropped, and labels lose what follows a hyphen.
+Part-of-speech tags are ignored. Sentences to parse have at most 400 words.
 
 With ``--nested`` DIR holds a training and a development file with two columns of tags
 or more, as GermEval has them: of the outer entities, and of those within them. Entities
 that cross others are not trained on.
 
-``model`` is a folder that is loaded without running code, written after every epoch
-that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs, ``metrics.json``
-and ``dev.txt``, the parsed sentences, stand there at the end.
+After every best epoch so far, training writes the folder ``model``, which loads without
+running code. ``checkpoint.pt`` is for ``--resume``. At the end it writes
+``metrics.json`` and ``dev.txt``, the parsed sentences.
 """
 
 if __name__ == "__main__":
@@ -65,15 +63,14 @@ MOST_WORDS = 400
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: str | None = None
     """Folder of bracketed files, or of columns with --nested; default: drawn trees."""
     held_out: int = 20
-    """With --data: how many bracketed files, the last ones, are not trained on but
-    scored."""
+    """With --data: number of bracketed files, the last ones, held out for scoring."""
     nested: bool = False
-    """Named entities within each other, of files with several columns of tags."""
+    """Nested named entities, from files with several columns of tags."""
     columns: tuple[str, ...] = ()
     """With --nested: these columns of tags, by number or name, the outer one first; all
     that there are if not given."""
@@ -87,7 +84,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     hidden: int = 150
     """Units of each of the two LSTMs, each way."""
@@ -95,19 +92,19 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     loss: Loss = "crf"
-    """What is minimised; l2 says how the hinge is smoothed."""
+    """Training loss; hinge-l2 is smoothed by the squared l2 norm."""
     epochs: int = 8
     """Passes over the training sentences."""
     seed: int = 1
-    """Of the initial weights, the order of sentences and the dropout."""
+    """Seed of the initial weights, the order of sentences and the dropout."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/constituency")
     """Folder of the checkpoint, the model and the metrics."""

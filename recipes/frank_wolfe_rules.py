@@ -1,17 +1,17 @@
-"""When block-coordinate Frank-Wolfe may trust what it knows: refreshes, cache, kappa.
+"""Block-coordinate Frank-Wolfe: refreshes of gap estimates, cache rules and kappa.
 
     python recipes/frank_wolfe_rules.py                       # drawn words, in a minute
     python recipes/frank_wolfe_rules.py --ocr DIR --max-passes 400
     python recipes/frank_wolfe_rules.py --conll DIR --max-passes 14
 
-Gap sampling draws examples by gaps that were true at their last oracle call. The recipe
-follows, for several periods of refreshing all of them, the exact gap, ``staleness`` (it
-over the sum of the estimates) and the gain that theory predicts from uneven gaps,
-``chi(g)^3 / chi(C)``; for several rules of the cache the calls that it saves; for
-several kappa the cost of a regularisation path; and the eight variants.
+Gap sampling draws examples by their gaps at the last oracle call. For several refresh
+periods, the recipe records the exact gap, ``staleness`` (the exact gap over the sum of
+the estimates) and the predicted gain of uneven gaps, ``chi(g)^3 / chi(C)``. It also
+compares rules of the cache by the calls that they save, values of kappa by the cost of
+a regularisation path, and the eight variants.
 
-``cells.json`` is written after each run, and ``--resume`` goes on from there; at the
-end tables and ``rules.png`` are. Results: ``docs/reproduction.md``.
+``cells.json`` is written after each run, for ``--resume``. At the end the recipe writes
+tables and ``rules.png``. Results: ``docs/reproduction.md``.
 
 Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", figures 1, 2 and 7, and the advice of section 5.1.
@@ -60,38 +60,38 @@ KAPPAS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     ocr: Path | None = None
-    """letter.data, or its folder; without this and --conll words are drawn."""
+    """letter.data or its folder; without --ocr and --conll, words are generated."""
     conll: Path | None = None
     """Folder of CoNLL files; default: none."""
     drawn: int = 100
-    """How many words are drawn."""
+    """Number of generated words."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     c: float = 1.0
-    """lambda is c / n."""
+    """Value of c, where lambda = c / n."""
     max_passes: int = 60
-    """Of each run."""
+    """Maximum number of passes of each run."""
     eps: float = 0.1
-    """Of the paths, in the objective."""
+    """Accuracy of the paths, in units of the objective."""
     seed: int = 1
-    """Of all runs."""
+    """Seed of all runs."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/frank_wolfe_rules")
     """Folder of tables, figure and numbers."""
     resume: bool = False
-    """Go on with the runs that --out does not have yet."""
+    """Continue with the runs that are missing in --out."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ of all, exactly, by a maximum flow.
     python recipes/horse_segmentation.py --predict FILE_OR_FOLDER
 
 DIR holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``) with
-the same names, as the Weizmann horses do. Three fifths of the images are to train on, a
-fifth to choose by, and a fifth is looked at once, at the end.
+the same names, as the Weizmann horses do. Three fifths of the images are for training,
+one fifth for model selection, and one fifth for the final test.
 
 ``--model linear`` is a structured SVM by block-coordinate pairwise Frank-Wolfe with gap
 sampling and a cache, its smoothing weights at least 0: a path over all lambda, each
@@ -19,9 +19,9 @@ point with its duality gap, of which the one with the best IoU on dev is solved 
 ``--tol``. ``--model network`` trains a small convolutional network end to end. With
 ``--study`` the linear one also compares sampling, steps and ways down to small lambda.
 
-``model`` is a folder that is loaded without running code; ``checkpoint.pt`` is what
-``--resume`` needs; ``metrics.json``, ``sheet.png`` and ``path.png`` stand there at the
-end. Results: ``docs/results/images.md``.
+``model`` is a folder that loads without running code; ``checkpoint.pt`` is for
+``--resume``. At the end the recipe writes ``metrics.json``, ``sheet.png`` and
+``path.png``. Results: ``docs/results/images.md``.
 
 Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", for the linear model, its features and its solver.
@@ -66,14 +66,14 @@ DRAWN_SIDE, DRAWN_SUPERPIXELS = 128, 150
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: Path | None = None
     """Folder of images and masks; default: drawn animals."""
     limit: int | None = None
-    """Most images to take, from a fixed shuffle; default: all, of drawn ones 100."""
+    """Maximum number of images, in random order; default: all, or 100 drawn ones."""
     side: int = 240
-    """Longest side of the images that are worked on; drawn ones have 128."""
+    """Longest side of the resized images in pixels; drawn images have 128."""
     predict: Path | None = None
     """Segment this image, or those in this folder, with the model in --out."""
     skip_bad: bool = False
@@ -82,41 +82,41 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     model: Kind = "linear"
     """A structured SVM, or a convolutional network."""
     superpixels: int = 300
-    """Of an image, about; of drawn ones half as many."""
+    """Approximate number per image; half as many for drawn images."""
     backbone: Literal["small", "efficientnet-lite0"] = "small"
-    """With network: what turns pixels into maps."""
+    """With network: the convolutional feature extractor."""
     weights: str = "imagenet"
     """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     cost: Cost = "balanced"
-    """Of wrong pixels: both classes alike, or each pixel alike."""
+    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
     loss: training.Loss = "hinge"
-    """With network: of the graph, or of each superpixel on its own."""
+    """With network: a loss of the graph, or of each superpixel separately."""
     eps: float = 0.1
-    """With linear: how far from its minimum the objective may be on the path."""
+    """With linear: suboptimality of the objective along the path."""
     tol: float = 0.01
-    """With linear: the duality gap at the lambda that is chosen."""
+    """With linear: the duality gap at the chosen lambda."""
     epochs: int = 12
     """With network: passes over the training images."""
     seed: int = 1
-    """Of the initial weights and of the order of images."""
+    """Seed of the initial weights and the order of images."""
     study: bool = False
-    """With linear: compare solvers at that lambda, and ways down to small ones."""
+    """With linear: compare solvers at the chosen lambda, and paths to small lambda."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/horse_segmentation")
     """Folder of the checkpoint, the model, the numbers and the figures."""

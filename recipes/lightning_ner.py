@@ -1,4 +1,4 @@
-"""Train a tagger with Lightning; --help lists the options."""
+"""Train a named-entity tagger with Lightning; --help lists the options."""
 
 if __name__ == "__main__":
     from runs import start
@@ -9,9 +9,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -21,7 +19,8 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conll_ner import load_corpus
-from ner.settings import Config
+from ner import settings
+from ner.lightning_settings import Config, Optimizer
 from runs import arguments, checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
@@ -34,7 +33,6 @@ from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
 
 BATCH, HIDDEN = 8, 0.5
 REMEDY = "Lower --rate, or train with --optimizer adam"
-Chosen = Literal["adam", "svrg", "casimir", "prox-linear"]
 
 
 class Sentences(Dataset, Sampler):
@@ -89,7 +87,7 @@ class Batches(DataLoader):
 class Data(pl.LightningDataModule):
     def __init__(self, data: str | None = None, seed: int = 1, **columns: Any) -> None:
         super().__init__()
-        splits, self.seed = load_corpus(Config(data, **columns)), seed
+        splits, self.seed = load_corpus(settings.Config(data, **columns)), seed
         self.labels = splits.labels
         self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
         self.parts = {"train": splits.train, "dev": splits.dev}
@@ -152,7 +150,7 @@ class Tagger(pl.LightningModule):
         self,
         vocabulary: dict[str, Any],
         labels: list[str],
-        optimizer: Chosen = "adam",
+        optimizer: Optimizer = "adam",
         rate: float = 0.01,
         epochs: int = 10,
         seed: int = 1,
@@ -230,73 +228,34 @@ class Tagger(pl.LightningModule):
         return {"optimizer": adam, "lr_scheduler": scheduler}
 
 
-def main(
-    data: str | None = None,
-    optimizer: Chosen = "adam",
-    epochs: int = 10,
-    out: Path = Path("runs/lightning_ner"),
-    resume: bool = False,
-    overwrite: bool = False,
-    rate: float = 0.01,
-    seed: int = 1,
-    column: str | None = None,
-    word_column: str | None = None,
-    skip_bad: bool = False,
-) -> dict[str, float]:
-    """Train a named-entity tagger with Lightning.
-
-    Parameters
-    ----------
-    data
-        Folder of CoNLL files; an invented corpus if not given.
-    optimizer
-        adam, with a rate that falls linearly to 0, is for networks such as this one.
-        svrg, casimir and prox-linear are for convex problems and certificates: they
-        show how an optimizer with full gradients, or one that solves a convex problem
-        each epoch, is trained in Lightning, and learn more slowly.
-    rate
-        Step size at first.
-    epochs
-        Passes over the training sentences.
-    seed
-        Of the initial weights and the order of the sentences.
-    out
-        Folder of the checkpoints and of Lightning's logs.
-    resume
-        Continue the run in --out from its last checkpoint.
-    overwrite
-        Replace the run in --out.
-    column
-        Where the tags are, as in conll_ner.py.
-    word_column
-        Where the words are, as in conll_ner.py.
-    skip_bad
-        Leave out sentences that cannot be read, with a warning that counts them.
-    """
-    if epochs < 1:
-        raise ValueError(f"epochs: expected at least 1, got {epochs}")
-    last = out / "last.ckpt"
-    arguments.of_run(SimpleNamespace(**locals(), predict=None, checkpoint=last))
+def main(config: Config) -> dict[str, float]:
+    arguments.at_least(config, epochs=1, seed=0)
+    arguments.of_run(config)
+    out, seed, last = config.out, config.seed, config.checkpoint
     with folder.held(out):
-        saved = checkpoint.read_numbers(last) if resume else {}
+        saved = checkpoint.read_numbers(last) if config.resume else {}
         pl.seed_everything(seed)
-        columns = {"column": column, "word_column": word_column, "skip_bad": skip_bad}
-        corpus = Data(data, seed, **columns)
-        run = {"optimizer": optimizer, "rate": rate, "epochs": epochs, "seed": seed}
+        columns = {x: getattr(config, x) for x in ("column", "word_column", "skip_bad")}
+        corpus = Data(config.data, seed, **columns)
+        run = {x: getattr(config, x) for x in ("optimizer", "rate", "epochs", "seed")}
         given = run | corpus.state_dict()
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
-        checkpoint.require_same(last, began, given if resume else {})
+        checkpoint.require_same(last, began, given if config.resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, **run)
         one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
         calls = [Snapshots(), best, ModelCheckpoint(save_last=True, **one)]
-        whole = {"max_epochs": epochs, "default_root_dir": out, "callbacks": calls}
-        if optimizer == "prox-linear":
+        whole = {
+            "max_epochs": config.epochs,
+            "default_root_dir": out,
+            "callbacks": calls,
+        }
+        if config.optimizer == "prox-linear":
             whole["limit_train_batches"] = 1  # its step is over all of them
         trainer = pl.Trainer(**whole)
         try:
             with interrupts.raised(lambda: trainer.interrupted):
-                trainer.fit(model, corpus, ckpt_path=last if resume else None)
+                trainer.fit(model, corpus, ckpt_path=last if config.resume else None)
         except RuntimeError as error:
             if "lower lr" not in str(error):
                 raise
@@ -307,4 +266,4 @@ def main(
 
 
 if __name__ == "__main__":
-    terminal.run(lambda: print(options.read(main)))
+    terminal.run(lambda: print(main(options.read(Config))))

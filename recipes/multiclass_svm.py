@@ -8,14 +8,15 @@
 The test samples of ``NAME`` are those of ``NAME.t`` beside it (of ``NAME.train``, those
 of ``NAME.test``; both may end in ``.gz``), or a fifth that is held out.
 
-Two questions are asked. What does a looser tolerance cost? Test accuracy for each C at
-each tolerance, a share of the duality gap after the first epoch, beside the paper's.
-What does the exact solver save? Its time over that of the greedy one, both on the same
-permutations and without rest for unmoved samples, on the sets and on drawn classes.
+The recipe answers two questions. What does a looser tolerance cost? It lists test
+accuracy for each C and tolerance, relative to the duality gap after the first epoch,
+next to the paper's. What does the exact solver save? It measures the ratio of its time
+to that of the greedy solver, with equal permutations and without shrinking, on the sets
+and on drawn classes.
 
-``cells.json`` is written after each fit, and ``--resume`` goes on from there; at the
-end ``metrics.json``, ``accuracy.csv``, ``times.csv``, ``accuracy.png`` and
-``time_ratio.png`` are.
+``cells.json`` is written after each fit, for ``--resume``. At the end the recipe writes
+``metrics.json``, ``accuracy.csv``, ``times.csv``, ``accuracy.png`` and
+``time_ratio.png``.
 
 Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
 tables 4 to 6 and figure 2. Results: ``docs/reproduction.md``.
@@ -44,40 +45,40 @@ from runs import folder as run_folder
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: tuple[Path, ...] = ()
     """LIBSVM files, or folders of MNIST's idx files; default: scikit-learn's digits."""
     classes: tuple[int, ...] = (3, 10, 26, 105)
-    """Numbers of classes of the drawn sets that the two solvers are timed on."""
+    """Numbers of classes of the drawn sets for timing both solvers."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     log2_c: tuple[int, ...] = tuple(range(-6, 4))
     """The values of C, as powers of two."""
     tolerances: tuple[float, ...] = (0.09, 0.009, 0.0009)
-    """Shares of the duality gap after the first epoch at which fits stop."""
+    """Tolerances of fits, relative to the duality gap after the first epoch."""
     race_log2_c: tuple[int, ...] = (-4, 0)
     """The values of C at which the two solvers are timed, as powers of two."""
     repeats: int = 3
-    """How often each is timed, or oftener if that is quick; the least time counts."""
+    """Minimum number of timings of each solver; the shortest time counts."""
     limit: float = 60.0
-    """Seconds after which a fit is given up, and with it those that take longer."""
+    """Time limit of a fit in seconds; longer fits of the same kind are skipped."""
     seed: int = 0
-    """Of the order of the samples, and of the drawn sets."""
+    """Seed of the order of the samples and of the drawn sets."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/multiclass_svm")
     """Folder of tables, figures and numbers."""
     resume: bool = False
-    """Go on with the fits that --out does not have yet."""
+    """Continue with the fits that are missing in --out."""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ trains on fold 0 and tests on the others, ``large`` the other way round.
 
 Three switches make eight variants: examples drawn uniformly or by their gaps,
 Frank-Wolfe or pairwise steps, with and without a cache of the oracle's answers. Each
-goes to the same duality gap, or to the end of a budget. Then weights for every lambda:
-the regularisation path, certified and heuristic, and grids of 31 values.
+runs to a common duality gap or a time limit. Then the recipe computes weights for every
+lambda, by certified and heuristic regularisation paths and by grids of 31 values.
 
-``cells.json`` is written after each run, and ``--resume`` goes on from there; at the
-end ``metrics.json``, ``variants.csv``, ``gaps.csv``, ``courses.csv`` and figures are.
+``cells.json`` is written after each run, for ``--resume``. At the end the recipe writes
+``metrics.json``, ``variants.csv``, ``gaps.csv``, ``courses.csv`` and figures.
 
 Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", OCR in figures 3, 5, 7 and 8. Results: ``docs/reproduction.md``.
@@ -44,46 +44,46 @@ Setting = Literal["small", "large"]
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: Path | None = None
-    """letter.data, or its folder; default: words that are drawn."""
+    """letter.data or its folder; default: generated words."""
     drawn: int = 200
-    """How many words are drawn, without --data."""
+    """Number of generated words, without --data."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     settings: tuple[Setting, ...] = ("small", "large")
-    """Where the eight variants run."""
+    """Settings for the eight variants: small or large training set."""
     lam: tuple[float, ...] = (0.1, 1e-3)
     """The values of lambda for the eight variants."""
     seeds: tuple[int, ...] = (1,)
-    """Each variant runs once with each."""
+    """Seeds of the runs of each variant."""
     tol: float = 1e-4
     """The duality gap at which a variant stops."""
     max_passes: int = 2000
-    """Passes after which it is stopped."""
+    """Maximum number of passes of a run."""
     max_seconds: float = 60.0
-    """Seconds after which it is stopped; ten times as many for a path or a grid."""
+    """Time limit of a run in seconds; ten times as long for a path or a grid."""
     courses: tuple[Setting, ...] = ("small",)
-    """Where path and grids run."""
+    """Settings for the path and the grids."""
     eps: float = 0.1
-    """What a path guarantees for every lambda, and a grid for its values."""
+    """Guaranteed suboptimality, for every lambda of a path and the values of a grid."""
     kappa: float = 0.8
-    """The gap at breakpoints of the certified path, over eps."""
+    """Gap at breakpoints of the certified path, divided by eps."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/ocr_words")
     """Folder of tables, figures and numbers."""
     resume: bool = False
-    """Go on with the runs that --out does not have yet."""
+    """Continue with the runs that are missing in --out."""
 
 
 @dataclass(frozen=True)

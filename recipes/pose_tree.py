@@ -1,24 +1,22 @@
-"""Where are the joints of a person? Heat maps of a network, a tree of springs on top.
+"""Pose estimation: heat maps of a network under a tree of springs between joints.
 
-A convolutional network scores each of 14 joints at each cell of a grid; springs,
-learned along with it, say where a joint is expected from the one before it;
-``smoothsp.oracles.PictorialStructure`` finds the best pose of all, in training by a
-hinge whose cost is the distance to the true joints, and afterwards. Joints that nobody
-marked may be anywhere (``LatentHinge``).
+A convolutional network scores each of 14 joints at each cell of a grid. Learned springs
+penalise the offset of a joint from its parent. ``smoothsp.oracles.PictorialStructure``
+finds the best pose. The training loss is a hinge whose cost is the distance to the true
+joints. Unmarked joints may be anywhere (``LatentHinge``).
 
     python recipes/pose_tree.py                                  # drawn people
     python recipes/pose_tree.py --data DIR --encoder efficientnet-lite0 --epochs 30
     python recipes/pose_tree.py --predict photograph.jpg
 
 DIR has the layout of Leeds Sports Pose. The last fifth of its people are for testing,
-one in eight of the others chooses the epoch. ``--loss softmax`` trains the heat maps
-without the tree, each joint by itself, and leaves springs as the training poses have
-them.
+and one in eight of the others for model selection. ``--loss softmax`` trains the heat
+map of each joint separately and fits the springs to the training poses.
 
-``model`` is a folder that is loaded without running code, written after every epoch
-that is the best so far; ``checkpoint.pt`` is what ``--resume`` needs; ``sheet.png`` and
-``metrics.json`` stand there at the end. ``--predict`` takes an image that one person
-about fills, and writes ``pose.json`` and ``pose.png``.
+After every best epoch so far, the recipe writes the folder ``model``, which loads
+without running code. ``checkpoint.pt`` is for ``--resume``. At the end it writes
+``sheet.png`` and ``metrics.json``. ``--predict`` takes an image that one person about
+fills, and writes ``pose.json`` and ``pose.png``.
 
 Results: ``docs/results/images.md``.
 """
@@ -62,19 +60,19 @@ LARGEST_SIDE = 4096
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: Path | None = None
     """Folder of photographs; default: drawn people."""
     people: int | None = None
-    """How many people of the folder are used; all if not given."""
+    """Number of people of the folder to use; all if not given."""
     predict: Path | None = None
     """Find the joints in this image with the model in --out."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     encoder: Encoder = "small"
     """Network below the heat maps: a small one, or one that has seen ImageNet."""
@@ -85,19 +83,19 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     loss: Loss = "hinge"
-    """What is minimised; l2 says how the hinge is smoothed, softmax has no tree."""
+    """Training loss; hinge-l2 is smoothed by the l2 norm, softmax has no tree."""
     epochs: int = 12
     """Passes over the people."""
     seed: int = 1
-    """Of the initial weights, the order of people and how images are changed."""
+    """Seed of the initial weights, the order of people and image augmentation."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/pose_tree")
     """Folder of the checkpoint, the model, the numbers and the figures."""

@@ -1,9 +1,10 @@
-"""Predict costs of arcs, judged by the paths that one takes: decision-focused learning.
+"""Decision-focused learning: predict costs of arcs, evaluated by the chosen paths.
 
 Linear models predict the costs of the 40 arcs of a 5 x 5 grid from five features. The
-costs are a polynomial of these, so that a linear model is wrong from degree 2 on. Least
-squares are next to losses of the decision: SPO+, perturbed maxima, and interpolation of
-the solver. What counts is the normalised regret of the paths on examples not seen.
+costs are polynomials of the features, so linear models are misspecified from degree 2
+on. The recipe compares least squares with decision losses: SPO+, perturbed maxima, and
+interpolation of the solver. The metric is the normalised regret of the paths on test
+examples.
 
     python recipes/shortest_path.py                           # the sizes of the paper
     python recipes/shortest_path.py --sizes 100 --degrees 1 4 --seeds 2
@@ -14,8 +15,8 @@ FILE.npz holds ``features (n, p)``, ``costs (n, E)``, ``index (E, 2)``, ``source
 ``target``; with ``--problem knapsack`` it holds ``features``, ``values (n, N)``,
 ``weights (N,)`` and ``capacity``. Each seed splits it anew.
 
-``cells.json`` is written after each method and size, and ``--resume`` goes on from
-there; at the end ``regret.csv``, ``regret.png`` and a table are.
+``cells.json`` is written after each method and size, for ``--resume``. At the end the
+recipe writes ``regret.csv``, ``regret.png`` and a table.
 
 Reproduces: Elmachtoub and Grigas, "Smart 'Predict, then Optimize'" (2022), figure 3.
 Results: ``docs/results/decisions.md``.
@@ -55,49 +56,49 @@ Regrets = dict[tuple[str, str, str], list[float]]
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     problem: Name = "shortest-path"
-    """What is decided."""
+    """Type of the decision problem."""
     data: Path | None = None
     """An .npz file; default: the generator of the paper."""
     degrees: tuple[int, ...] = (1, 2, 4, 6, 8)
-    """Of the polynomial."""
+    """Degrees of the polynomial."""
     noises: tuple[float, ...] = (0.0, 0.5)
-    """Half-widths of the noise, which multiplies costs."""
+    """Half-widths of the multiplicative noise of costs."""
     sizes: tuple[int, ...] = (100, 1000, 5000)
-    """Examples to train on; a quarter more choose the step."""
+    """Numbers of training examples; a quarter more choose the step size."""
     test: int = 1000
-    """Examples to test on."""
+    """Number of test examples."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     methods: tuple[Method, ...] = METHODS
-    """How the models are fitted."""
+    """Methods to compare."""
     seeds: int = 5
-    """Runs of each setting."""
+    """Number of runs of each setting."""
     steps: int = 500
-    """Steps of each fit, of 32 examples."""
+    """Number of steps of each fit, with batches of 32 examples."""
     seed: int = 1
-    """The first of the seeds."""
+    """First seed."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/shortest_path")
     """Folder of the numbers, the table and the figure."""
     resume: bool = False
-    """Go on with the fits that --out does not have yet."""
+    """Continue with the fits that are missing in --out."""
 
 
 @dataclass(frozen=True)
 class Config(Output, Training, Data):
-    """Linear predictions of costs, trained for themselves or for the decision."""
+    """Compare linear cost predictions by least squares and by decision losses."""
 
 
 def main(config: Config) -> dict[str, float]:

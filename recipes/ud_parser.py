@@ -14,13 +14,11 @@ head. Each sentence has one root.
 
 DIR holds one treebank: a file ``*train.conllu`` and a file ``*dev.conllu``. The loss is
 that of trees of arcs, plus the cross-entropy of the labels of the true arcs. Training
-for projective trees lifts the crossing arcs of the training sentences, never those that
-are scored.
+for projective trees lifts crossing arcs of the training sentences only.
 
-``model`` is a folder that ``smoothsp.models.load`` takes and that needs nothing else,
-written after every epoch that is the best so far; ``checkpoint.pt`` is what
-``--resume`` needs, ``metrics.json``, ``parses.png`` and ``dev.conllu``, the parsed
-development file, stand there at the end.
+After every best epoch so far, training writes ``model``, a self-contained folder for
+``smoothsp.models.load``. ``checkpoint.pt`` is for ``--resume``. At the end it writes
+``metrics.json``, ``parses.png`` and ``dev.conllu``, the parsed development file.
 
 English EWT (development file, which also chose the epoch), seed 1, ``--epochs 24``, 26
 minutes of CPU time of one core: UAS 88.91, LAS 85.89. Tables:
@@ -64,7 +62,7 @@ MU, TOP_K, SAMPLES, LONGEST = 1.0, 5, 8, 100
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: str | None = None
     """Folder of CoNLL-U files; default: sentences drawn from a small grammar."""
@@ -78,14 +76,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     structure: Structure = "spanning-tree"
-    """Whether arcs may cross; sibling: they may not, and neighbours are scored."""
+    """Type of trees: with crossing arcs, without, or with scores of siblings too."""
     hidden: int = 200
     """Units of each of the two LSTMs, each way."""
     encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to be trained along."""
+    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
     tokenizer: Tokenizer = "treebank"
     """How the model cuts texts into words: as the Penn Treebank does, by NLTK, or at
     white space."""
@@ -93,21 +91,21 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     loss: Loss = "crf"
-    """What is minimised; l2 says how the hinge is smoothed, perturbed by noise."""
+    """Training loss; hinge-l2 is smoothed by the l2 norm, perturbed by noise."""
     epochs: int = 8
     """Passes over the training sentences."""
     seed: int = 1
-    """Of the initial weights, the order of sentences and the dropout."""
+    """Seed of the initial weights, the order of sentences and the dropout."""
     encoder_rate: float = 1e-4
     """Highest learning rate of the encoder."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/ud_parser")
     """Folder of the checkpoint, the model, the metrics and the figure."""

@@ -410,8 +410,8 @@ def _refuse_code(options: dict[str, Any]) -> None:
     for key, safe in (("trust_remote_code", False), ("weights_only", True)):
         if bool(options.pop(key, safe)) is not safe:
             raise ValueError(
-                f"{key}: expected {safe}, got {not safe}. Loading runs no code of"
-                " others; convert the weights to safetensors"
+                f"{key}: expected {safe}, got {not safe}. Loading never runs remote "
+                "code; convert the weights to safetensors"
             )
 
 

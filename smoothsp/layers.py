@@ -372,7 +372,7 @@ class LinearChain(nn.Module):
             )
         if mask.dtype == torch.uint8 and not torch.compiler.is_compiling():
             warnings.warn(
-                "mask: torch.uint8 is taken for torch.bool; convert with .bool()",
+                "mask: torch.uint8 is read as torch.bool; convert with .bool()",
                 stacklevel=4,
             )
         if checks.values_are_there():
@@ -401,7 +401,7 @@ class LinearChain(nn.Module):
             for n, (step, tag) in enumerate(zip(steps, path, strict=True)):
                 if n == 0 and not start[tag]:
                     raise ValueError(
-                        f"tags: the constraints forbid to start with {tag} "
+                        f"tags: the constraints forbid starting with {tag} "
                         f"{where} {step}"
                     )
                 if n > 0 and not moves[path[n - 1], tag]:
@@ -412,7 +412,7 @@ class LinearChain(nn.Module):
                     )
             if path and not end[path[-1]]:
                 raise ValueError(
-                    f"tags: the constraints forbid to end with {path[-1]} "
+                    f"tags: the constraints forbid ending with {path[-1]} "
                     f"{where} {steps[-1]}"
                 )
 
@@ -450,7 +450,7 @@ def _require_dense(name: str, value: Tensor) -> None:
     if value.is_nested:
         raise TypeError(
             f"{name}: expected a dense tensor, got a nested one; pad it with "
-            "torch.nested.to_padded_tensor and hand over a mask"
+            "torch.nested.to_padded_tensor and pass a mask"
         )
     if value.layout is not torch.strided:
         raise TypeError(

@@ -182,22 +182,23 @@ def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> No
     """Refuse what the trainer does to one gradient of the two of a step."""
     if trainer.accumulate_grad_batches != 1:
         raise ValueError(
-            "accumulate_grad_batches: SVRG expected 1, as a step evaluates its batch "
-            f"anew, got {trainer.accumulate_grad_batches}; use larger batches"
+            "accumulate_grad_batches: expected 1 with SVRG, whose steps evaluate "
+            f"their batch twice, got {trainer.accumulate_grad_batches}; use larger "
+            "batches"
         )
     clips = type(pl_module).configure_gradient_clipping
     if trainer.gradient_clip_val or (
         clips is not LightningModule.configure_gradient_clipping
     ):
         raise ValueError(
-            "gradient_clip_val: SVRG expected None and no configure_gradient_clipping, "
-            "as the difference of clipped gradients is not a gradient, got "
+            "gradient_clip_val: expected None and no configure_gradient_clipping with "
+            "SVRG, since a difference of clipped gradients is not a gradient, got "
             f"{trainer.gradient_clip_val}; lower lr instead"
         )
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
         raise ValueError(
-            "precision: SVRG expected one without a scaler, as steps need the closure, "
-            f"got {trainer.precision}; use bf16-mixed"
+            "precision: expected a precision without a scaler with SVRG, whose steps "
+            f"need the closure, got {trainer.precision}; use bf16-mixed"
         )
 
 
@@ -217,9 +218,9 @@ def _batches(trainer: Trainer) -> Iterable[Any]:
     loader: Any = trainer.train_dataloader
     if isinstance(loader, list | tuple | dict):
         raise TypeError(
-            "train_dataloader: Snapshots expected one loader, got a "
-            f"{type(loader).__name__} of {len(loader)}; make them one, for instance a "
-            "DataLoader of a torch.utils.data.StackDataset or ConcatDataset"
+            "train_dataloader: expected one loader with Snapshots, got a "
+            f"{type(loader).__name__} of {len(loader)}; combine them, for instance in "
+            "a DataLoader of a torch.utils.data.StackDataset or ConcatDataset"
         )
     require_repeatable("Snapshots", loader)
     if isinstance(loader, DataLoader):

@@ -210,14 +210,14 @@ def test_an_axis_of_ones_own_is_used():
     ("output", "options", "message"),
     [
         ([0], {"kind": "tree"}, "kind: expected one of tags, dependencies, .* got 'tr"),
-        ([0], {}, "kind: expected one of .*, got none beside list"),
+        ([0], {}, "kind: expected one of .*, got None for a list"),
         (
             [[0]],
             {"kind": "tags"},
             r"expected one row of 1 axes for tags, got .*\(1, 1\)",
         ),
         ([[1, 2, 3]], {"kind": "dependencies"}, r"expected heads \(n,\).*got shape"),
-        ([0, 0], {"kind": "tags", "words": ["a"]}, "words: expected 2 of them, got 1"),
+        ([0, 0], {"kind": "tags", "words": ["a"]}, "words: expected 2 words, got 1"),
         ([0, 3], {"kind": "tags", "labels": ["a"]}, "labels: expected a name for lab"),
         ([1, 0], {"kind": "path"}, "index: expected the ends of the arcs"),
         ([1], {"kind": "path", "index": [1, 2]}, r"index: expected \(1, 2\), got \(2,"),

@@ -1,4 +1,4 @@
-"""What a run of ``voc_localization.py`` is told, checked, and its defaults."""
+"""Options of ``voc_localization.py``, their defaults and checks."""
 
 import dataclasses
 import math
@@ -71,7 +71,7 @@ OF_ONE = (
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     objects: Objects = "one"
     """Of an image: one of a class, or several of all classes, whose boxes exclude each
@@ -83,9 +83,9 @@ class Data:
     download: bool = False
     """Fetch VOC 2007 into --data, or into --cache."""
     skip_bad: bool = False
-    """Leave out what is wrong with files, and count it, instead of stopping."""
+    """Skip invalid images and boxes with a count, instead of an error."""
     side: int = 512
-    """Pixels of the longer side of an image, as the backbone sees it."""
+    """Longer side of an image in pixels at the input of the backbone."""
     predict: Path | None = None
     """Folder of images to find the object in, with the model in --out."""
     evaluate: Path | None = None
@@ -99,12 +99,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained."""
+    """Architecture and features."""
 
     proposals: Proposals = "selective-search"
-    """Where candidates come from; grid is a sliding window."""
+    """Method for candidate boxes; grid is a sliding window."""
     max_boxes: int = 1000
-    """Most candidates of an image."""
+    """Maximum number of candidate boxes per image."""
     backbone: str = "alexnet"
     """Network below the scores: alexnet, efficientnet-lite0, efficientnet_b0,
     mobilenet_v3_large, resnet18 or resnet50."""
@@ -119,7 +119,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """How it is trained."""
+    """Training and evaluation."""
 
     loss: Loss = "hinge"
     """With --objects several: the smoothed hinge over sets of boxes; cliques, a softmax
@@ -143,13 +143,13 @@ class Training:
     """Boxes over which a maximum is smoothed; exact: as many as it takes. 10 if not
     given."""
     warm_start: WarmStart | None = None
-    """Where a round of casimir begins; prox-center if not given."""
+    """Starting point of a round of casimir; prox-center if not given."""
     inner_epochs: int | None = None
-    """Of each round of prox-linear; 5 if not given."""
+    """Inner epochs of each round of prox-linear; 5 if not given."""
     passes: int = 30
-    """Calls of the inference oracle per image, those of full gradients not counted."""
+    """Oracle calls per image, without those of full gradients."""
     seed: int = 1
-    """Of the initial weights and the order of images."""
+    """Seed of the initial weights and the order of images."""
     compare: bool = False
     """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
     after tuning the step size of each."""
@@ -159,7 +159,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/voc_localization")
     """Folder of the checkpoint, the model, the numbers and the figures."""
@@ -168,7 +168,7 @@ class Output:
     overwrite: bool = False
     """Replace the run in --out."""
     nbest: int = 3
-    """With --predict: boxes of an image, which do not overlap by more than half."""
+    """With --predict: number of boxes per image, with overlap of at most one half."""
 
 
 @dataclass(frozen=True)

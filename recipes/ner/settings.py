@@ -1,4 +1,4 @@
-"""What can be asked of ``conll_ner.py``, and what of it fits together."""
+"""Options of ``conll_ner.py``, and checks of their combinations."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +15,7 @@ Tokenizer = Literal["treebank", "blanks"]
 
 @dataclass(frozen=True)
 class Data:
-    """Files."""
+    """Input files."""
 
     data: str | None = None
     """Folder of CoNLL files, or wnut17 to download it; default: an invented corpus."""
@@ -33,9 +33,9 @@ class Data:
     """Where the tags are: a column's number from 1, from the end if negative, its name,
     or a key of the last column of CoNLL-U; recognised if not given."""
     word_column: str | None = None
-    """Where the words are, by number or name; recognised if not given."""
+    """Column of the words, by number or name; detected if not given."""
     encoding: str | None = None
-    """Of all files of words; if not given UTF-8, or else latin-1."""
+    """Encoding of all files; if not given, UTF-8 or else latin-1."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
     unknown: str | None = None
@@ -45,12 +45,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Model(NetworkOptions):
-    """What is trained."""
+    """Architecture and features."""
 
     embeddings: str | None = None
     """Text file of word vectors, as GloVe publishes them, to start from."""
     encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to be trained along."""
+    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
     tokenizer: Tokenizer = "treebank"
     """How the model cuts texts into words: as the Penn Treebank does, by NLTK, or at
     white space."""
@@ -58,12 +58,12 @@ class Model(NetworkOptions):
 
 @dataclass(frozen=True)
 class Training(TrainingOptions):
-    """How it is trained."""
+    """Training and evaluation."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written."""
+    """Output files."""
 
     out: Path = Path("runs/conll_ner")
     """Folder of the model, the checkpoint, the metrics and the figure."""
@@ -74,9 +74,9 @@ class Output:
     show: Show = "columns"
     """With --predict: columns of words and tags, lines of JSON, or coloured text."""
     nbest: int = 1
-    """With --predict: how many of the best taggings of each sentence to print."""
+    """With --predict: number of best taggings to print for each sentence."""
     confidence: bool = False
-    """With --predict and json or colour: how probable taggings and spans are."""
+    """With --predict and json or colour: add probabilities of taggings and spans."""
 
 
 # Fields of a dataclass are those of its last base first.

@@ -1,4 +1,4 @@
-"""Checks of what a recipe is told: a wrong value is named, with what is expected."""
+"""Checks of options of recipes: errors name the option and the expected values."""
 
 import math
 from collections.abc import Sequence

@@ -76,8 +76,8 @@ def read(path: Path) -> dict[str, Any]:
     # what is damaged or edited may fail at any place of the readers
     except Exception as error:
         raise ValueError(
-            f"{path}: expected a checkpoint of this recipe, got a file that is no such"
-            f" thing or is damaged ({_said(error)}). {ANEW}"
+            f"{path}: expected a checkpoint of this recipe, got another kind of file "
+            f"or a damaged one ({_said(error)}). {ANEW}"
         ) from error
     if not isinstance(state, dict):
         raise ValueError(

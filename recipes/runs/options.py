@@ -1,4 +1,4 @@
-"""What a command line asks of a recipe, or one line that says what is wrong with it."""
+"""Reading of command lines; errors are one line that names the option."""
 
 import contextlib
 import difflib

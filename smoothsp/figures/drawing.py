@@ -165,7 +165,7 @@ def _of_model(output: Any, words: Any, labels: Any) -> tuple[str, Any, Any, Any]
         rows = found[:, [1, 0, 3, 2]] - np.array([0, 0, 1, 1])
         return "box", rows, words, labels
     raise ValueError(
-        f"kind: expected one of {', '.join(KINDS)}, got none beside"
+        f"kind: expected one of {', '.join(KINDS)}, got None for a"
         f" {type(output).__name__}"
     )
 
@@ -208,7 +208,7 @@ def _words(words: Sequence[str] | None, size: int) -> list[str]:
     if words is None:
         return [str(number) for number in range(1, size + 1)]
     if len(words) < size:
-        raise ValueError(f"words: expected {size} of them, got {len(words)}")
+        raise ValueError(f"words: expected {size} words, got {len(words)}")
     return [str(word) for word in words[:size]]
 
 

@@ -234,7 +234,7 @@ class _Example:
         if len(y) != 1 or len(at_zero.lengths) != 1:
             raise ValueError(
                 f"y: expected one example, got {len(y)} outputs and "
-                f"{len(at_zero.lengths)} rows of potentials; ask for one after another"
+                f"{len(at_zero.lengths)} rows of potentials; call it once per example"
             )
         self.log_count = float(at_zero.log_partition())
         self.count = round(math.exp(self.log_count)) if self.log_count < 30 else 2**40
@@ -276,7 +276,7 @@ class _Example:
         structure = self.build(*self.zero)
         if not isinstance(structure, TopKStructure):
             raise TypeError(
-                "structure: expected one that lists its best outputs, got "
+                "structure: expected a structure with decode_topk, got "
                 f"{type(structure).__name__}"
             )
         _, ys, valid = structure.decode_topk(self.count)

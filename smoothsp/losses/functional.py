@@ -430,8 +430,8 @@ def _l2_until_exact(
     """Double k for the rows that are not exact yet; values come back in row order."""
     if torch._C._are_functorch_transforms_active():
         raise TypeError(
-            'smoothing: L2(mu, k="exact") looks at values, which torch.func does not '
-            "allow; give a number for k"
+            'smoothing: L2(mu, k="exact") needs values, which torch.func does not '
+            "provide; pass a number for k"
         )
     k = min(2, max_k)
     value, top, done = _l2_over_best(structure, mu, k)
@@ -496,7 +496,7 @@ def gold_score(structure: Structure, y: Tensor) -> Exact:
 def _require_one_a_row(values: Tensor, y: Tensor) -> None:
     if values.dim() != 1:
         raise ValueError(
-            f"y: expected (batch, ...), one gold output a row, got {tuple(y.shape)}"
+            f"y: expected (batch, ...), one gold output per row, got {tuple(y.shape)}"
         )
 
 

@@ -69,7 +69,7 @@ def row_weights(
     count = (wide * lengths).sum() if reduction == "token_mean" else wide.sum()
     if is_plain(count) and not bool(count.isfinite()) and bool(weight.isfinite().all()):
         raise ValueError(
-            "weight: expected weights whose sum float64 holds, got some of up to "
+            "weight: expected weights whose sum fits float64, got weights up to "
             f"{weight.abs().max().item():.3g}; divide them by a number"
         )
     return wide / torch.where(count == 0, 1, count)

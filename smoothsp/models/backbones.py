@@ -231,8 +231,8 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
     # what is no such file may fail at any place of the reader
     except (Exception, SafetensorError) as error:
         raise ValueError(
-            f"{path}: expected the weights of {name}, got a file that is no such thing"
-            f" or is damaged ({str(error).partition(chr(10))[0]})"
+            f"{path}: expected the weights of {name}, got another kind of file or a "
+            f"damaged one ({str(error).partition(chr(10))[0]})"
         ) from error
     return saved if isinstance(saved, dict) else {}
 

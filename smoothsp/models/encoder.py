@@ -95,13 +95,13 @@ class Encoder(nn.Module):
         except (OSError, ValueError, KeyError) as error:
             said = " ".join(str(error).split())[:200]
             raise ValueError(
-                f"encoder: expected a folder or a name that AutoModel and AutoTokenizer"
-                f" of transformers know, got {str(name)!r} ({said})"
+                "encoder: expected a folder or a name that AutoModel and "
+                f"AutoTokenizer of transformers can load, got {str(name)!r} ({said})"
             ) from error
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
                 f"encoder: expected a fast tokenizer, got {type(tokenizer).__name__};"
-                " it cannot tell to which word a sub-word belongs"
+                " only fast tokenizers map sub-words to words"
             )
         most = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
         # Those of RoBERTa's family start to count positions after the padding's.

@@ -56,9 +56,10 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         _finish(folder)
     except OSError as error:
         raise OSError(
-            f"{folder}: expected to take {NEW} from the names of the new model's files,"
-            f" got {error.strerror or error} at {error.filename2 or error.filename}. "
-            "The new model is saved and can be loaded; make room there for the next"
+            f"{folder}: expected to remove {NEW} from the names of the new model's "
+            f"files, got {error.strerror or error} at "
+            f"{error.filename2 or error.filename}. The new model is saved and can be "
+            "loaded; make room there for the next"
         ) from error
 
 
@@ -144,8 +145,8 @@ def _content(folder: Path, name: str, checksum: str) -> bytes:
     if not found:
         raise ValueError(f"{folder}: expected a file {name}, got none; copy it, too")
     raise ValueError(
-        f"{folder / name}: expected the content that config.json has the checksum of, "
-        "got another: the file is damaged, was edited, or is of another model"
+        f"{folder / name}: expected the checksum in config.json, got another: the file "
+        "is damaged, was edited, or belongs to another model"
     )
 
 

@@ -218,7 +218,7 @@ def from_folder(
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path}: expected what describes a localiser, got one that cannot be built"
+            f"{path}: expected the description of a localiser, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
     set_weights(place / WEIGHTS, network, content[WEIGHTS], files.CONFIG)

@@ -31,7 +31,8 @@ def possible(tags: Sequence[str | None], scheme: str) -> list[str]:
         return ["" if t is None else t if t == "O" else f"S-{t}" for t in tags]
     if scheme.startswith("IOE"):
         raise ValueError(
-            f"tags: expected none of {scheme} beside unknown ones. Convert them to BIO"
+            f"tags: expected no tags of {scheme} beside unknown ones. Convert them to "
+            "BIO"
         )
     if scheme not in ("IOB1", "BIO"):
         scheme = "BIOES"

@@ -122,7 +122,7 @@ def _built(
         return build(config, vocabulary, labels, encoder), labels
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{path}: expected what describes a network, got one that cannot be built "
+            f"{path}: expected the description of a network, got an invalid one "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
 

@@ -193,7 +193,7 @@ class Training:
         vectors = vectors or {}
         if options.word_size is not None and vectors:
             raise ValueError(
-                "word_size: expected none with vectors, whose size it is, got"
+                "word_size: expected None with vectors, which determine it, got"
                 f" {options.word_size}"
             )
         pairs = _paired("tags", sentences, tags)

@@ -65,7 +65,7 @@ def require_repeatable(name: str, batches: Iterable[Any]) -> None:
         )
     if isinstance(batches, Iterator):
         raise TypeError(
-            f"batches: {name} goes over them several times: expected a list or a "
+            f"batches: {name} reads them several times: expected a list or a "
             f"DataLoader, got {type(batches).__name__}; wrap it in list()"
         )
 

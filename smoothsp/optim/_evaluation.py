@@ -59,10 +59,10 @@ def warn_if_different(optimizer: str, before: Any, loss: Any, two: bool) -> None
     )
     if abs(first - second) > 1e-3 * (abs(first) + abs(second)) + 1e-6:
         warnings.warn(
-            f"{optimizer}: expected one loss at one place, got {first:g} and then "
-            f"{second:g} of the same batch at the snapshot; {other}random numbers are "
-            "not replayed, as those of NumPy, of Python and of generators of your own: "
-            "draw them before the step, not in its closure",
+            f"{optimizer}: expected equal losses at the snapshot, got {first:g} and "
+            f"then {second:g} of the same batch at the snapshot; {other}random "
+            "numbers are not replayed, as those of NumPy, of Python and of "
+            "generators of your own: draw them before the step, not in its closure",
             stacklevel=2,
         )
 

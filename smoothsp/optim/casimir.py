@@ -356,7 +356,7 @@ class CasimirSVRG(BoundMu, SVRG):
             self.progress["proved"] = False
             warnings.warn(
                 f"epochs: expected outer iteration {k} to reach its relative accuracy "
-                f"delta = {delta:.3g}, got no proof of it after {most} epochs, the most"
+                f"delta = {delta:.3g}, got no certificate after {most} epochs, the most"
                 " allowed; the bounds of the schedule do not hold from here on. Raise "
                 "epochs, or find a better smoothness or lr",
                 RuntimeWarning,

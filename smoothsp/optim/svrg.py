@@ -387,10 +387,10 @@ class SVRG(Resumable):
         if halvings == 1:
             shown = ", ".join(f"{size:.3g}" for size in sizes)
             warnings.warn(
-                f"{self._name}: expected steps that decrease the loss, got losses that "
-                f"rose from the snapshot on with steps of length {shown}; the "
-                "parameters return to the snapshot, and steps are halved from here on "
-                f"as often as needed (step_sizes). Lower lr{self._other_remedy()}",
+                f"{self._name}: expected steps that decrease the loss, got losses "
+                f"above those of the snapshot with steps of length {shown}; the "
+                "parameters return to the snapshot, and steps are halved from here "
+                f"on as often as needed (step_sizes). Lower lr{self._other_remedy()}",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -171,7 +171,9 @@ class BoxSearch(SearchStructure):
         checks.same_device("cost", cost, self.cells.device)
         checks.shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
         if checks.values_are_there() and bool((self._weight > 0).any()):
-            raise ValueError("cost: expected none, got a second one")
+            raise ValueError(
+                "cost: expected a structure without a cost, got one that has a cost"
+            )
         # scores are linear in c, and say so to autograd
         weight, cost = cost.flatten(1).amax(1).double(), cost.detach()
         c = cost.flatten(1).amax(1)

@@ -209,7 +209,7 @@ def _require_frames(
         R = int(repeats[row])
         raise ValueError(
             f"targets: row {row} needs {M + R} frames ({_several(M, 'symbol')}, "
-            f"{_several(R, 'repeat')}), has {N}; leave the row out"
+            f"{_several(R, 'repeat')}), got {N}; leave the row out"
         )
 
 

@@ -115,8 +115,8 @@ class IntegerProgram(ReadOnly):
         _highs()
         if not nothing_traces():
             raise TypeError(
-                "scores: IntegerProgram looks at values, which torch.compile and"
-                " torch.func do not allow; ask it outside of them"
+                "scores: IntegerProgram needs values, which torch.compile and "
+                "torch.func do not provide; call it outside of them"
             )
         scores = checks.potentials("scores", scores)
         if scores.dim() != 2:
@@ -217,7 +217,7 @@ class IntegerProgram(ReadOnly):
         many, several = self._proved(y)
         if several:
             raise ValueError(
-                f"y: expected one output a row, (batch, N), got {tuple(y.shape)}"
+                f"y: expected one output per row, (batch, N), got {tuple(y.shape)}"
             )
         if not self._programs:
             return torch.zeros_like(self.scores)
@@ -440,8 +440,8 @@ class _Solver:
             raise ValueError(_INFEASIBLE.format(row))
         if found in (status.kUnbounded, status.kUnboundedOrInfeasible):
             raise ValueError(
-                f"scores: row {row} has outputs of any score, since a variable has no "
-                "bound; give finite bounds (lower, upper)"
+                f"scores: row {row} is unbounded: a variable without a bound raises "
+                "the score; give finite bounds (lower, upper)"
             )
         if found == status.kTimeLimit and info.primal_solution_status != 2:
             raise ValueError(

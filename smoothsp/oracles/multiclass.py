@@ -52,8 +52,7 @@ class Multiclass(ReadOnly, Divergences):
         if scores.dim() != 2 or (scores.shape[1] < 1 and mask is None):
             raise ValueError(
                 "scores: expected (batch, candidate) with at least one candidate, got "
-                f"{tuple(scores.shape)}; if rows without candidates are meant, hand "
-                "over a mask, too"
+                f"{tuple(scores.shape)}; for rows without candidates pass a mask"
             )
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)

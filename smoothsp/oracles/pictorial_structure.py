@@ -107,7 +107,7 @@ class PictorialStructure(SearchStructure):
         parts = checks.potentials("parts", parts)
         if parts.dim() != 4 or 0 in parts.shape[2:]:
             raise ValueError(
-                "parts: expected (batch, P, H, W) with at least one place, got "
+                "parts: expected (batch, P, H, W) with at least one cell, got "
                 f"{tuple(parts.shape)}"
             )
         B, P = parts.shape[:2]
@@ -147,7 +147,7 @@ class PictorialStructure(SearchStructure):
             raise ValueError(
                 "deformation: expected finite weights, those of squares (entries 1 and "
                 f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
-                f"{int(self._held_parts[i])}, entry {entry}; let softplus make them"
+                f"{int(self._held_parts[i])}, entry {entry}; compute them with softplus"
             )
 
     @property

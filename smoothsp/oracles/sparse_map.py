@@ -97,8 +97,8 @@ class SparseMAP(ReadOnly):
         check_settings(strength, max_outputs)
         if not nothing_traces():
             raise TypeError(
-                "structure: SparseMAP looks at values, which torch.compile and"
-                " torch.func do not allow; ask it outside of them"
+                "structure: SparseMAP needs values, which torch.compile and "
+                "torch.func do not provide; call it outside of them"
             )
         require_parts(structure)
         self.strength = float(strength)
@@ -327,7 +327,7 @@ class _Search:
         scores = self.live.score(y).detach().double() / self.strength
         if not bool(scores.isfinite().all()):
             raise ValueError(
-                "strength: expected scores / strength that float64 holds, got strength "
+                "strength: expected scores / strength that fit float64, got strength "
                 f"= {self.strength:.3g}; use a larger one or smaller scores"
             )
         return scores

@@ -119,9 +119,9 @@ def project_chain_marginals(
         ahead = following + (momentum - 1) / grown * moved
         at, momentum = following, grown
     raise RuntimeError(
-        f"max_iterations: expected tables that agree to {max(tol, rounding):.3g} within"
-        f" {max_iterations} iterations, they differ by {apart:.3g} at entries divided"
-        f" by {float(unit.max()):.3g}; raise max_iterations"
+        f"max_iterations: expected tables that agree to {max(tol, rounding):.3g} "
+        f"within {max_iterations} iterations, got a difference of {apart:.3g} at "
+        f"entries divided by {float(unit.max()):.3g}; raise max_iterations"
     )
 
 

@@ -107,7 +107,7 @@ def test_scores_of_all_outputs_and_of_nothing_else(kind):
                     ask(drawn[None])
     assert refused
     for ask in (built.hamming, built.label_counts):
-        with pytest.raises(ValueError, match="y: expected one output a row"):
+        with pytest.raises(ValueError, match="y: expected one output per row"):
             ask(ys)
 
 

@@ -9,7 +9,7 @@ from smoothsp.optim import SVRG, CasimirSVRG
 pytestmark = [
     # Lightning advises on workers, loggers and devices that are not there
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.filterwarnings("error:.*expected one loss at one place"),
+    pytest.mark.filterwarnings("error:.*expected equal losses at the snapshot"),
 ]
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
@@ -182,23 +182,23 @@ def scaled():
     ("message", "kind", "options"),
     [
         (
-            "accumulate_grad_batches: SVRG expected 1, .* got 2; use larger batches",
+            "accumulate_grad_batches: expected 1 with SVRG, .* got 2",
             "Regression",
             lambda: {"accumulate_grad_batches": 2},
         ),
         (
-            "accumulate_grad_batches: SVRG expected 1, .* got 2; use larger batches",
+            "accumulate_grad_batches: expected 1 with SVRG, .* got 2",
             "Regression",
             accumulated_later,
         ),
         (
-            "gradient_clip_val: SVRG expected None .* got 0.5; lower lr instead",
+            "gradient_clip_val: expected None .* got 0.5; lower lr instead",
             "Regression",
             lambda: {"gradient_clip_val": 0.5},
         ),
         ("no configure_gradient_clipping", "Clipped", dict),
         (
-            "precision: SVRG expected one without a scaler, .* use bf16-mixed",
+            "precision: expected a precision without a scaler .* use bf16-mixed",
             "Regression",
             scaled,
         ),
@@ -232,7 +232,7 @@ def test_a_module_without_the_loss_is_told_its_name(trained):
         trained.fit(Other(), DataLoader(X, 4))
 
 
-@pytest.mark.filterwarnings("default:.*expected one loss at one place")
+@pytest.mark.filterwarnings("default:.*expected equal losses at the snapshot")
 def test_a_loss_that_is_not_that_of_the_step_is_noticed(trained):
     class Other(trained.Regression):
         def training_step(self, x):

@@ -425,7 +425,10 @@ DAMAGE = {
         "ValueError: labels: expected each once",
     ),
     "no labels": (lambda f: edit_config(f, labels=[]), "expected labels, got"),
-    "sizes": (lambda f: edit_config(f, sizes={"wide": 3}), "cannot be built .TypeErr"),
+    "sizes": (
+        lambda f: edit_config(f, sizes={"wide": 3}),
+        "got an invalid one .TypeErr",
+    ),
     "no width": (lambda f: edit_config(f, sizes={"word": 0}), "ValueError: word: 0"),
     "no number": (
         lambda f: edit_config(f, sizes={"dropout": "x"}),

@@ -197,12 +197,12 @@ def test_batches_that_are_none():
     )
     raises(TypeError, message, optimizer.epoch, closure, [object()])
     message = (
-        "batches: SVRG.epoch goes over them several times: expected a list or a "
+        "batches: SVRG.epoch reads them several times: expected a list or a "
         "DataLoader, got list_iterator; wrap it in list()"
     )
     raises(TypeError, message, optimizer.epoch, closure, iter([1]))
     relative = CasimirSVRG([w], **RULE, stop="relative")
-    message = 'batches: CasimirSVRG with stop="relative" goes over them several times'
+    message = 'batches: CasimirSVRG with stop="relative" reads them several times'
     raises(TypeError, message, relative.snapshot, closure, iter([1]))
 
 
@@ -404,7 +404,7 @@ def test_prox_linear_groups_and_batches():
     optimizer = prox()
     message = "ProxLinear.add_param_group: expected all groups in the constructor"
     raises(RuntimeError, message, optimizer.add_param_group, {"params": [weight()]})
-    message = "batches: ProxLinear.step goes over them several times"
+    message = "batches: ProxLinear.step reads them several times"
     raises(TypeError, message, optimizer.step, linear_closure(weight()), iter([1]))
 
 

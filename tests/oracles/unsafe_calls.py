@@ -235,7 +235,7 @@ def storage_that_was_let_go() -> None:
         given = list(potentials)
         given[place] = value.clone()
         given[place].untyped_storage().resize_(0)
-        refused(lambda: Chain(*given), ValueError, "memory was let go")  # noqa: B023
+        refused(lambda: Chain(*given), ValueError, "memory was freed")  # noqa: B023
 
 
 if __name__ == "__main__":

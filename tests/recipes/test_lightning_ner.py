@@ -130,7 +130,8 @@ def test_ctrl_c_ends_it_as_other_recipes(sentences, tmp_path, monkeypatch):
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit) as end:
-            terminal.run(lambda: lightning_ner.main(sentences, out=tmp_path))
+            config = lightning_ner.Config(data=sentences, out=tmp_path)
+            terminal.run(lambda: lightning_ner.main(config))
     finally:
         signal.signal(signal.SIGINT, before)
     assert end.value.code == 130

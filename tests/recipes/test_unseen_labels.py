@@ -58,7 +58,7 @@ def test_the_lightning_script_trains_on_them(corpus, tmp_path, monkeypatch, caps
                 model.validation_step(batch)
 
     monkeypatch.setattr(lightning_ner.pl, "Trainer", Trainer)
-    lightning_ner.main(corpus, "adam", out=tmp_path / "out")
+    lightning_ner.main(lightning_ner.Config(data=corpus, out=tmp_path / "out"))
     assert len(warnings_in(capsys)) == 2
     assert sum(int((tags == -1).sum()) for tags in seen) >= 2
 

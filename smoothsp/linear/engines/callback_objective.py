@@ -37,7 +37,7 @@ class CallbackObjective:
         if loss.name not in ("hinge", "hinge-l2"):
             raise ValueError(
                 f"loss: expected 'hinge' or 'hinge-l2' for {type(problem).__name__},"
-                f" got {loss.name!r}: it sums over all outputs, which no oracle does"
+                f" got {loss.name!r}, which sums over all outputs; use StructureProblem"
             )
         if loss.name == "hinge-l2" and problem.topk_oracle is None:
             few = problem.called[1]

@@ -24,8 +24,8 @@ class Resumable:
         take = self.__dict__.get("_take")
         if take is None:
             raise ValueError(
-                "state: expected to be asked for while the callback of a solver that"
-                " can resume runs"
+                "state: expected access within the callback of a solver that can "
+                "resume; store record.state there"
             )
         found: State = take()
         return found

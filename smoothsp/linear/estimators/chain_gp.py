@@ -171,7 +171,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         named = isinstance(self.kernel, str) and self.kernel != "precomputed"
         if not named and not callable(self.kernel):
             raise TypeError(
-                "kernel: expected the name of one that takes positions, or a function, "
+                "kernel: expected a function, or the name of a kernel of positions, "
                 f"got {self.kernel!r}"
             )
         if named:
@@ -193,7 +193,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             self._kernel, points, tol=self.kernel_tol, most=self.max_rank
         )
         if not known.rows.shape[1]:
-            raise ValueError("kernel: expected one that is not 0 of all positions")
+            raise ValueError("kernel: expected a kernel that is not 0 at all positions")
         problem = ChainProblem(
             self._counted(known.rows, sizes),
             sequences.numbers_of(flat, sizes, classes),

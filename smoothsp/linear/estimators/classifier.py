@@ -204,7 +204,7 @@ class _Kept:
 
 
 def earlier(estimator: Any, samples: Samples) -> NDArray[Any] | None:
-    """Coefficients of the fit before, 0 for samples whose class was another.
+    """Coefficients of the previous fit, 0 for samples whose class was another.
 
     None without ``warm_start``, and for the first fit.
     """
@@ -216,7 +216,7 @@ def earlier(estimator: Any, samples: Samples) -> NDArray[Any] | None:
     if len(kept.labels) != n or not np.array_equal(kept.classes, samples.classes):
         raise ValueError(
             f"warm_start: expected the {len(kept.labels)} samples and "
-            f"{len(kept.classes)} classes of the fit before, got {n} and "
+            f"{len(kept.classes)} classes of the previous fit, got {n} and "
             f"{len(samples.classes)}, or other classes; set warm_start=False, or clone"
         )
     table = np.array(kept.table, dtype=samples.X.dtype)

@@ -268,7 +268,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None
         if not np.array_equal(classes, self.classes_):
             raise ValueError(
-                "warm_start: expected the classes of the fit before"
+                "warm_start: expected the classes of the previous fit"
                 f" ({', '.join(map(str, self.classes_[:20]))}), got"
                 f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
             )
@@ -279,8 +279,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             require_same_data(problem, found)
         elif len(found.w) != problem.num_weights:
             raise ValueError(
-                "warm_start: expected the features and fit_intercept of the fit before;"
-                " set warm_start=False, or clone"
+                "warm_start: expected the features and fit_intercept of the previous "
+                "fit; set warm_start=False, or clone"
             )
         return found
 

@@ -145,8 +145,8 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
             np.ndim(X) != 2 or np.asarray(X).dtype.kind not in "fiub"
         ):
             raise ValueError(
-                f"X: expected one matrix with lengths, got {type(X).__name__}; leave "
-                "lengths out, and name others: sample_weight=..."
+                f"X: expected one matrix with lengths, got {type(X).__name__}; omit "
+                "lengths, and pass other arguments by name: sample_weight=..."
             )
         sizes = _lengths(lengths, np.shape(X)[0])
         return canonical(_with_columns(X), sizes), sizes

@@ -122,8 +122,8 @@ def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray
         )
     if known is not None and not np.array_equal(found, known):
         raise ValueError(
-            f"classes: expected those of the call before ({', '.join(map(str, known))}"
-            f"), got {', '.join(map(str, found))}"
+            "classes: expected those of the previous call "
+            f"({', '.join(map(str, known))}), got {', '.join(map(str, found))}"
         )
     checks.two_classes(found)
     strange = sorted(set(labels) - set(found.tolist()))
@@ -187,9 +187,9 @@ def require_same_data(problem: Any, found: Solution) -> None:
     """Refuse dual variables of other data."""
     if found.state["examples"] != problem.checksum:
         raise ValueError(
-            "warm_start: expected the features, labels and costs of the fit before,"
-            " whose dual variables bcfw goes on from; set warm_start=False, or choose a"
-            " solver that goes on from weights, sgd say"
+            "warm_start: expected the features, labels and costs of the previous fit, "
+            "since bcfw starts from its dual variables; set warm_start=False, or "
+            "choose a solver that starts from weights, such as sgd"
         )
 
 
@@ -426,7 +426,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             return None
         if not np.array_equal(classes, self.classes_):
             raise ValueError(
-                "warm_start: expected the tags of the fit before"
+                "warm_start: expected the tags of the previous fit"
                 f" ({', '.join(map(str, self.classes_[:20]))}), got"
                 f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
             )
@@ -441,7 +441,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         if names is None or self.feature_names_ is None:
             if names is not self.feature_names_ or len(old) != problem.num_rows:
                 raise ValueError(
-                    "warm_start: expected the features of the fit before; set"
+                    "warm_start: expected the features of the previous fit; set"
                     " warm_start=False, or clone"
                 )
             return problem.without_unseen(self.weights_)

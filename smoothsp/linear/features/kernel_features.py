@@ -103,8 +103,8 @@ class KernelFeatures:
             left[chosen] = 0.0
             if left.min() < -1e-6 * largest:
                 raise ValueError(
-                    "kernel: expected one that is positive semidefinite, got"
-                    f" {left.min():.3g} as what is left of point {int(left.argmin())}"
+                    "kernel: expected a positive semidefinite kernel, got"
+                    f" {left.min():.3g} as the residual of point {int(left.argmin())}"
                 )
             left = np.maximum(left, 0.0)
         self.rows: Floats = np.ascontiguousarray(factor[: len(chosen)].T)
@@ -140,7 +140,7 @@ class KernelFeatures:
             found[at : at + _ROWS] = self._ask(part, part).diagonal()
         if found.size and found.min() < 0:
             raise ValueError(
-                "kernel: expected one that is positive semidefinite, got"
+                "kernel: expected a positive semidefinite kernel, got"
                 f" {found.min():.3g} of point {int(found.argmin())} with itself"
             )
         return found

@@ -338,7 +338,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> Dictionary:
         if self._dictionary is None:
-            raise ValueError("Templates: expected fit before this")
+            raise ValueError("Templates: expected a fitted object; call fit first")
         return self._dictionary
 
     def _matrix(self, columns: NDArray[np.int32], tokens: Tokens) -> Words:

@@ -203,7 +203,9 @@ def costs(
             f"cost: expected numbers that fit {np.dtype(dtype)}, got {given.max():.3g}"
         )
     if np.diagonal(given).any():
-        raise ValueError("cost: expected zeros on the diagonal, a right answer is free")
+        raise ValueError(
+            "cost: expected zeros on the diagonal, the cost of a correct prediction"
+        )
     return given
 
 

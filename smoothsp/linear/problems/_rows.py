@@ -179,7 +179,9 @@ def costs_of(cost: Any, labels: int) -> NDArray[np.float64]:
     if not (np.isfinite(found) & (found >= 0)).all():
         raise ValueError("cost: expected finite numbers of at least 0")
     if found.diagonal().any():
-        raise ValueError("cost: expected zeros on the diagonal, a right label is free")
+        raise ValueError(
+            "cost: expected zeros on the diagonal, the cost of a correct label"
+        )
     return found
 
 

@@ -255,9 +255,9 @@ class CallbackProblem:
 
     def _refuse_sums(self, name: str) -> None:
         raise TypeError(
-            f"{name}: expected 'l2' for a problem behind an oracle in Python, which"
-            " does not sum over outputs; StructureProblem does, over structures with a"
-            " log_partition"
+            f"{name}: expected 'l2' for a problem with a Python oracle, which cannot "
+            "sum over outputs; use StructureProblem with a structure that has "
+            "log_partition"
         )
 
 
@@ -303,8 +303,8 @@ def _row(name: str, i: int, psi: Any) -> Any:
     """A CSR matrix of one row, float64, whose columns rise."""
     if not sparse_matrices.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
         raise TypeError(
-            f"{name}: expected a scipy CSR matrix as psi at example {i}, for sparse is"
-            f" True, got {type(psi).__name__}"
+            f"{name}: expected a scipy CSR matrix as psi at example {i}, since "
+            f"sparse=True, got {type(psi).__name__}"
         )
     psi = psi.astype(np.float64, copy=False)
     if not psi.has_canonical_format:

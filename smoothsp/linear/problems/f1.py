@@ -62,7 +62,9 @@ class F1Problem:
         self._across = self.X.T
         self.y = signs_of("y", y, self.X.shape[0])
         if not (self.y > 0).any():
-            raise ValueError("y: expected a positive sample, F1 is not defined else")
+            raise ValueError(
+                "y: expected at least one positive sample: F1 is undefined without one"
+            )
         self.num_weights = int(self.X.shape[1])
 
     def __len__(self) -> int:

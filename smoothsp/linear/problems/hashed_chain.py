@@ -111,7 +111,7 @@ class HashedChainProblem(ChainProblem):
     def unlabelled(cls, *arguments: Any) -> ChainProblem:
         """Not here: labels are part of what is hashed."""
         raise NotImplementedError(
-            f"{cls.__name__}: give labels, all 0 if none are known"
+            f"{cls.__name__}: labels: expected labels; pass zeros if they are unknown"
         )
 
     def _keep(self, rows: _rows.Rows, *rest: Any) -> None:

@@ -186,9 +186,9 @@ class PartitionedProblem:
     def worst(self, i: int, w: Weights) -> Any:
         """Not here: single examples are with workers."""
         raise TypeError(
-            "problem: expected one whose examples are here for a solver that asks for"
-            " one at a time; PartitionedProblem is for those that use the whole set,"
-            " BatchFrankWolfe or LBFGS say"
+            "problem: expected examples in this process for a solver that uses them "
+            "one at a time; use a solver of the whole set, such as BatchFrankWolfe or "
+            "LBFGS, with PartitionedProblem"
         )
 
     def slopes(self, *arguments: Any) -> Any:

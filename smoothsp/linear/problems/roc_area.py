@@ -115,8 +115,8 @@ class ROCAreaProblem:
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
         """Not known: a sum over pairs takes n_+ n_- exponentials."""
         raise TypeError(
-            "likelihood: expected a problem that sums over outputs; for orders of a"
-            " set use risk, or smoothed_risk with smoothing='l2'"
+            "likelihood: expected a problem that sums over outputs; for rankings of a "
+            "set use risk, or smoothed_risk with smoothing='l2'"
         )
 
     def _pairs(self, w: Floats, mu: float) -> tuple[float, Floats, float]:

@@ -195,7 +195,7 @@ class StructureProblem(StructureSums):
             if not bool(known.isfinite().all()):
                 raise ValueError(
                     f"w: expected weights at which the potentials {kind.name!r} are"
-                    " finite; smaller weights or features"
+                    " finite; scale down the weights or the features"
                 )
         return found
 
@@ -209,7 +209,10 @@ class StructureProblem(StructureSums):
     @property
     def _gold(self) -> Outputs:
         if self._outputs is None:
-            raise ValueError("y: expected the gold outputs, got None: only decode(w)")
+            raise ValueError(
+                "y: expected the gold outputs, got None; without them only decode(w) "
+                "is available"
+            )
         return self._outputs
 
     def _chunks(self, rows: Ints | None = None) -> Iterator[Ints]:

@@ -233,8 +233,8 @@ class _Outer:
             self.plan = solver.plan(objective.n, L)
         if not (math.isfinite(L) and self.plan.alpha_0**2 > 0):
             raise FloatingPointError(
-                "the slopes overflowed; scale the features, or choose a smaller rate by"
-                " a smoothness of your own"
+                "the gradients overflowed; scale the features, or choose a smaller "
+                "rate or a larger smoothness"
             )
         kappa = self.plan.kappa_at(1)
         pull = solver.lam + kappa

@@ -121,7 +121,7 @@ class CoordinateDescent:
         if not isinstance(problem, LeastSquaresProblem):
             raise TypeError(
                 "problem: expected a LeastSquaresProblem, got"
-                f" {type(problem).__name__}; AGM takes others"
+                f" {type(problem).__name__}; use AGM for other problems"
             )
         # what is prepared counts, too
         budget = Budget(self._limits, problem)

@@ -53,8 +53,7 @@ def staleness(record: Certificate) -> float:
     state = record.state
     if "estimated_gap" not in state:
         raise ValueError(
-            "record: expected one that BCFW gives its callback, got that of another"
-            " solver"
+            "record: expected a record of BCFW, got a record of another solver"
         )
     estimated = float(state["estimated_gap"])
     known = 0 < estimated < math.inf

@@ -122,8 +122,8 @@ class SGD:
         self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(
-                f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a"
-                " longer step turns the weights round"
+                f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a "
+                "larger step reverses the weights"
             )
         self._limits = limits("SGD", tol, max_passes, max_seconds, callback, progress)
 

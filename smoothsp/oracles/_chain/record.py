@@ -255,7 +255,9 @@ def _view(
 def _refuse_lost(potentials: Potentials, places: tuple[int, ...]) -> None:
     for name, x, place in zip(NAMES, potentials, places, strict=True):
         if place == 0 and x.numel():
-            raise ValueError(f"{name}: its memory was let go: nothing to read")
+            raise ValueError(
+                f"{name}: expected a tensor with memory, got one whose memory was freed"
+            )
 
 
 def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:

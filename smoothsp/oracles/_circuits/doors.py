@@ -131,8 +131,8 @@ def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
     row = compiled.impossible(leaves, structure._asked)
     if row >= 0:
         raise ValueError(
-            f"{blame}: row {row} has no feasible output: every one uses a part that is "
-            "forbidden (-inf), or none has this size; allow one"
+            f"{blame}: row {row} has no feasible output: all use a forbidden part "
+            "(-inf), or none has this size; allow at least one"
         )
 
 

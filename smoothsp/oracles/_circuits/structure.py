@@ -292,7 +292,7 @@ class CircuitStructure(ReadOnly, Divergences):
         if y.dim() != 1 + len(self.shape):
             expected = len(labels), *self.shape
             raise ValueError(
-                f"y: expected one output a row, {expected}, got {tuple(y.shape)}"
+                f"y: expected one output per row, {expected}, got {tuple(y.shape)}"
             )
         return labels[:, 0]
 

@@ -45,7 +45,7 @@ def check_deterministic(sentence: Sentence, scopes: list[int]) -> None:
                 if len(several) > MOST_TRIED:
                     raise ValueError(
                         "formula: expected deterministic disjunctions, got one over "
-                        f"{len(several)} variables of which this cannot be told (more "
+                        f"{len(several)} variables for which this is not decided (more "
                         f"than {MOST_TRIED}, and no literal decides it); compile it to "
                         "d-DNNF"
                     )

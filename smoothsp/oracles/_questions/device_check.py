@@ -104,7 +104,7 @@ def _warn(question: str, device: torch.device, error: Exception) -> None:
     warnings.warn(
         f"smoothsp: the GPU kernels of {question} failed their check on {device} "
         f"({what[:600]}). This process computes in plain PyTorch on the device from "
-        f"now on: the answers are right, but take longer. Set {OFF}=0 to use the "
+        f"now on: results are correct, but slower. Set {OFF}=0 to use the "
         "kernels without the check",
         stacklevel=2,
     )

@@ -212,8 +212,8 @@ class SearchStructure(ReadOnly):
         found = self._have_outputs()
         if not found.all():
             raise ValueError(
-                f"{blame}: row {int(found.argmin())} has no feasible output: every one "
-                "uses a part that is forbidden (-inf), or none has this size; allow one"
+                f"{blame}: row {int(found.argmin())} has no feasible output: all use a "
+                "forbidden part (-inf), or none has this size; allow at least one"
             )
 
     def _refuse_wrong(self, name: str, blame: str) -> None:
@@ -255,7 +255,7 @@ class SearchStructure(ReadOnly):
         many, several = self._proved(y)
         if several:
             raise ValueError(
-                f"y: expected one output a row, (batch, ...), got {tuple(y.shape)}"
+                f"y: expected one output per row, (batch, ...), got {tuple(y.shape)}"
             )
         return many
 

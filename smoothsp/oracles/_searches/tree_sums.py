@@ -79,8 +79,8 @@ class Moves(OfTrees):
 
     def gradient(self, ctx: Any, *grads: Tensor) -> Any:
         raise RuntimeError(
-            "arcs: expected at most two derivatives of a log-partition, and one of "
-            "marginals and of an entropy, got one more"
+            "arcs: log_partition can be differentiated twice, marginals and entropy "
+            "once"
         )
 
     tangent = gradient

@@ -392,8 +392,8 @@ def _require_submodular(edges: Tensor) -> None:
     if bool(wrong.any()):
         row, edge = wrong.nonzero()[0].tolist()
         raise ValueError(
-            "edges: expected [0, 0] + [1, 1] to be at least [0, 1] + [1, 0], "
-            f"got {agree[row, edge].item():.8g} and {differ[row, edge].item():.8g} at "
-            f"row {row}, edge {edge}; others are NP-hard: use Tree where edges form no "
-            "cycle; to forbid a label use nodes"
+            "edges: expected [0, 0] + [1, 1] to be at least [0, 1] + [1, 0], got "
+            f"{agree[row, edge].item():.8g} and {differ[row, edge].item():.8g} at row "
+            f"{row}, edge {edge}; for other edges use Tree if they form no cycle; "
+            "forbid labels with nodes"
         )

@@ -187,11 +187,11 @@ def test_wrong_arguments_are_named():
         ChainGP(counts="cliques").fit(X, y)
     with pytest.raises(ValueError, match=r"kernel: expected .* finite numbers"):
         ChainGP(lambda A, B: np.ones(3)).fit(X, y)
-    with pytest.raises(ValueError, match="kernel: expected one that is positive semi"):
+    with pytest.raises(ValueError, match="kernel: expected a positive semi"):
         ChainGP(lambda A, B: 1 - ((A[:, None] - B) ** 2).sum(-1)).fit(X, y)
     with pytest.raises(ValueError, match="got -1 of point 0 with itself"):
         ChainGP(lambda A, B: -np.ones((len(A), len(B)))).fit(X, y)
-    with pytest.raises(ValueError, match="kernel: expected one that is not 0"):
+    with pytest.raises(ValueError, match="kernel: expected a kernel that is not 0"):
         ChainGP(lambda A, B: np.zeros((len(A), len(B)))).fit(X, y)
     with pytest.raises(TypeError, match="kernel: expected a function"):
         KernelFeatures("rbf", X[0])

@@ -121,7 +121,7 @@ def test_what_a_structured_svm_cannot_go_on_from(solver):
         model.fit(X[:, :2], y)
     assert vars(model) == before
     if solver == "bcfw":
-        with pytest.raises(ValueError, match=r"warm_start: .* bcfw goes on from"):
+        with pytest.raises(ValueError, match=r"warm_start: .* bcfw starts from"):
             model.fit(X, np.roll(y, 1))
     else:
         model.fit(X, np.roll(y, 1))

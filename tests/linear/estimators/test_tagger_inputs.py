@@ -314,7 +314,7 @@ HURRIED = {
     "no tags": (lambda: (TOKENS, None), "y: expected a list of tags, got NoneType"),
     "weights for lengths": (
         lambda: (TOKENS, [["O", "P"]], [1.0]),
-        "X: .* leave lengths out, and name others: sample_weight=",
+        "X: .* omit lengths, and pass other arguments by name: sample_weight=",
     ),
 }
 

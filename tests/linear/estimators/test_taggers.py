@@ -549,7 +549,9 @@ def test_parts_that_do_not_fit():
         tagger.partial_fit(X, TAGS, classes=["D", "N", "V"])
     assert not hasattr(tagger, "classes_")
     tagger.partial_fit(X, TAGS, classes=["D", "N", "V", "P"])
-    with pytest.raises(ValueError, match="classes: expected those of the call before"):
+    with pytest.raises(
+        ValueError, match="classes: expected those of the previous call"
+    ):
         tagger.partial_fit(X, TAGS, classes=["D", "N"])
     with pytest.raises(TypeError, match="expected named features, as before"):
         tagger.partial_fit([np.eye(3)], [["D", "N", "V"]])

@@ -202,7 +202,7 @@ def test_saved_templates_do_the_same(options, tmp_path):
 
 def test_saved_before_fit_is_not_fitted(tmp_path):
     Templates(["word"]).save(tmp_path / "new.json")
-    with pytest.raises(ValueError, match="expected fit before"):
+    with pytest.raises(ValueError, match="expected a fitted object"):
         Templates.load(tmp_path / "new.json").transform([["a"]])
 
 

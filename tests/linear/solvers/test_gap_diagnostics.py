@@ -59,7 +59,7 @@ def test_without_estimates_nothing_is_known():
 
 def test_records_of_other_solvers_are_refused():
     def ask(record):
-        with pytest.raises(ValueError, match=r"^record: expected one that BCFW gives"):
+        with pytest.raises(ValueError, match=r"^record: expected a record of BCFW"):
             staleness(record)
         seen.append(record)
 

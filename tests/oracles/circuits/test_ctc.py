@@ -100,7 +100,7 @@ def test_small_sizes(B, T, M):
         (
             {"lengths": torch.tensor([3, 1])},
             ValueError,
-            r"targets: row 1 needs 2 frames \(2 symbols, 0 repeats\), has 1",
+            r"targets: row 1 needs 2 frames \(2 symbols, 0 repeats\), got 1",
         ),
         (
             {
@@ -108,7 +108,7 @@ def test_small_sizes(B, T, M):
                 "targets": torch.tensor([[1, 1], [1, 2]]),
             },
             ValueError,
-            r"targets: row 0 needs 3 frames \(2 symbols, 1 repeat\), has 2",
+            r"targets: row 0 needs 3 frames \(2 symbols, 1 repeat\), got 2",
         ),
         (
             {"log_probs": torch.full((2, 3, 4), -torch.inf)},

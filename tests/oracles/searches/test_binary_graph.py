@@ -155,7 +155,9 @@ def test_what_rounding_takes_from_an_edge_counts_as_nothing(dtype):
     assert_close(value, most, rtol=0, atol=50 * unit)
     assert_close(bound, value, rtol=0, atol=50 * unit)
     edges[3, 4, 0, 0] -= 1000 * unit
-    with pytest.raises(ValueError, match=r"edges: .* at row 3, edge 4; others are NP-"):
+    with pytest.raises(
+        ValueError, match=r"edges: .* at row 3, edge 4; for other edges use Tree"
+    ):
         BinaryGraph(nodes, edges, index)
 
 

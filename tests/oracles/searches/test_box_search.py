@@ -146,7 +146,7 @@ def test_one_cell_and_no_image():
                 .augment(torch.ones(1, 2, 2))
                 .augment(torch.ones(1, 2, 2))
             ),
-            "cost: expected none, got a second one",
+            "cost: expected a structure without a cost",
         ),
     ],
 )

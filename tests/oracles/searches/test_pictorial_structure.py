@@ -199,7 +199,7 @@ DEFORMATION = SPRINGS.expand(3, 4)
     [
         (
             lambda: PictorialStructure(torch.zeros(2, 3, 0, 2), DEFORMATION, CHAIN),
-            r"parts: expected \(batch, P, H, W\) with at least one place, got",
+            r"parts: expected \(batch, P, H, W\) with at least one cell, got",
         ),
         (
             lambda: PictorialStructure(PARTS, DEFORMATION[:, :3], CHAIN),

@@ -27,7 +27,6 @@ def said(kind, arguments, monkeypatch, capsys, columns=80):
 def kind_of(name):
     if name == "lightning_ner":
         pytest.importorskip("pytorch_lightning")
-        return importlib.import_module(name).main
     return importlib.import_module(name).Config
 
 
@@ -99,11 +98,7 @@ def test_help_is_written_to_the_output(monkeypatch, capsys):
     assert "--encoder" in capsys.readouterr().out
 
 
-GROUPED = sorted(
-    path.stem
-    for path in (ROOT / "recipes").glob("*.py")
-    if path.stem != "lightning_ner"
-)
+GROUPED = sorted(path.stem for path in (ROOT / "recipes").glob("*.py"))
 
 
 @pytest.mark.parametrize("name", GROUPED)

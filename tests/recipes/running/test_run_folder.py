@@ -10,6 +10,7 @@ import importlib
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,7 @@ def begin(name, out, **options):
     if name == "lightning_ner":
         pytest.importorskip("pytorch_lightning")
     recipe = importlib.import_module(name)
-    if name == "lightning_ner":
-        recipe.main(out=out, **options)
-    else:
-        recipe.main(recipe.Config(out=out, **options))
+    recipe.main(recipe.Config(out=out, **options))
 
 
 @contextlib.contextmanager
@@ -175,17 +173,19 @@ def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):
 def test_a_second_lightning_run_replaces_the_first(tiny, tmp_path):
     pytest.importorskip("pytorch_lightning")
     lightning_ner = importlib.import_module("lightning_ner")
+    config = lightning_ner.Config(data=tiny, epochs=1, out=tmp_path)
+    resumed = replace(config, resume=True)
     for overwrite in (False, True):
-        lightning_ner.main(tiny, "adam", 1, tmp_path, overwrite=overwrite)
+        lightning_ner.main(replace(config, overwrite=overwrite))
     with pytest.raises(ValueError, match=r"^--out: expected a folder without a run"):
-        lightning_ner.main(tiny, "adam", 1, tmp_path)
+        lightning_ner.main(config)
     assert [path.name for path in tmp_path.glob("last*")] == ["last.ckpt"]
     (tmp_path / "last.ckpt").write_bytes(b"PK no checkpoint")
     with pytest.raises(ValueError, match=r"last.ckpt: expected a checkpoint"):
-        lightning_ner.main(tiny, "adam", 1, tmp_path, resume=True)
+        lightning_ner.main(resumed)
     (tmp_path / "last.ckpt").unlink()
     with pytest.raises(FileNotFoundError, match=r"last.ckpt"):
-        lightning_ner.main(tiny, "adam", 1, tmp_path, resume=True)
+        lightning_ner.main(resumed)
 
 
 @pytest.mark.parametrize("name", SAVING)

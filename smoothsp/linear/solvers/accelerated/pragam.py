@@ -109,7 +109,7 @@ class Pragam:
         if not isinstance(problem, BinaryProblem):
             raise TypeError(
                 "problem: expected a BinaryProblem, got"
-                f" {type(problem).__name__}; BMRM takes any"
+                f" {type(problem).__name__}; use BMRM for other problems"
             )
         steps = _Steps(problem, self.lam, self.lipschitz, self.certify_every)
         settings = f"Pragam lam={self.lam!r} lipschitz={self.lipschitz!r}"

@@ -103,7 +103,7 @@ class PathSolution:
         if lam < self.ends_at:
             raise ValueError(
                 f"lam: expected at least {self.ends_at:.6g}, where the path ends, got "
-                f"{lam:.6g}; solve(problem, resume=path.state) goes on from there"
+                f"{lam:.6g}; solve(problem, resume=path.state) continues from there"
             )
         first = self.points[0]
         if lam >= first.lam:
