@@ -114,7 +114,7 @@ def measure_part(
     if done.returncode:
         raise SystemExit(
             f"part {part} on {threads} thread(s) ended with status {done.returncode}; "
-            f"--resume goes on from there"
+            f"continue with --resume"
         )
 
 

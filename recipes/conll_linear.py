@@ -67,7 +67,7 @@ class Model:
     """Architecture and features."""
 
     features: Features = "hashed"
-    """Features hashed alone, or with the tag as in the paper; words singly or joined."""
+    """Hash features alone, or with the tag as in the paper; words apart or joined."""
     hashing: int = 2**16 - 1
     """Number of hashed columns; if hashed with the tag, number of weights."""
 

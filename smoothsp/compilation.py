@@ -119,7 +119,7 @@ def compile_kernels(
 
 
 def _ask(losses: list[LossName], dtype: torch.dtype, batch: int, time: int) -> None:
-    """What a training step and a prediction of this size ask."""
+    """Run one training step and one prediction of this size."""
     head = LinearChain(5).to(dtype)
     emissions = torch.zeros(batch, time, 5, dtype=dtype, requires_grad=True)
     tags = torch.zeros(batch, time, dtype=torch.int64)

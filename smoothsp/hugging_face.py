@@ -354,7 +354,7 @@ def _rules(config: ChainConfig) -> list[str] | None:
 
 
 def _inside(labels: list[str]) -> list[int]:
-    """Of each label the one that goes on within the same word: of B-PER, I-PER."""
+    """Label that continues each label within a word: I-PER for B-PER."""
     numbers = {label: number for number, label in enumerate(labels)}
     return [
         numbers.get(f"I{label[1:]}", number) if label[:1] == "B" else number
@@ -363,7 +363,7 @@ def _inside(labels: list[str]) -> list[int]:
 
 
 def _roles(tokenizer: Any, size: int) -> Tensor:
-    """Of each sub-word whether it begins a word, by how the tokenizer writes it."""
+    """Return True for sub-words that begin a word in the tokenizer's notation."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
             f"tokenizer: expected a fast one, got {type(tokenizer).__name__}"

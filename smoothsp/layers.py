@@ -460,7 +460,7 @@ def _require_dense(name: str, value: Tensor) -> None:
 
 
 def _in_our_words(error: Exception) -> Exception:
-    """The same error, about the arguments of a head."""
+    """Rephrase an error of ``Chain`` for the arguments of a head."""
     name, colon, rest = str(error).partition(":")
     return type(error)(OUR_WORDS.get(name, name) + colon + rest)
 

@@ -172,7 +172,7 @@ def _quiet(pl_module: LightningModule) -> Iterator[None]:
 
 
 def _moved(trainer: Trainer, pl_module: LightningModule, batch: Any) -> Any:
-    """What the trainer makes of a batch before it trains on it."""
+    """Batch after the hooks of the trainer."""
     batch = trainer.precision_plugin.convert_input(batch)
     batch = pl_module._on_before_batch_transfer(batch, dataloader_idx=0)
     return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
@@ -214,7 +214,7 @@ class _First:
 
 
 def _batches(trainer: Trainer) -> Iterable[Any]:
-    """What the full gradient of this epoch is over."""
+    """Batches of the full gradient of this epoch."""
     loader: Any = trainer.train_dataloader
     if isinstance(loader, list | tuple | dict):
         raise TypeError(

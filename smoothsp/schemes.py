@@ -240,7 +240,7 @@ def read(labels: Sequence[tuple[str, str]]) -> list[Span]:
 def well_written(
     prefixes: Sequence[str], spans: Sequence[Span], scheme: Scheme
 ) -> list[Span]:
-    """Those of all spans of a sentence that the scheme writes with these prefixes."""
+    """Spans of a sentence that the scheme writes with exactly these prefixes."""
     found = []
     for number, (kind, first, last) in enumerate(spans):
         written = write(scheme, last + 1 - first, *_touched(spans, number))

@@ -296,7 +296,7 @@ class _Checked:
         self.require(good, "hamming", "costs of at least 0 for other outputs")
 
     def gradients(self) -> None:
-        """Of what a cost adds, in the direction of a cost."""
+        """Directional derivatives with respect to a cost."""
         structure = self.structure
         direction = structure.hamming(self.y).detach()
         questions: dict[str, Any] = {

@@ -106,7 +106,7 @@ def test_an_attention_mask_of_integers_is_a_mask(dtype, layer, x):
 
 def test_a_mask_of_bytes_is_a_mask_with_a_warning(layer, x):
     with pytest.warns(
-        UserWarning, match="mask: torch.uint8 is taken .* .bool()"
+        UserWarning, match="mask: torch.uint8 is read .* .bool()"
     ) as told:
         value = layer.loss(x, TAGS, MASK.byte())
     assert told[0].filename.endswith("layers.py") is False

@@ -350,7 +350,7 @@ def _bound(example: _Example, network: _Network) -> float:
 
 
 def _largest_eigenvalue(example: _Example, network: _Network) -> float:
-    r"""Of the mean of :math:`a_y a_y^\top` over all outputs."""
+    r"""Largest eigenvalue of the mean of :math:`a_y a_y^\top` over all outputs."""
     mean = [u - g for u, g in zip(example.uniform(), example.gold, strict=True)]
     generator, largest = torch.Generator().manual_seed(0), 0.0
     v = [

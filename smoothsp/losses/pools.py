@@ -59,7 +59,7 @@ class SolutionPool:
 
 
 class _PoolLoss(Loss):
-    """What a pool's outputs are worth, predicted and in truth, and a loss of that."""
+    """Base of pool losses: predicted and true scores of a pool's outputs."""
 
     def __init__(self, reduction: Reduction) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ def row_weights(
     reduction: Reduction,
     truth: str = "y",
 ) -> Tensor | float:
-    """What each example's loss is multiplied by, before all are added up.
+    """Factor of each example's loss before summation.
 
     Its own weight times the mean of its gold labels', over what the reduction says.
     ``truth`` is what the loss calls ``y``.

@@ -102,7 +102,7 @@ class Backbone(nn.Module):
         return scaled.movedim(-1, -3)
 
     def checksum(self) -> str:
-        """Of name, weights and statistics."""
+        """Checksum of name, weights and statistics."""
         digest = hashlib.sha256(self.name.encode())
         for value in self.state_dict().values():
             digest.update(value.detach().cpu().numpy().tobytes())

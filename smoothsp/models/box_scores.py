@@ -34,7 +34,7 @@ class FeatureScale:
 
 
 class _Scores(nn.Module):
-    """What both have: a weight for each number that says where a box is."""
+    """Base of both scores: weights of the position of a box."""
 
     mean: Tensor
     scale: Tensor

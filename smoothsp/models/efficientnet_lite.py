@@ -90,7 +90,7 @@ def layers() -> nn.Sequential:
 
 
 def published_name(name: str) -> str:
-    """What the published weights call a parameter or buffer of ``layers``."""
+    """Name of a parameter or buffer of ``layers`` in the published weights."""
     if stem := re.fullmatch(r"0\.(convolution|normalisation)\.(\w+)", name):
         return f"{'_conv_stem' if stem[1] == 'convolution' else '_bn0'}.{stem[2]}"
     number, part, kind, leaf = name.split(".")

@@ -113,7 +113,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
-        """The same network with fresh weights, from what ``description`` said."""
+        """Create the network of a ``description``, with random weights."""
         hub = _transformers()
         from tokenizers import Tokenizer
 
@@ -123,7 +123,7 @@ class Encoder(nn.Module):
         return cls(model, cut, about["longest"], about["padding"], mixed)
 
     def description(self) -> dict[str, Any]:
-        """What is to be known besides weights and tokenizer, fit for JSON."""
+        """Description besides weights and tokenizer, as JSON values."""
         about: Any = self.model.config
         return {
             "model": json.loads(about.to_json_string(use_diff=False)),

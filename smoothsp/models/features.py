@@ -104,7 +104,7 @@ WINDOW_FEATURES = [
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the tables of the network are indexed by; lists, so that it can be saved."""
+    """Vocabularies of the tables of the network, as lists that can be saved."""
 
     words: list[str]
     rare: list[bool]

@@ -64,7 +64,7 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What ``write`` was given.
+    """Read the files that ``write`` wrote.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What ``config`` keeps for its user, if anything."""
+    """Entry ``about`` of ``config``, if there is one."""
     found = config.get("about")
     if found is None or isinstance(found, dict):
         return found

@@ -63,7 +63,7 @@ class LocaliserNetwork(nn.Module):
         self.appearance, self.scores = Appearance(backbone), scores
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Of ``(3, height, width)``, boxes in it ``(box, 4)`` and ``(box, 12)``."""
+        """Return scores of boxes ``(box, 4)``, ``(box, 12)`` in an image."""
         found: Tensor = self.scores(self.appearance(pixels, boxes), geometry)
         return found
 

@@ -204,7 +204,7 @@ class TaggerNetwork(nn.Module):
         return [p for p in self.parameters() if id(p) not in other and p.requires_grad]
 
     def encoder_parameters(self) -> list[nn.Parameter]:
-        """Those of the encoder, if there is one."""
+        """Parameters of the encoder, if there is one."""
         return list(self.encoder.parameters()) if self.encoder else []
 
 

@@ -79,7 +79,7 @@ class Parser:
 
     @property
     def structures(self) -> list[str]:
-        """Those that the network has scores for."""
+        """Structures that the network has scores for."""
         known = self.network.siblings is not None
         return [name for name in STRUCTURES if known or name != SIBLING]
 

@@ -64,7 +64,7 @@ class Appearance(nn.Module):
         self.backbone = backbone
 
     def forward(self, pixels: Tensor, boxes: Tensor) -> Tensor:
-        """Of ``(3, height, width)`` as the network wants them, and boxes in them."""
+        """Return features of boxes in normalised images ``(3, height, width)``."""
         maps = self.backbone(pixels[None])
         found: Tensor = _RoIAlign.apply(maps, boxes)
         return found.flatten(2).transpose(1, 2)

@@ -138,7 +138,7 @@ class SegmentHead(nn.Module):
             raise ValueError(said) from error
 
     def _segments(self, emissions: Tensor) -> Tensor:
-        """What emissions add to a segment, ``(batch, time, duration, state)``."""
+        """Sum of emissions over each segment, ``(batch, time, duration, state)``."""
         begin, inner, last, single = (emissions[..., c] for c in self._columns)
         outside = emissions[..., self.labels.index("O")][..., None]
         none = torch.full_like(outside, -torch.inf)

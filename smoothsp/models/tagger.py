@@ -424,7 +424,7 @@ def _chance(
     first: int,
     last: int,
 ) -> float:
-    """That a span of the ``own`` labels is from first to last and no longer.
+    """Probability that a span of the ``own`` labels is exactly from first to last.
 
     ``labels`` and ``pairs`` have the chances of labels and of neighbours, ``goes_on``
     which neighbours are of one span.

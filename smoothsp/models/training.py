@@ -56,7 +56,7 @@ HELD_OUT = 10
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """What is trained."""
+    """Architecture and features."""
 
     structure: Structure = "chain"
     """Labels of words, each with its neighbours; or of whole segments, no longer than

@@ -28,7 +28,7 @@ def num_examples(batch: Any) -> float:
 
 
 def weight_of(batch: Any, size: Size) -> float:
-    """What ``size`` says of a batch, if it is a number of examples."""
+    """Result of ``size`` for a batch, checked to be a number of examples."""
     found = size(batch)
     if isinstance(found, Tensor) and found.numel() == 1:
         found = found.item()

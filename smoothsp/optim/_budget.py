@@ -71,7 +71,7 @@ def require_same_convexity(groups: Groups, weight_decay: float) -> None:
         raise ValueError(
             f"weight_decay: expected {weight_decay:g} as the smallest one of all "
             "groups, from which the sequences of CasimirSVRG follow, got "
-            f"{found:g}; build a new CasimirSVRG, which goes on from these parameters"
+            f"{found:g}; build a new CasimirSVRG, which starts from these parameters"
         )
 
 

@@ -1,4 +1,4 @@
-"""What every argument check says: argument, expectation, finding, remedy."""
+"""Checks of arguments; messages have argument, expected, found, remedy."""
 
 import math
 from collections.abc import Sequence

@@ -174,7 +174,7 @@ def _terms(
 
 
 def loss_of(optimizer: str, value: Any) -> Tensor:
-    """What a closure returned, as a tensor in float64."""
+    """Loss that a closure returned, as a tensor in float64."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach().double().reshape(())
     if isinstance(value, int | float):

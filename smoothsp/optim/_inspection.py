@@ -1,4 +1,4 @@
-"""What a closure does besides computing: changes buffers, scales losses, reads mu.
+"""Side effects of closures: changed buffers, scaled losses, reads of mu.
 
 None of it shows in its loss and its gradients, so it is looked at while it happens, in
 one evaluation of each epoch.

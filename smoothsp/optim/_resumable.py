@@ -1,4 +1,4 @@
-"""What a run keeps besides the parameters: progress, random numbers, and mu."""
+"""State of a run besides the parameters: progress, random numbers and mu."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ class Resumable(Optimizer):
     def _faults(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
-        """What cannot have been saved: where it is, and what."""
+        """Invalid entries of a saved state: place and value."""
         yield from _unsound("progress", progress)
         calls = state_dict["oracle_calls"]
         if not isinstance(calls, dict) or calls.keys() != self.oracle_calls.keys():
@@ -214,7 +214,7 @@ def _is_group(group: Any) -> bool:
 
 
 class MuSchedule(Protocol):
-    """What has a mu for each iteration, k from 1."""
+    """Schedule with a mu for each iteration, k from 1."""
 
     def mu_at(self, k: int) -> float:
         """Strength of the smoothing of iteration k."""

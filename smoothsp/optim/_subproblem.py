@@ -56,7 +56,7 @@ def centred_groups(linear: Linearised, groups: Groups) -> Groups:
 
 @dataclass
 class Subproblem:
-    """What the inner solver is run on, and what it has cost."""
+    """Subproblem of the inner solver, and its cost."""
 
     name: str
     groups: Groups

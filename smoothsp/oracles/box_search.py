@@ -128,7 +128,7 @@ class BoxSearch(SearchStructure):
         return total + self._added(boxes)
 
     def _added(self, boxes: Tensor) -> Tensor:
-        """What the cost adds to the scores of boxes ``(batch, k, 4)``."""
+        """Costs added to the scores of boxes ``(batch, k, 4)``."""
         return self._weight[:, None] * (1 - self._overlap(boxes))
 
     def costs(self, y: Tensor) -> Float[Tensor, "batch k"]:

@@ -454,7 +454,7 @@ class Chain(ReadOnly, Summed):
         return value
 
     def _segments(self) -> SemiMarkov:
-        """The same as segments of one position each: what no chain kernel answers."""
+        """Semi-Markov chain of one-position segments, for methods without kernels."""
         transitions = self.transitions
         if transitions.dim() == 4:
             # into the first position leads no move

@@ -138,7 +138,7 @@ class Grammar(CircuitStructure):
         return super().restrict(self._at_words(allowed, True))
 
     def _at_words(self, given: Tensor, longer: float) -> Tensor:
-        """What is given for single words, with ``longer`` for the other spans."""
+        """Values of single words, with ``longer`` for the other spans."""
         B, n, _, S = self.spans.shape
         if not isinstance(given, Tensor) or tuple(given.shape) != (B, n, S):
             return given

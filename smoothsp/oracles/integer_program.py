@@ -328,7 +328,7 @@ class _Program(NamedTuple):
     upper: Floats
 
     def violation(self, y: Floats, integer: NDArray[np.bool_]) -> str:
-        """What makes y no output, in words; empty if nothing does."""
+        """Description of why y is not an output; empty if it is one."""
         if not np.isfinite(y).all():
             return "a number that is not finite"
         slack = _TOLERANCE * (1 + np.abs(y))
@@ -583,7 +583,7 @@ def _distinct(
 
 
 def _program(blocks: list[Rows], bounds: tuple[Floats, Floats], b: int) -> _Program:
-    """That of row b."""
+    """Linear programme of row b."""
     counts = [np.zeros(1, np.int64)]
     index: list[Any] = []
     value: list[Any] = []

@@ -258,7 +258,7 @@ class LabelledSpanningTree(SearchStructure, Divergences):
 
 
 def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
-    """Of ``[(B,) m, m, ...]`` the entries of arcs ``heads [(B,) k, n]``."""
+    """Entries of ``[(B,) m, m, ...]`` at arcs ``heads [(B,) k, n]``."""
     word = np.arange(1, heads.shape[-1] + 1)
     if heads.ndim == 2:
         return numbers[heads, word]

@@ -181,7 +181,7 @@ class PictorialStructure(SearchStructure):
         return self._inside(y).all(2)
 
     def _used(self, y: Tensor) -> Tensor:
-        """Of the parts' scores: those of the springs are added in ``_value``."""
+        """Entries of the parts' scores; ``_value`` adds the springs."""
         part = torch.arange(self.parts.shape[1], device=y.device)
         return part * self._num_labels + self._labels(y).clamp(min=0)
 
@@ -240,7 +240,7 @@ class PictorialStructure(SearchStructure):
         return cost.clamp(max=1).to(self.parts.dtype)
 
     def _springs(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
-        """What kernels take beside the scores of parts."""
+        """Arguments of kernels besides the scores of parts."""
         springs = np.ascontiguousarray(self._array("deformation")[rows])
         anchors = array(self.anchors.cpu().double())[rows]
         return springs, np.ascontiguousarray(anchors), self._above, self._order

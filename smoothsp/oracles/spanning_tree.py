@@ -178,7 +178,7 @@ class SpanningTree(SearchStructure, Divergences):
         return found
 
     def _search(self) -> tuple[Any, ...]:
-        """What kernels search: arcs, lengths, and whether there is one root."""
+        """Inputs of the search kernels: arcs, lengths and single root."""
         return array(self.arcs.cpu()), self._lengths.cpu().numpy(), self._single
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

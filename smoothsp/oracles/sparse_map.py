@@ -151,7 +151,7 @@ class _Piece:
         self.outputs, self.weights, self.gap = outputs, weights, gap
 
     def shares(self, weights: Tensor) -> Tensor:
-        """What mixtures with such weights use of each part."""
+        """Total weight of outputs that use each part."""
         raise NotImplementedError
 
     def products(self) -> Tensor:
@@ -189,7 +189,7 @@ class _PieceOfParts(_Piece):
 
 
 class _PieceOfChains(_Piece):
-    """Of chains, whose parts their labels tell."""
+    """Piece of the solution for chains, whose parts are their labels."""
 
     def __init__(self, found: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
         super().__init__(*found)

@@ -140,7 +140,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         return torch.where(self._real.to(ys.device)[:, None], used[..., :-1], -1)
 
     def _of_arcs(self, arcs: Tensor, none: float, join: str) -> Tensor:
-        """What arcs ``(batch, V, V)``, or with labels, have for each edge, joined."""
+        """Values of arcs ``(batch, V, V)``, or with labels, for each edge, joined."""
         found = arcs.new_full((len(arcs), self.shape[0] + 1), none)
         table = self._table.flatten(1)
         return found.scatter_reduce(1, table, arcs.flatten(1), join)[:, :-1]
@@ -251,7 +251,7 @@ def _best_trees(
 def _laid_out(
     index: bytes, rows: int, E: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of graphs ``[rows, E, 2]`` how many nodes each has, and its edges by their nodes.
+    """Number of nodes of graphs ``[rows, E, 2]``, and their edges by nodes.
 
     ``[rows, V, V, number]``: both ways, E for none; the number counts edges that join
     the same nodes.

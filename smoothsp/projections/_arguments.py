@@ -1,4 +1,4 @@
-"""What projections are given: vectors, bounds that go with them, and their errors."""
+"""Arguments of projections: vectors, bounds and error messages."""
 
 import torch
 from torch import Tensor

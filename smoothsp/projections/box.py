@@ -132,7 +132,7 @@ def project_capped_simplex(
 
 
 def _base(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
-    """Of each row an entry that is within the total of the threshold.
+    """Entry of each row within the total of the threshold.
 
     It is the first with which the largest have room for the total. None where no entry
     is so large that digits count.

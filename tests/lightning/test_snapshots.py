@@ -213,8 +213,14 @@ def test_what_changes_single_gradients_is_refused(trained, message, kind, option
 @pytest.mark.parametrize(
     ("message", "loader"),
     [
-        ("expected one loader, got a list of 2", lambda: [DataLoader(X, 4)] * 2),
-        ("expected one loader, got a dict of 1", lambda: {"a": DataLoader(X, 4)}),
+        (
+            "expected one loader with Snapshots, got a list of 2",
+            lambda: [DataLoader(X, 4)] * 2,
+        ),
+        (
+            "expected one loader with Snapshots, got a dict of 1",
+            lambda: {"a": DataLoader(X, 4)},
+        ),
         ("expected a list or a DataLoader, got generator", lambda: (x for x in X)),
     ],
 )

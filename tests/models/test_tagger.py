@@ -385,11 +385,11 @@ DAMAGE = {
     ),
     "short weights": (
         lambda f: cut(f, "model.safetensors"),
-        "model.safetensors: expected the content that config.json",
+        "model.safetensors: expected the checksum in config.json",
     ),
     "short vocabulary": (
         lambda f: cut(f, "vocabulary.json"),
-        "vocabulary.json: expected the content that config.json",
+        "vocabulary.json: expected the checksum in config.json",
     ),
     "short config": (lambda f: cut(f, "config.json"), "config.json: expected JSON"),
     "list": (

@@ -39,7 +39,7 @@ VALUES = {
     "large_candidates_n": (lambda: Multiclass(SCORES).sample(10**30), "n: .*memory"),
     "no_candidates": (
         lambda: Multiclass(torch.zeros(1, 0)),
-        r"scores: .*got \(1, 0\); if rows without candidates are meant, .* a mask",
+        r"scores: .*got \(1, 0\); for rows without candidates pass a mask",
     ),
     "nan_emission": (
         lambda: Chain(put(E, 1, 2, 3, NAN), T),

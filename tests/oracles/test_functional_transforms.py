@@ -263,5 +263,5 @@ def test_what_looks_at_values_is_refused():
     emissions, *rest = potentials()
     loss = StructuralHinge(L2(0.5, "exact"))
     y = torch.where(HOLES, Y, 0)
-    with pytest.raises(TypeError, match=r"smoothing: .*exact.*give a number for k"):
+    with pytest.raises(TypeError, match=r"smoothing: .*exact.*pass a number for k"):
         vmap(lambda x: loss(Chain(x, *rest, mask=HOLES), y))(emissions[None])

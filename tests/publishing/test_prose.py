@@ -17,6 +17,11 @@ PAGES = sorted(
     if page.relative_to(ROOT).parts[0][0] != "."
 )
 SOURCES = sorted((ROOT / "smoothsp").rglob("*.py"))
+SPOKEN = sorted(
+    path
+    for part in ("smoothsp", "recipes", "benchmarks")
+    for path in (ROOT / part).rglob("*.py")
+)
 PHRASES = {
     r"\b(?:is|are|was|were|be|been) (?:told|asked)\b": "who passes what to whom?",
     r"\b(?:knows?|knew) (?:of|nothing|no|neither|how|what|which|its|the|a)\b": "code "
@@ -29,6 +34,18 @@ PHRASES = {
     r"\bas ever\b": "as before, or leave it out",
     r"\bnothing but\b": "only",
     r"\bthere is no other\b": "name it",
+}
+# of docstrings: a verb in the imperative or the name of a quantity begins them
+NO_BEGINNING = {"As", "Of", "That", "The same", "Those", "What", "Whatever", "Who"}
+IN_MESSAGES = {
+    r"\bof others\b": "of whom?",
+    r"\b(?:hand|hands|handed) over\b": "pass",
+    r"\blooks? at\b": "needs, reads",
+    r"\b(?:likes|wants?|refuses?|gives? up|goes on from)\b": "code does none of it",
+    r"\bno such thing\b": "say what it is",
+    r"(?<!, )\bwhat there is\b": "name it",
+    r", say\b": "such as",
+    r"\bnobody\b": "no one acts here",
 }
 LONGEST = {
     "README.md": 900,
@@ -51,8 +68,34 @@ def docstrings(path):
             yield text
 
 
-def found(text):
-    for phrase, remedy in PHRASES.items():
+def literal(node):
+    """The text of a string, with {} for what is computed."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(literal(part) or "{}" for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return literal(node.left) + literal(node.right)
+    return ""
+
+
+def messages(path):
+    """Texts of exceptions that are raised and of warnings."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Raise):
+            node = node.exc
+        elif not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "warn"
+        ):
+            continue
+        if isinstance(node, ast.Call):
+            yield from filter(None, map(literal, node.args))
+
+
+def found(text, phrases=PHRASES):
+    for phrase, remedy in phrases.items():
         for match in re.finditer(phrase, text, re.MULTILINE):
             around = text[max(0, match.start() - 30) : match.end() + 30]
             yield f"{' '.join(around.split())!r}: {remedy}"
@@ -69,6 +112,28 @@ def test_docstrings_are_plain():
         for path in SOURCES
         for text in docstrings(path)
         for fault in found(text)
+    }
+    assert not faults
+
+
+def test_docstrings_begin_with_a_verb_or_a_quantity():
+    begun = {
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in SOURCES
+        if "_kernels" not in path.parts
+        for text in docstrings(path)
+        for beginning in NO_BEGINNING
+        if f"{text} ".startswith(f"{beginning} ")
+    }
+    assert not begun
+
+
+def test_messages_are_plain():
+    faults = {
+        f"{path.relative_to(ROOT)}: {fault}"
+        for path in SPOKEN
+        for text in messages(path)
+        for fault in found(text, PHRASES | IN_MESSAGES)
     }
     assert not faults
 

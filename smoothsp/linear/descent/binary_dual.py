@@ -138,7 +138,7 @@ class BinaryProblem:
 
     @property
     def variables(self) -> State:
-        """What the sweeps change, by name; no copies."""
+        """Arrays that sweeps change, by name; no copies."""
         return {
             "weights": self.weights,
             "coefficients": self.coefficients,
@@ -148,7 +148,7 @@ class BinaryProblem:
 
     @property
     def checksum(self) -> int:
-        """Of all that stays."""
+        """Checksum of the constant arrays."""
         return arrays.checksum(*self._rows.arrays, self._signs, self._bounds)
 
     def rebuild(self) -> None:

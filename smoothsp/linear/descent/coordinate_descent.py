@@ -58,7 +58,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a certificate is made of.
+    """Parts of a certificate.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Parts:
 
 
 class Problem(Protocol):
-    """What the loop asks of a dual problem whose variables come in blocks."""
+    """Interface of dual problems with blocks of variables."""
 
     waits: NDArray[np.uint8]
     calm: NDArray[np.uint8]
@@ -92,7 +92,7 @@ class Problem(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the coefficients."""
+        """Dtype of the coefficients."""
 
     @property
     def work(self) -> int:
@@ -109,11 +109,11 @@ class Problem(Protocol):
 
     @property
     def variables(self) -> State:
-        """What the sweeps change, by name; no copies."""
+        """Arrays that sweeps change, by name; no copies."""
 
     @property
     def checksum(self) -> int:
-        """Of all that stays: samples, bounds, costs."""
+        """Checksum of constants: samples, bounds, costs."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class _Run:
 
     @property
     def settings(self) -> str:
-        """What a state is one of; ``tol`` and ``max_epochs`` may change."""
+        """Settings that a state must match; ``tol`` and ``max_epochs`` may change."""
         plan = self.plan
         return (
             f"{plan.name} stopping={plan.tolerance.stopping} shuffle={plan.shuffle}"

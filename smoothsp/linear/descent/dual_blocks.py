@@ -79,7 +79,7 @@ class Blocks:
 
     @property
     def variables(self) -> State:
-        """What solvers change, by name; no copies."""
+        """Arrays that solvers change, by name; no copies."""
         return {
             "coefficients": self.coefficients,
             "waits": self.waits,
@@ -87,7 +87,7 @@ class Blocks:
         }
 
     def checksum(self, *others: NDArray[Any]) -> int:
-        """Of what stays, and of other arrays."""
+        """Checksum of the constant arrays and of other arrays."""
         mine = self.labels, self.bounds, self.squares, self.costs
         return arrays.checksum(*mine, *others)
 

@@ -107,12 +107,12 @@ class LinearDual:
 
     @property
     def variables(self) -> State:
-        """What the sweeps change, by name; no copies."""
+        """Arrays that sweeps change, by name; no copies."""
         return {"weights": self.weights, **self._state.variables}
 
     @property
     def checksum(self) -> int:
-        """Of all that stays."""
+        """Checksum of the constant arrays."""
         return self._state.checksum(*self._rows.arrays, np.array(self._stops))
 
     def rebuild(self) -> None:
@@ -205,12 +205,12 @@ class GramProblem:
 
     @property
     def variables(self) -> State:
-        """What the sweeps change, by name; no copies."""
+        """Arrays that sweeps change, by name; no copies."""
         return {"scores": self._scores, **self._state.variables}
 
     @property
     def checksum(self) -> int:
-        """Of all that stays."""
+        """Checksum of the constant arrays."""
         return self._state.checksum(self._gram, np.array(self._stops))
 
     def rebuild(self) -> None:

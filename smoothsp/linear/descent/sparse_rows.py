@@ -54,7 +54,7 @@ class DenseRows:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Those of compressed rows, two of them without numbers."""
+        """Arrays of compressed rows, two of them empty."""
         return np.zeros(0, np.int64), np.zeros(0, np.int32), self.data.ravel()
 
 

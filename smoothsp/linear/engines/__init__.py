@@ -1,1 +1,1 @@
-"""What a solver asks a problem: blocks of the dual, objectives, budgets."""
+"""Computations of solvers on problems: dual blocks, objectives, budgets."""

@@ -1,4 +1,4 @@
-"""What a run has used of its budget: certificates, progress, Ctrl-C, what is saved."""
+"""Budget of a run: certificates, progress, Ctrl-C and saved state."""
 
 import math
 import sys
@@ -52,7 +52,7 @@ def limits(
 
 
 class Budget:
-    """What happened so far."""
+    """Progress of a run so far."""
 
     def __init__(self, limits: Limits, problem: Any) -> None:
         self.limits, self.problem = limits, problem
@@ -254,7 +254,7 @@ def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
 
 
 def mark_of(problem: Any) -> State:
-    """What a state says of its examples: how many, where they cannot be looked at."""
+    """Fingerprint of the examples of a state; their number if inaccessible."""
     if problem is None:
         return {}
     found = getattr(problem, "checksum", None)

@@ -21,7 +21,7 @@ Flat = NDArray[np.float64]
 
 
 class CallbackObjective:
-    """What ``Objective`` is for chains: weights are as they are, slopes are vectors."""
+    """Objective of other problems: dense weights and gradients."""
 
     compiled = False
     # whether ``one`` takes weights that are not added up yet

@@ -14,7 +14,7 @@ from smoothsp.linear.engines.which_objective import AnyObjective
 
 
 class Stepper(Protocol):
-    """What makes the passes."""
+    """Interface of objects that make passes."""
 
     @property
     def passes(self) -> int:

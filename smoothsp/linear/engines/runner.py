@@ -18,7 +18,7 @@ from smoothsp.linear.inputs import checks
 
 
 class Solver(Protocol):
-    """What the runner asks of a solver; inherit from it for what has a default.
+    """Interface of solvers for the runner; inherit from it for the defaults.
 
     Attributes
     ----------
@@ -97,14 +97,14 @@ class Solver(Protocol):
         return True
 
     def estimate(self) -> float:
-        """What the gap may be, for the bar; NaN if nothing is known."""
+        """Estimate of the gap for the progress bar; NaN if unknown."""
         return math.nan
 
     def certify(self) -> tuple[float, float, float]:
         """Primal, dual and gap at ``weights``; NaN for a bound that is not known."""
 
     def weights(self) -> NDArray[np.float64]:
-        """What is returned: ``(num_weights,)``, the caller's own."""
+        """Weights ``(num_weights,)`` to return, a copy."""
 
     def state(self) -> State:
         """All that changes, as arrays; copies."""

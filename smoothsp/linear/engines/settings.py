@@ -17,7 +17,7 @@ UNLIMITED = 2**30
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the two engines need to know.
+    """Settings of both engines.
 
     ``steps`` is an index into ``STEPS``; ``local`` and ``overall`` are F and nu of the
     criterion for cache hits.

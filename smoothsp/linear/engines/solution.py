@@ -1,4 +1,4 @@
-"""What a solver returns, and what it says on the way."""
+"""Solutions of solvers, and records for callbacks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ State = dict[str, NDArray[Any]]
 
 
 class Resumable:
-    """What a callback is called with: it has the state of the solver meanwhile."""
+    """Record for callbacks, with the state of the solver during the call."""
 
     @property
     def state(self) -> State:

@@ -156,7 +156,7 @@ def sparse_epoch(
     mu: float,
     kappa: float,
 ) -> Flat:
-    """As ``plain_epoch``."""
+    """Run an epoch as ``plain_epoch`` does, on sparse rows."""
     sums, keep = LazySum(begin, c), 1 - rate * (objective.lam + kappa)
     finite = True
     for i in order:

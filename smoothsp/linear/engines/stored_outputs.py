@@ -43,7 +43,7 @@ class StoredLabels:
     @staticmethod
     @cache
     def none() -> Any:
-        """What is passed where nothing is stored."""
+        """Empty arrays for solvers without stored outputs."""
         floats, ints = np.zeros(0), np.zeros(0, np.int64)
         return kernels.Store(
             np.zeros(0, np.int16), floats, floats, floats, ints, ints, ints, ints, ints

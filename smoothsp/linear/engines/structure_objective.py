@@ -14,7 +14,7 @@ Flat = NDArray[np.float64]
 
 
 class StructureObjective(CallbackObjective):
-    """What ``Objective`` is for chains: weights are as they are, slopes are sparse."""
+    """Objective of structures: dense weights, sparse gradients."""
 
     lazy = True
 

@@ -1,4 +1,4 @@
-"""What the classifiers of two classes share."""
+"""Base class of binary classifiers."""
 
 from typing import Any
 

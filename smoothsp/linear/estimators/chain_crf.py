@@ -103,7 +103,7 @@ class ChainCRF(Tagger):
         return marginals(problem, self.weights_)
 
     def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
-        """Of one sentence, for each position, the probability of every tag by name."""
+        """Probability of every tag by name, for each position of one sentence."""
         [found] = self.predict_marginals([x])
         tags = self.classes_.tolist()
         return [dict(zip(tags, row, strict=True)) for row in found.tolist()]

@@ -1,4 +1,4 @@
-"""What the estimators share: arguments to problems, solutions to attributes."""
+"""Base of the estimators: arguments to problems, solutions to attributes."""
 
 import math
 import warnings

@@ -196,7 +196,7 @@ class _Pace(NamedTuple):
     idle: int = 0
 
     def after(self, solved: bool) -> "_Pace":
-        """That of the next problem, softer if this one was too hard to be solved."""
+        """Settings of the next problem, softer if this one was not solved."""
         times = 2.0 if self.tries < _EASY else 1.0
         if not solved and self.tries == 0:
             times = _BLURRED

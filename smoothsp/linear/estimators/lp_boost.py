@@ -28,7 +28,7 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True)
 class Edges:
-    """What was known after a round.
+    """Bounds after a round.
 
     Parameters
     ----------

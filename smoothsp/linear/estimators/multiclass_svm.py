@@ -262,7 +262,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _start(
         self, problem: MulticlassProblem, classes: NDArray[Any]
     ) -> Solution | None:
-        """What the fit before found, if this solver can go on from there."""
+        """Start from the previous fit, if the solver supports it."""
         found: Solution | None = getattr(self, "_solution", None)
         if found is None:
             return None

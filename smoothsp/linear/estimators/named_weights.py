@@ -37,7 +37,7 @@ class Weights(list[Weight]):
 
 
 class NamedWeights:
-    """What a fitted tagger has learnt, in words."""
+    """Weights of a fitted tagger, by names of features and labels."""
 
     classes_: NDArray[Any]
     coef_: NDArray[np.float64]

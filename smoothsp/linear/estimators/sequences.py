@@ -45,7 +45,7 @@ def is_named(X: Any) -> bool | None:
             elif isinstance(token, str):
                 raise TypeError(
                     f"X: expected the features of each token, got the string {token!r}."
-                    " Make features of words first, with Templates say"
+                    " Make features of words first, for example with Templates"
                 )
             else:
                 return False
@@ -169,7 +169,7 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
 
 
 def _lengths(lengths: Any, positions: int) -> NDArray[np.int64]:
-    """Those of sentences that are one matrix."""
+    """Lengths of sentences in one matrix."""
     found = np.asarray(lengths)
     expected = f"lengths: expected ints of at least 0 that sum to {positions}, the rows"
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):

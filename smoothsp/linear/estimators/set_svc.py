@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class _SetSVC(BinaryClassifier):
-    """What the two share."""
+    """Base class of SVMs of a whole set."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         C = checks.positive("C", self.C)

@@ -227,7 +227,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     def _start(
         self, problem: StructureProblem
     ) -> Solution | NDArray[np.float64] | None:
-        """What the fit before found, if this solver can go on from there."""
+        """Start from the previous fit, if the solver supports it."""
         warm = checks.flag("warm_start", self.warm_start)
         if not warm or not hasattr(self, "weights_"):
             return None

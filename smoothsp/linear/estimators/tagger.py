@@ -1,4 +1,4 @@
-"""What the linear taggers share: sequences in, labels out."""
+"""Base of the linear taggers: sequences in, labels out."""
 
 import math
 import os
@@ -42,7 +42,7 @@ _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 def weigh(
     sample_weight: Any, n: int, factors: NDArray[np.float64] | float = 1.0
 ) -> tuple[NDArray[np.float64] | None, float]:
-    """What multiplies the loss of each example, with mean 1, and the sum of weights.
+    """Factor of the loss of each example, with mean 1, and the sum of weights.
 
     Then the mean over all examples is that of examples repeated as their weights say.
     None for weights that are all the same.
@@ -390,7 +390,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     def _class_means(
         self, classes: NDArray[Any], flat: list[Any], labels: Any, sizes: Any
     ) -> NDArray[np.float64]:
-        """Of each sentence the mean of the class weights of its tags; 1 without any."""
+        """Mean class weight of the tags of each sentence; 1 without weights."""
         factors = checks.class_factors(self.class_weight, classes, np.array(flat))
         owner = np.repeat(np.arange(len(sizes)), sizes)
         sums = np.bincount(owner, factors[labels], len(sizes))
@@ -419,7 +419,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     def _start(
         self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
     ) -> Solution | NDArray[np.float64] | None:
-        """What the fit before found, in the columns of this one."""
+        """Start from the previous fit, in the columns of this fit."""
         if not checks.flag("warm_start", self.warm_start) or not hasattr(
             self, "weights_"
         ):

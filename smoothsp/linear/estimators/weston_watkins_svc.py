@@ -338,7 +338,7 @@ def _gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _lift(least: float, constant: float) -> float:
-    """What is added to all products: the square of the constant feature, or more."""
+    """Number added to all products: the square of the constant feature, or more."""
     if least >= 0:
         return constant**2
     if not constant:

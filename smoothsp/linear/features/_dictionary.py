@@ -89,7 +89,7 @@ class Dictionary:
         return codes
 
     def names(self) -> list[str]:
-        """What each feature says: ``word[-1]=the & pos[0]=NN``; no value is outside."""
+        """Names of the features, such as ``word[-1]=the & pos[0]=NN``."""
         names = []
         for template, levels in zip(self.templates, self.levels, strict=True):
             if not template:

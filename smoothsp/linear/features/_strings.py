@@ -56,7 +56,7 @@ def function(name: str, number: int) -> Callable[[str], str | None]:
 
 
 def derived(source: Source, strings: Sequence[str]) -> list[str | None]:
-    """Of each string of the source's column what its functions make of it."""
+    """Values of the source's functions for each string of its column."""
     values: list[str | None] = list(strings)
     for name, number in source.functions:
         of = function(name, number)

@@ -1,1 +1,1 @@
-"""What may reach a solver: numbers and arrays checked, and memory that is there."""
+"""Checks of inputs of solvers: numbers, arrays and memory."""

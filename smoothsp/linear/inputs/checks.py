@@ -104,7 +104,7 @@ def reading_state() -> Iterator[None]:
 
 
 def in_one_line(value: object) -> str:
-    """What was given, in so few words that a message can hold them."""
+    """Short description of a value, for messages."""
     shown = " ".join(repr(value).split())
     return shown if len(shown) <= _MOST_LETTERS else f"{shown[: _MOST_LETTERS - 3]}..."
 

@@ -21,7 +21,7 @@ class SparseRow:
 
     @classmethod
     def summed(cls, columns: NDArray[Any], values: Floats) -> "SparseRow":
-        """Of entries in any order; those of one column are added, zeros dropped."""
+        """Sum entries of equal columns and drop zeros; entries may have any order."""
         found, at = np.unique(columns, return_inverse=True)
         sums = np.bincount(at, values, len(found))
         some = sums != 0
@@ -124,7 +124,7 @@ class DenseRows:
         return np.asarray(rows @ w)
 
     def save(self, name: str, rows: Any) -> State:
-        """As arrays."""
+        """Save as arrays."""
         return {name: np.array(rows)}
 
     def load(self, name: str, state: State) -> Any:
@@ -132,7 +132,7 @@ class DenseRows:
         return state[name].copy()
 
     def shape(self, name: str, state: State) -> tuple[int, ...]:
-        """Of what was saved."""
+        """Shape of the saved row."""
         return np.shape(state[name]) if name in state else ()
 
 
@@ -163,7 +163,7 @@ class SparseRows(DenseRows):
         return np.array([dot(row, w) for row in rows])
 
     def save(self, name: str, rows: Sequence[SparseRow]) -> State:
-        """As arrays."""
+        """Save as arrays."""
         ends = np.cumsum([0, *(len(row.columns) for row in rows)])
         return {
             f"{name}_indptr": ends,
@@ -186,13 +186,13 @@ class SparseRows(DenseRows):
         ]
 
     def shape(self, name: str, state: State) -> tuple[int, ...]:
-        """Of what was saved."""
+        """Shape of the saved row."""
         if f"{name}_indptr" not in state:
             return ()
         return len(state[f"{name}_indptr"]) - 1, int(state[f"{name}_width"])
 
 
 def rows_like(problem: Any) -> DenseRows:
-    """Those that the corners of a problem are made of."""
+    """Rows of the kind that corners of a problem use."""
     kind = SparseRows if getattr(problem, "sparse", False) else DenseRows
     return kind(problem.num_weights)

@@ -1,4 +1,4 @@
-"""What is learnt from: examples, features, costs, and an oracle for the worst output.
+"""Problems: examples, features, costs, and an oracle for the worst output.
 
 A problem does not depend on how it is solved; any of ``smoothsp.linear.solvers`` takes
 any of them.

@@ -15,7 +15,7 @@ Weights = NDArray[np.float64]
 
 
 class ChainSums:
-    """What makes a problem with ``sentences`` a ``BatchProblem``."""
+    """Methods of a ``BatchProblem`` for problems with ``sentences``."""
 
     # of the problem
     num_labels: int
@@ -26,30 +26,30 @@ class ChainSums:
 
     @property
     def norms(self) -> Weights:
-        """Of the problem."""
+        """Norms of the problem."""
         raise NotImplementedError
 
     @property
     def flat_size(self) -> int:
-        """Of the problem."""
+        """Size of the flat weights of the problem."""
         raise NotImplementedError
 
     @property
     def border(self) -> int:
-        """Of the problem."""
+        """Border weights of the problem."""
         raise NotImplementedError
 
     @property
     def apart(self) -> Any:
-        """Of the problem."""
+        """Separate weights of the problem."""
         raise NotImplementedError
 
     def padded_weights(self, w: Weights) -> Weights:
-        """Of the problem."""
+        """Padded weights of the problem."""
         raise NotImplementedError
 
     def plain_weights(self, flat: Weights) -> Weights:
-        """Of the problem."""
+        """Plain weights of the problem."""
         raise NotImplementedError
 
     def risk(self, w: Weights) -> Slope:
@@ -69,7 +69,7 @@ class ChainSums:
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Weights, float]:
-        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0.
+        """Result of ``smoothed_risk``, and the expected cost: a tangent at 0.
 
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """

@@ -60,7 +60,7 @@ class Outputs(NamedTuple):
         return torch.from_numpy(found.reshape(shape))
 
     def take(self, chosen: Ints) -> "Outputs":
-        """Those of some examples, in that order."""
+        """Outputs of the given examples, in order."""
         starts, counts = self._starts[chosen], self.shapes[chosen].prod(1)
         within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
         return Outputs(
@@ -68,7 +68,7 @@ class Outputs(NamedTuple):
         )
 
     def fitted(self, said: list[Ints]) -> "Outputs":
-        """The same without padding of -1, in the shapes that structures tell."""
+        """Outputs without padding of -1, in the shapes of their structures."""
         shapes = np.concatenate(said) if said else self.shapes
         if shapes.shape != self.shapes.shape or (shapes == self.shapes).all():
             return self

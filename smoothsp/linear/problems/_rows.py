@@ -193,7 +193,7 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
-    """What multiplies the costs of each sentence."""
+    """Factors of the costs of each sentence."""
     if cost_scale is None:
         return np.ones(sentences)
     found = _numbers("cost_scale", cost_scale)
@@ -212,7 +212,7 @@ def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
 
 
 def loss_scales_of(loss_scale: Any, sentences: int) -> NDArray[np.float64]:
-    """What multiplies the losses of each sentence."""
+    """Factors of the losses of each sentence."""
     if loss_scale is None:
         return np.ones(sentences)
     found = _numbers("loss_scale", loss_scale)

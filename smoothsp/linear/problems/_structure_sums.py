@@ -15,30 +15,30 @@ Weights = NDArray[np.float64]
 
 
 class StructureSums:
-    """What makes a problem with structures a ``BatchProblem``."""
+    """Methods of a ``BatchProblem`` for problems with structures."""
 
     # of the problem
     num_weights: int
 
     def __len__(self) -> int:
-        """Of the problem."""
+        """Number of examples of the problem."""
         raise NotImplementedError
 
     def _chunks(self) -> Iterator[NDArray[np.int64]]:
         raise NotImplementedError
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
-        """Of the problem."""
+        """Structure of the problem."""
         raise NotImplementedError
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
-        """Of the problem."""
+        """Mean gradient of the problem."""
         raise NotImplementedError
 
     def tangent(
         self, w: Weights, loss: str, mu: float, k: int
     ) -> tuple[float, Weights, float]:
-        """Of the problem."""
+        """Tangent of the problem."""
         raise NotImplementedError
 
     def risk(self, w: Weights) -> Slope:
@@ -56,7 +56,7 @@ class StructureSums:
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Weights, float]:
-        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0.
+        """Result of ``smoothed_risk``, and the expected cost: a tangent at 0.
 
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
@@ -88,7 +88,7 @@ class StructureSums:
 
 
 def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Of the sum; zeros for what it does not depend on."""
+    """Gradients of the sum; zeros for tensors that it does not depend on."""
     if not values.requires_grad:
         return [torch.zeros_like(x) for x in inputs]
     found = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
@@ -101,7 +101,7 @@ def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
 def costs_of(
     cost: Any, structure: Any, y: Tensor, scale: Tensor, chosen: NDArray[np.int64]
 ) -> Tensor:
-    """What ``augment`` takes, scaled: a leaf of finite numbers of at least 0."""
+    """Scaled costs for ``augment``: a leaf tensor of finite numbers of at least 0."""
     found = cost(structure, y) if callable(cost) else structure.hamming(y)
     if not isinstance(found, Tensor):
         raise TypeError(

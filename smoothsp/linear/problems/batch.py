@@ -16,7 +16,7 @@ SMOOTHINGS = ("entropy", "l2")
 
 @runtime_checkable
 class BatchProblem(Protocol):
-    r"""What a solver asks that takes the whole set at a time.
+    r"""Interface of problems for solvers of the whole set.
 
     .. math:: R(w) = \tfrac{1}{n} \sum_i \max_y z_i(y), \qquad
         z_i(y) = L_i(y) - \langle w, \psi_i(y) \rangle

@@ -307,7 +307,7 @@ class BinaryProblem:
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Floats, float]:
-        """What ``smoothed_risk`` answers, and the sum of the dual variables.
+        """Result of ``smoothed_risk``, and the sum of the dual variables.
 
         ``<v, slope>`` and this sum are at most the risk at any v.
         """
@@ -369,7 +369,7 @@ class BinaryProblem:
 
 
 def _held(name: str, x: Floats, size: int) -> Floats:
-    """As kernels take it, who read as many numbers unchecked."""
+    """Arrays in the layout of kernels, which read them unchecked."""
     found = np.ascontiguousarray(x, dtype=np.float64)
     if found.shape != (size,):
         raise ValueError(f"{name}: expected ({size},), got {found.shape}")

@@ -84,7 +84,7 @@ class LPBoostProblem:
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Floats, float]:
-        """What ``smoothed_risk`` answers, and 0: a mixture of rows is a tangent."""
+        """Result of ``smoothed_risk``, and 0: a mixture of rows is a tangent."""
         return *self.smoothed_risk(w, mu, smoothing), 0.0
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:

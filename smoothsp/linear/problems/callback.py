@@ -37,7 +37,7 @@ class Corner(NamedTuple):
 
 @runtime_checkable
 class LinearProblem(Protocol):
-    """What a solver asks of a problem, and nothing else.
+    """Interface of problems for solvers of single examples.
 
     Every solver takes any object that has these three. One with
     :class:`TopKLinearProblem`'s question too can be smoothed. One whose ``sparse`` is
@@ -137,11 +137,11 @@ class CallbackProblem:
         return self._n
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """What the oracle finds, checked."""
+        """Result of the oracle, checked."""
         return self._corner(self.called[0], i, self.max_oracle(i, w))
 
     def worst_many(self, rows: Sequence[int], w: Weights) -> list[Corner]:
-        """What the oracle finds of several examples, checked."""
+        """Results of the oracle for several examples, checked."""
         if self.batch_oracle is None:
             return [self.worst(i, w) for i in rows]
         answers = self.batch_oracle(list(rows), w)
@@ -156,7 +156,7 @@ class CallbackProblem:
         ]
 
     def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
-        """What the top-k oracle finds, checked."""
+        """Results of the top-k oracle, checked."""
         if self.topk_oracle is None:
             raise TypeError(
                 "topk_oracle: expected topk_oracle(i, w, k), but this CallbackProblem"

@@ -130,7 +130,7 @@ class ChainProblem(ChainSums):
     def from_sentences(
         cls, features: Sequence[Any], labels: Sequence[Any], **options: Any
     ) -> "ChainProblem":
-        """The same from one matrix and one sequence of labels for each sentence.
+        """Create the problem from a matrix and a label sequence per sentence.
 
         Parameters
         ----------

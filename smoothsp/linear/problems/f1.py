@@ -77,7 +77,7 @@ class F1Problem:
         return arrays.checksum(*parts_of(self.X), self.y)
 
     def _gains(self, w: Floats) -> Floats:
-        """What calling each sample by the wrong label adds."""
+        """Change of the objective if the label of each sample is flipped."""
         with np.errstate(over="ignore", invalid="ignore"):
             gains = -2 / len(self.y) * self.y * (self.X @ w)
         wrong = ~np.isfinite(gains)
@@ -127,7 +127,7 @@ class F1Problem:
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Floats, float]:
-        """What ``smoothed_risk`` answers, and the expected loss: a tangent at 0.
+        """Result of ``smoothed_risk``, and the expected loss: a tangent at 0.
 
         ``<v, slope>`` and the expected loss are at most the risk at any v.
         """

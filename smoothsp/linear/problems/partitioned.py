@@ -143,7 +143,7 @@ class PartitionedProblem:
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Weights, float]:
-        """What ``smoothed_risk`` answers, and the expected cost: a tangent at 0."""
+        """Result of ``smoothed_risk``, and the expected cost: a tangent at 0."""
         means, slope = np.zeros(2), np.zeros(self.num_weights)
         answers = self._ask("smoothed_tangent", w, mu, smoothing, k)
         for size, (value, part, cost) in zip(self._sizes, answers, strict=True):
@@ -263,7 +263,7 @@ _OPEN: dict[str, Any] = {}
 def _answer(
     part: tuple[str, bytes, list[Any]], question: str, arguments: tuple[Any, ...]
 ) -> Any:
-    """What a part answers, which is opened once in each worker."""
+    """Result of a partition, which is opened once in each worker."""
     name, content, functions = part
     if name not in _OPEN:
         while len(_OPEN) >= _KEPT:

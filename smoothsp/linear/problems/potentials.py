@@ -54,7 +54,7 @@ class Parts:
 
     @classmethod
     def of_examples(cls, arrays: Sequence[Any], states: int | None = None) -> "Parts":
-        """The same from one array an example.
+        """Create parts from one array per example.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Batch(NamedTuple):
 
 
 def built(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
-    """What a caller's ``build`` makes of potentials, if it is a structure."""
+    """Return the structure that ``build`` makes of potentials, checked."""
     found = build(potentials, batch)
     if not hasattr(found, "score") and not hasattr(found, "decode"):
         raise TypeError(
@@ -246,7 +246,7 @@ class PartScores:
         out += (_matrix(self._parts(chosen)).T @ slopes).ravel()
 
     def entries(self, gradient: Tensor, chosen: Ints) -> tuple[Ints, Ints, Floats]:
-        """The same for each example: example, weight and value, many times over."""
+        """Entries of the gradients of examples: example, weight and value."""
         _, at = placed(self.shapes[chosen])
         slopes = gradient.numpy().reshape(-1, self.width)[at]
         part, state = np.nonzero(slopes)
@@ -263,7 +263,7 @@ class PartScores:
         return np.repeat(owner, lengths), weight, values
 
     def subset(self, chosen: Ints) -> "PartScores":
-        """Of some examples, in that order."""
+        """Subset of the examples, in the given order."""
         part = object.__new__(PartScores)
         part.__dict__.update(self.__dict__)
         part.rows, part.shapes = self._parts(chosen), self.shapes[chosen]
@@ -288,7 +288,7 @@ class SharedScores:
         self.num_weights = math.prod(self.shape)
 
     def potentials(self, w: Floats, chosen: Ints) -> Tensor:
-        """Of weights of this kind, a copy."""
+        """Potentials of weights of this kind, a copy."""
         return torch.from_numpy(w.reshape(self.shape).copy())
 
 

@@ -100,7 +100,7 @@ class ROCAreaProblem:
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
     ) -> tuple[float, Floats, float]:
-        """What ``smoothed_risk`` answers, and the mean of its dual variables.
+        """Result of ``smoothed_risk``, and the mean of its dual variables.
 
         ``<v, slope>`` and this mean are at most the risk at any v.
         """

@@ -363,7 +363,7 @@ class StructureProblem(StructureSums):
     def _losses(
         self, asked: _Asked, loss: str, mu: float, k: int, cost: Tensor | None = None
     ) -> Tensor:
-        """Of each example, differentiable."""
+        """Losses of the examples, differentiable."""
         structure, y = asked.structure, asked.y
         if loss == "likelihood":
             return functional.crf_nll(structure, y)
@@ -377,7 +377,7 @@ class StructureProblem(StructureSums):
     def losses(
         self, w: Weights, loss: str, mu: float, k: int, rows: Ints | None = None
     ) -> Weights:
-        """Of each example; ``mu = 0`` is the hinge. Smoothed from above."""
+        """Losses of the examples; ``mu = 0`` is the hinge. Smoothed from above."""
         w, found = self._checked(w), []
         for chosen in self._chunks(rows):
             with torch.no_grad():
@@ -441,7 +441,7 @@ class StructureProblem(StructureSums):
                 out[a:b] += slope.numpy().ravel()
 
     def _sparse(self, slopes: Sequence[Tensor], chosen: Ints) -> list[SparseRow]:
-        """Of each example; shared potentials are those of the only one."""
+        """Sparse gradients of the examples; shared potentials count as one example."""
         owners, columns, values = [], [], []
         for kind, slope, begin in zip(self.kinds, slopes, self._ends, strict=False):
             if isinstance(kind, PartScores):

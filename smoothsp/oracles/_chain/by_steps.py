@@ -53,7 +53,7 @@ class Ordered:
         return self.edges(self.transitions, n)
 
     def edges(self, parts: Tensor, n: int) -> Tensor:
-        """Those into step n: of ``[S, S]``, ``[B, 1, S, S]``, ``[B, T - 1, S, S]``."""
+        """Transitions into step n."""
         if parts.dim() == 2:
             return parts[None]
         if self.transitions.dim() == 2:

@@ -37,7 +37,7 @@ def _edges_of(chain: Record) -> Tensor:
 
 
 def _by_step(chain: Record) -> Record:
-    """The same with transitions of each step."""
+    """Edge marginals with transitions of each step."""
     B, T, S = chain.sizes
     emissions, transitions, start, end = chain.views
     moves = transitions.expand(B, max(T - 1, 0), S, S)

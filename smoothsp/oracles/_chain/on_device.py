@@ -49,7 +49,7 @@ def look(
     steps: Tensor,
     lengths: Tensor,
 ) -> int:
-    """What is among the numbers that are read, as bits of ``chain.cpu.validation``.
+    """Kinds of numbers that are read, as bits of ``chain.cpu.validation``.
 
     Waits for the device to read flags, once more where something forbids; while a CUDA
     graph is captured nothing is looked at.

@@ -131,7 +131,7 @@ class Record:
         steps: Tensor | None,
         lengths: Tensor | None,
     ) -> "Record":
-        """Of the arguments of an op on the CPU, whose positions are checked here."""
+        """Record of the arguments of an op on the CPU, with checked positions."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()
@@ -149,7 +149,7 @@ class Record:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What ops take. Without positions if plain, where all are real."""
+        """Inputs of ops; without positions if all are real."""
         positions = self.positions
         if self.plain:
             return (*self.potentials, *positions.told())
@@ -157,7 +157,7 @@ class Record:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Those of the potentials of a plain record."""
+        """Shapes of the potentials of a plain record."""
         B, T, S = self.sizes
         moves = (S, S) if self.shared else (B, max(T - 1, 0), S, S)
         return (B, T, S), moves, (S,), (S,)
@@ -181,7 +181,7 @@ class Record:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What kernels take that want arrays, ``shared`` last."""
+        """Arrays for kernels, ``shared`` last."""
         if self._arrays is None:
             emissions, moves, start, end = (array(x) for x in self.views)
             positions = self.positions.steps.numpy(), self.positions.lengths.numpy()
@@ -191,7 +191,7 @@ class Record:
 
     @property
     def in_float64(self) -> "Record":
-        """The same in float64, for kernels that are compiled for it alone."""
+        """Record in float64, for kernels that exist in float64 only."""
         if self.dtype == torch.float64:
             return self
         emissions, transitions, start, end = (x.double() for x in self.views)

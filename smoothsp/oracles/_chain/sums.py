@@ -188,7 +188,7 @@ def _scaled(
 
 
 def floor(dtype: Any, T: int, S: int) -> float:
-    """What is lost below the range of a dtype, over its relative error."""
+    """Underflow of a dtype over its relative error."""
     limits = np.finfo(dtype)
     return float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
 
@@ -469,7 +469,7 @@ class LogPartition:
 
 
 class LogPartitionInTwo(LogPartition):
-    """The same of a plain chain, whose values as two numbers fill a tensor."""
+    """Log-partition of a plain chain; its values fill a tensor as two numbers."""
 
     def ask(self, chain: Record, parts: Tensor) -> Tensor:  # type: ignore[override]
         """Log-partitions ``[B]``; as sums of two float64 numbers in ``parts[B, 2]``."""
@@ -481,12 +481,12 @@ class LogPartitionInTwo(LogPartition):
         return sums_of(chain, False, parts)[0]
 
     def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
-        """As of the log-partition alone."""
+        """Gradient as for the log-partition."""
         *potentials, parts = inputs
         return self._keep(ctx, chain, potentials, parts)
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """As of the log-partition alone."""
+        """Gradient as for the log-partition."""
         return *super().gradient(ctx, grad), None
 
 

@@ -174,7 +174,7 @@ def _by_pieces(
     weights: Tensor | None,
     options: tuple[float, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
-    """As ``_whole``; the pieces' sums are added up in float64, in order."""
+    """Compute ``_whole`` by pieces, summed in float64 in order."""
     B, T, S = chain.sizes
     rows = rows_of_piece(B, T, S)
     firsts = range(0, B, rows)

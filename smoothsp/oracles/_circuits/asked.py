@@ -62,7 +62,7 @@ class Asked:
 
     @classmethod
     def same(cls, topology: Topology, root: int, rows: int) -> "Asked":
-        """The same item for all rows, remembered."""
+        """Query of one item for all rows, cached."""
         key = (id(topology), root, rows)
         found = _alike.get(key)
         if found is None or found.topology is not topology:
@@ -85,7 +85,7 @@ class Asked:
         self.edges_at = addresses(self.edges)
 
     def select(self, rows: Any) -> "Asked":
-        """Of some rows."""
+        """Queries of the given rows."""
         return Asked(self.topology, self.roots[rows])
 
     def repeat(self, times: int) -> "Asked":

@@ -164,7 +164,7 @@ class Circuit:
         self._labels.append((leaf.reshape(-1), at.reshape(-1), value.reshape(-1)))
 
     def edges(self, roots: NDArray[np.int64]) -> Edges:
-        """What these items need, as compiled loops read it."""
+        """Definitions that these items need, in the format of compiled loops."""
         heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
         calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
@@ -250,7 +250,7 @@ class Circuit:
 
 
 def needed(edges: Edges, root: int) -> Edges:
-    """The same with the definitions alone that an item needs, in the same order."""
+    """Edges with only the definitions that an item needs, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
     given = edges.starts, edges.runs, tiles, edges.place
     order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])

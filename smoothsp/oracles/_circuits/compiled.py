@@ -156,7 +156,7 @@ def pick(leaves: Leaves, rows: Tensor) -> Leaves:
 
 
 def truly_far(leaves: Leaves, asked: Asked, far: Any, most: float) -> Tensor:
-    """Of the rows ``far[B]`` those that read what lies above exponents, ``most``."""
+    """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), asked.topology.leaves), dtype=torch.bool)
     faults.reading(asked.edges_at, asked.roots[rows].numpy(), read.numpy())

@@ -1,4 +1,4 @@
-"""What a circuit structure refuses at the door and in answers, and in which words."""
+"""Checks of inputs and outputs of circuit structures, with messages."""
 
 from typing import TYPE_CHECKING
 

@@ -49,7 +49,7 @@ class MaskedSequences(CircuitStructure):
         return found.ends[:, None]
 
     def _in_order(self, potentials: Tensor) -> Tensor:
-        """Of ``(batch, time, ...)``, the real positions first."""
+        """Reorder ``(batch, time, ...)`` with the real positions first."""
         if self._steps is None:
             return potentials
         steps = self._steps.reshape(*self._steps.shape, *[1] * (potentials.dim() - 2))
@@ -63,7 +63,7 @@ class MaskedSequences(CircuitStructure):
         return torch.zeros_like(parts).scatter(1, steps.expand_as(parts), parts)
 
     def _gathered(self, y: Tensor) -> Tensor:
-        """Of ``(batch, k, time)``, the real positions first."""
+        """Reorder ``(batch, k, time)`` with the real positions first."""
         if self._steps is None:
             return y
         return y.gather(2, self._steps[:, None].expand_as(y))

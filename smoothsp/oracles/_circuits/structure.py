@@ -543,7 +543,7 @@ class CircuitStructure(ReadOnly, Divergences):
     def _of_leaves(
         self, numbers: list[Tensor], name: str, most: bool = False
     ) -> Tensor:
-        """Of numbers of leaves, arrays ``(batch, ...)``, those of potentials.
+        """Values of potentials among values of leaves ``(batch, ...)``.
 
         Sums over the leaves that a potential is, or the largest with ``most``.
         """

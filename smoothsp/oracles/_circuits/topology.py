@@ -25,7 +25,7 @@ _built: OrderedDict[tuple[Hashable, ...], "Topology"] = OrderedDict()
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """What all rows of a batch have in common.
+    """Topology shared by all rows of a batch.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Topology:
         return self.edges.own + self.edges.shared
 
     def needed(self, root: int) -> Edges:
-        """Of the definitions those that a root needs."""
+        """Definitions that a root needs."""
         if root not in self.parts:
             self.parts[root] = needed(self.edges, root)
         return self.parts[root]

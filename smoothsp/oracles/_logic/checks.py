@@ -1,4 +1,4 @@
-"""What a sentence has to be for its models to be counted: checked."""
+"""Checks that a formula is decomposable and deterministic."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -14,7 +14,7 @@ Product = tuple[int, int]
 
 
 def smooth(sentence: Sentence, variables: int) -> Sentence:
-    """The same models; parts that do not mention a variable say that it may be both."""
+    """Smooth the circuit: add both values of variables that a part does not mention."""
     found = Sentence()
     scopes = sentence.scopes()
     whole = (1 << variables) - 1

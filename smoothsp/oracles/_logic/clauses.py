@@ -90,7 +90,7 @@ def _search(
 
 
 def _given(clauses: Clauses, literal: int) -> Clauses:
-    """What is left of clauses where a literal holds."""
+    """Clauses that remain if a literal holds."""
     return frozenset(
         clause - {-literal} if -literal in clause else clause
         for clause in clauses

@@ -113,7 +113,7 @@ def _literal(sentence: Sentence, literal: int) -> int:
 
 @contextmanager
 def _blamed(path: str | Path, number: int) -> Iterator[None]:
-    """What cannot be read is an error that names the line."""
+    """Turn parse errors into errors that name the line."""
     try:
         yield
     except (ValueError, IndexError, KeyError) as error:

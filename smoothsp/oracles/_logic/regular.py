@@ -20,7 +20,7 @@ class Automaton(NamedTuple):
 
 
 def automaton(pattern: str, labels: Sequence[str]) -> Automaton:
-    """What accepts the label sequences that the whole pattern matches.
+    """Automaton of the label sequences that the whole pattern matches.
 
     States are derivatives of the pattern: what may follow the labels so far.
 
@@ -87,7 +87,7 @@ def _is_optional(a: Expression) -> bool:
 
 
 def _derivative(a: Expression, label: int) -> Expression:
-    """What matches the rest of the sequences that begin with the label."""
+    """Derivative of the pattern with respect to the label."""
     if a[0] == "label":
         return EMPTY if a[1] == label else NOTHING
     if a[0] == "or":

@@ -60,7 +60,7 @@ class Sentence:
         return found
 
     def below(self, *nodes: int) -> list[int]:
-        """What nodes are made of, and they themselves; children first."""
+        """Descendants of nodes and the nodes, children first."""
         needed = set(nodes)
         for node in range(max(nodes), -1, -1):
             kind, children = self.nodes[node]

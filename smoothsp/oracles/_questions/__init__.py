@@ -1,1 +1,1 @@
-"""What questions of all structures share: ops, positions, checks."""
+"""Common parts of inference in all structures: ops, positions, checks."""

@@ -332,7 +332,7 @@ def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
 
 
 def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
-    """What to tell about a label that is no state."""
+    """Message about a label that is not a state."""
     return (
         f"y: expected labels in [0, {states}) at every real position, got {found} at "
         f"row {row}, step {step}; mask that position if it has no label"

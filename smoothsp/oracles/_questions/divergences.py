@@ -10,7 +10,7 @@ Self = TypeVar("Self", bound="Divergences")
 
 
 class Divergences:
-    """What a structure inherits that has ``marginals(name)`` and ``log_partition()``.
+    """Mixin for structures with ``marginals(name)`` and ``log_partition()``.
 
     Scores are linear in potentials, so expected scores are marginals times potentials.
     """
@@ -20,7 +20,7 @@ class Divergences:
         raise NotImplementedError
 
     def _wide(self: Self) -> Self:
-        """The same in float64."""
+        """Potentials in float64."""
         raise NotImplementedError
 
     def _outputs_like(self: Self, other: Self) -> bool:

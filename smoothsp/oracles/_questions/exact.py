@@ -67,7 +67,7 @@ class Exact(NamedTuple):
 
 
 def at_zero(found: Tensor, sign: int) -> Tensor:
-    """What lies beyond 0 becomes 0; the gradient stays."""
+    """Clip at 0 without changing the gradient."""
     if not sign:
         return found
     beyond = found < 0 if sign > 0 else found > 0
@@ -90,7 +90,7 @@ class _Difference(torch.autograd.Function):
 
 
 def sums(x: Tensor) -> Tensor:
-    """Of float64 ``[..., N]`` the sums as two numbers, ``[..., 2]``."""
+    """Sums of float64 ``[..., N]`` as two numbers, ``[..., 2]``."""
     rows = x.detach().cpu().reshape(x.shape[:-1].numel(), x.shape[-1]).contiguous()
     found = rows.new_empty(len(rows), 2)
     sum_rows(rows.numpy(), found.numpy())
@@ -110,7 +110,7 @@ def score(structure: Any, y: Tensor) -> Exact:
 
 
 def best(structure: Any) -> tuple[Exact, Tensor]:
-    """What ``decode`` answers."""
+    """Result of ``decode``."""
     ask = _asked(structure, "decode")
     if ask is not None:
         found: tuple[Exact, Tensor] = ask()
@@ -120,7 +120,7 @@ def best(structure: Any) -> tuple[Exact, Tensor]:
 
 
 def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
-    """What ``decode_topk`` answers."""
+    """Result of ``decode_topk``."""
     ask = _asked(structure, "decode_topk")
     if ask is not None:
         found: tuple[Exact, Tensor, Tensor] = ask(k)
@@ -130,7 +130,7 @@ def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
 
 
 def log_partition(structure: Any) -> Exact:
-    """What ``log_partition`` answers."""
+    """Result of ``log_partition``."""
     ask = _asked(structure, "log_partition")
     return Exact(structure.log_partition()) if ask is None else ask()
 

@@ -39,7 +39,7 @@ _LIKE = {
 
 
 def look(x: Tensor) -> int:
-    """What is among the numbers of float32 or float64: a sum of codes.
+    """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
 
     ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
     number, so that ``masked`` is needed; ``WRONG``: what is refused.

@@ -59,6 +59,6 @@ def wants_gradient(tensors: Sequence[Tensor]) -> bool:
 
 
 def wanted(ctx: Any, count: int) -> Sequence[bool]:
-    """Of which of the last so many inputs a gradient is wanted."""
+    """Return True for each of the last inputs that needs a gradient."""
     found: tuple[bool, ...] = ctx.needs_input_grad[-count:]
     return found

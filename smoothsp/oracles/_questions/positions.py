@@ -36,7 +36,7 @@ class Positions:
 
     @classmethod
     def of_mask(cls, mask: Tensor) -> "Positions":
-        """Those that are True in ``mask``, ``(batch, time)`` bool."""
+        """Positions that are True in ``mask``, ``(batch, time)`` bool."""
         B, T = mask.shape
         if not is_plain(mask):
             # True first, in order
@@ -89,7 +89,7 @@ class Positions:
         return self.steps, self.lengths
 
     def addresses(self) -> tuple[int, int]:
-        """Those of steps and lengths, 0 for what was not told."""
+        """Addresses of steps and lengths, 0 if absent."""
         steps, lengths = self._steps, self._lengths
         if steps is None and lengths is None:
             return 0, 0
@@ -99,6 +99,6 @@ class Positions:
         )
 
     def select(self, rows: Tensor) -> "Positions":
-        """Those of the given rows."""
+        """Positions of the given rows."""
         steps, lengths = self.steps[rows], self.lengths[rows]
         return Positions(len(lengths), self.time, self.device, steps, lengths)

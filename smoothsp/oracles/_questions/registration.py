@@ -130,7 +130,7 @@ class Question:
 
 
 class Known(torch.autograd.Function):
-    """What stands for a question on plain CPU tensors whose gradient is wanted.
+    """Autograd function of an op on plain CPU tensors with gradients.
 
     ``question`` has ``begin`` and ``gradient`` as above, with a gradient for each of
     the inputs.

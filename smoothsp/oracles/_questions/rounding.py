@@ -1,4 +1,4 @@
-"""What rounding may not break."""
+"""Corrections of rounding errors."""
 
 import torch
 from torch import Tensor

@@ -81,7 +81,7 @@ def unfold(x: Tensor, size: int) -> Tensor:
 def one_by_one(
     ask: Callable[..., Any], size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    """What ``vmap`` returns, of ``size`` calls of ``ask``."""
+    """Result of ``vmap`` from ``size`` calls of ``ask``."""
     found = []
     for place in range(size):
         alone = (

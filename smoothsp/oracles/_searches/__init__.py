@@ -1,1 +1,1 @@
-"""What structures share whose maxima are found by a search of their own."""
+"""Common parts of structures that are decoded by a search."""

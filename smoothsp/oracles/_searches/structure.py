@@ -77,7 +77,7 @@ class SearchStructure(ReadOnly):
         return None
 
     def _used(self, y: Tensor) -> Tensor:
-        """What outputs ``(batch, k, *shape)`` use.
+        """Entries that outputs ``(batch, k, *shape)`` use.
 
         Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; of
         what is no output any.

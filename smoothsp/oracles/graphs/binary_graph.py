@@ -376,7 +376,7 @@ def _refuse(index: Ints, V: int) -> None:
 
 
 def _both_labels(edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Of ``[B, E, 2, 2]`` what it scores, in float64, to agree and to differ."""
+    """Sums of ``[B, E, 2, 2]`` over equal and over different labels, in float64."""
     wide = edges.double()
     return wide[..., 0, 0] + wide[..., 1, 1], wide[..., 0, 1] + wide[..., 1, 0]
 

@@ -137,7 +137,7 @@ class _Graphs(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
-    """Of int32 ``[rows, E, 2]``."""
+    """Layout of graphs int32 ``[rows, E, 2]``."""
     given = np.frombuffer(index, np.int32).reshape(rows, E, 2)
     start, end = given[..., 0], given[..., 1]
     real = start >= 0
@@ -172,7 +172,7 @@ def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
 
 
 def _without_gaps(index: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Of ``[E, 2]`` the nodes numbered on from 0, the source, in their order."""
+    """Renumber the nodes of ``[E, 2]`` from 0, the source, in order."""
     known = np.unique(np.append(index[index >= 0], 0))
     found = np.searchsorted(known, index).astype(np.int32)
     return np.where(index >= 0, found, np.int32(-1))

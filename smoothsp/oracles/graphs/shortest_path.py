@@ -125,7 +125,7 @@ class ShortestPath(ChosenEdges):
     def _look(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
-        """As in all searches, and whether a cycle may have a positive score."""
+        """Validate scores, and test whether a cycle may have a positive score."""
         barred = super()._look(blame, only, changed)
         if barred or self._laid_out.ordered or not checks.values_are_there():
             return barred
@@ -190,7 +190,7 @@ class _Graphs(NamedTuple):
 def _lay_out(
     index: bytes, graphs: int, E: int, pairs: tuple[tuple[int, int], ...]
 ) -> _Graphs:
-    """Of int64 ``[graphs, E, 2]``, with source and target of one row, or of each."""
+    """Layout of int64 ``[graphs, E, 2]``, with source and target of one or each row."""
     given = np.frombuffer(index, np.int64).reshape(graphs, E, 2)
     real = given[..., 0] >= 0
     wrong = (given < -1).any(2) | (real != (given[..., 1] >= 0))

@@ -198,7 +198,9 @@ def test_wrong_arguments_are_named():
     with pytest.raises(TypeError, match=r"^X: expected an array .*, got list"):
         KernelFeatures(lambda A, B: A @ B.T, [[1.0]])
     for wrong in (None, "precomputed"):
-        with pytest.raises(TypeError, match=r"^kernel: expected the name .*, got"):
+        with pytest.raises(
+            TypeError, match=r"^kernel: expected a function, or the name .*, got"
+        ):
             ChainGP(wrong).fit(X, y)
     with pytest.raises(ValueError, match=r"^kernel: expected one of .*, got 'rbg'"):
         ChainGP("rbg").fit(X, y)

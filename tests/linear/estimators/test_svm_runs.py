@@ -113,9 +113,13 @@ def test_what_a_structured_svm_cannot_go_on_from(solver):
     X, y = data_for(CrammerSingerSVC)
     model = MulticlassSVM(solver=solver, warm_start=True, max_passes=3).fit(X, y)
     before = dict(vars(model))
-    with pytest.raises(ValueError, match="warm_start: expected the classes of the fit"):
+    with pytest.raises(
+        ValueError, match="warm_start: expected the classes of the previous"
+    ):
         model.fit(X, y + 1)
-    with pytest.raises(ValueError, match="warm_start: expected the classes of the fit"):
+    with pytest.raises(
+        ValueError, match="warm_start: expected the classes of the previous"
+    ):
         model.fit(X, y % 3)
     with pytest.raises(ValueError, match="warm_start: expected the features"):
         model.fit(X[:, :2], y)

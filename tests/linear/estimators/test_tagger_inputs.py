@@ -257,7 +257,7 @@ def test_parameters_of_templates():
     templates.fit([["a", "a", "b"]])
     assert templates.num_features == 2
     templates.set_params(templates=["word"], min_count=1)
-    with pytest.raises(ValueError, match="expected fit"):
+    with pytest.raises(ValueError, match="call fit first"):
         templates.transform([["a"]])
     assert templates.fit_transform([["a", "a", "b"]]).shape == (3, 2)
     before = templates.get_params()

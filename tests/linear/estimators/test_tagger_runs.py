@@ -70,7 +70,9 @@ def test_what_a_warm_start_cannot_go_on_from():
         ValueError, match="warm_start: expected the features, labels and"
     ):
         tagger.fit(other, tags)
-    with pytest.raises(ValueError, match="warm_start: expected the tags of the fit"):
+    with pytest.raises(
+        ValueError, match="warm_start: expected the tags of the previous fit"
+    ):
         tagger.fit(X, [[t + "x" for t in y] for y in Y])
     tagger.set_params(solver="sgd").fit(other, tags)
     with pytest.raises(ValueError, match="warm_start: expected the features"):

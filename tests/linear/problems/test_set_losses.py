@@ -223,7 +223,7 @@ def test_gradients_by_finite_differences(seed):
 
 def test_wrong_arguments_are_named():
     X = np.eye(3)
-    with pytest.raises(ValueError, match="y: expected a positive sample"):
+    with pytest.raises(ValueError, match="y: expected at least one positive sample"):
         F1Problem(X, [-1, -1, -1])
     with pytest.raises(ValueError, match="y: expected a positive and a negative"):
         ROCAreaProblem(X, [1, 1, 1])

@@ -44,7 +44,7 @@ def test_a_record_has_a_state_while_the_callback_runs():
     seen = []
     solution = SOLVERS["BCFW"](max_passes=4, callback=seen.append).solve(CHAIN)
     assert seen == solution.history and seen[0] is solution.history[0]
-    with pytest.raises(ValueError, match="while the callback of a solver"):
+    with pytest.raises(ValueError, match="within the callback of a solver"):
         seen[0].state  # noqa: B018
     grid = []
     grid_search(CHAIN, [1.0], callback=lambda p: grid.append(hasattr(p, "lam")))

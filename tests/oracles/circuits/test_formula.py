@@ -391,7 +391,7 @@ def test_determinism_that_cannot_be_told_is_refused(tmp_path):
     lines = [f"L {v}" for v in range(1, 41)]
     lines += [f"A 20 {' '.join(map(str, range(a, a + 20)))}" for a in (0, 20)]
     text = "\n".join(["nnf 43 42 40", *lines, "O 0 2 40 41"])
-    with pytest.raises(ValueError, match="one over 40 variables of which this cannot"):
+    with pytest.raises(ValueError, match="one over 40 variables for which this is not"):
         Formula.from_nnf(written(tmp_path, text))
 
 

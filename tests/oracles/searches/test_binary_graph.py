@@ -224,7 +224,7 @@ TWO = torch.tensor([[0, 1]])
             lambda: BinaryGraph(
                 torch.zeros(1, 2, 2), torch.tensor([[[[-torch.inf, 0], [0, 0]]]]), TWO
             ),
-            r"edges: expected .* row 0, edge 0.* to forbid a label use nodes",
+            r"edges: expected .* row 0, edge 0.* forbid labels with nodes",
         ),
         (
             lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 1), TWO).score(

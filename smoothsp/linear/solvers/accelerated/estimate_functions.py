@@ -80,7 +80,7 @@ def divergence(z: Point, y: Point) -> float:
 
 
 class Iteration:
-    """What the two methods share: the tangent at a point, the trials of L, the bound.
+    """Base of the two methods: the tangent at a point, trials of L, the bound.
 
     Parameters
     ----------

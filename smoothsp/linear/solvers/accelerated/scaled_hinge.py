@@ -71,7 +71,7 @@ class ScaledHinge:
         )
 
     def diameter(self, smoothing: str = "l2") -> float:
-        """That of the problem: scales have mean 1."""
+        """Diameter of the problem: scales have mean 1."""
         checks.choice("smoothing", smoothing, ("l2",))
         return self.problem.diameter(smoothing)
 

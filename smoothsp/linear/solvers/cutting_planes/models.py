@@ -1,4 +1,4 @@
-"""What is known of a convex risk from its cutting planes, and where that is lowest."""
+"""Cutting-plane models of a convex risk, and their minima."""
 
 import math
 from typing import Any, NamedTuple, Protocol
@@ -98,7 +98,7 @@ class AllCuts:
         return found
 
     def _room(self, size: int) -> "_Room":
-        """As much room, with the cuts in the same places."""
+        """Resize the buffers and keep the places of the cuts."""
         t, room = len(self.room.slopes), _Room.of(size, len(self.at.p))
         room.slopes[:t] = self.room.slopes
         room.products[:t, :t] = self.room.products

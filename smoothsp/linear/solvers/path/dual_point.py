@@ -58,7 +58,7 @@ class StepSettings:
         return f"{self!r} bounds={arrays.checksum(*known)}"
 
     def plan(self, lam: float) -> settings.EngineSettings:
-        """Of a solver at one lambda."""
+        """Plan of a solver at one lambda."""
         lower, upper = settings.pair_of_bounds(self.bounds)
         return settings.EngineSettings(
             lam=lam,
@@ -99,7 +99,7 @@ class DualPoint:
 
     @property
     def oracle_calls(self) -> int:
-        """Of this dual point so far, certificates included."""
+        """Oracle calls of this dual point so far, including certificates."""
         return int(self.engine.oracle_calls) + self.others
 
     def measure(self) -> float:
