@@ -415,6 +415,17 @@ def test_files_that_the_walk_through_names_exist():
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
+def test_the_map_of_folders_is_complete():
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = {ROOT / name for name in re.findall(r"`(smoothsp/[\w/]+)/`", text)}
+    assert [shown(x) for x in named if not x.is_dir()] == []
+    folders = {path.parent for _, path in PARTS}
+    inside = {x for x in folders if x not in named and x.parent not in named}
+    # a package whose folders are all named needs no row of its own
+    inside -= {x.parent for x in named}
+    assert {shown(x) for x in inside} == set()
+
+
 def imported_files(path):
     """Files of the package that a file imports, for more than its type hints."""
     tree = parsed(path)
