@@ -96,7 +96,7 @@ def main() -> None:
     torch.set_num_threads(1)
     effort = timing.Effort(rounds=options.rounds)
     rows = []
-    print("| question | shape | dtype | us | of marginals' |\n" + "| --- " * 5 + "|")
+    print("| question | shape | dtype | us | over marginals |\n" + "| --- " * 5 + "|")
     for case in CASES:
         for name, dtype in DTYPES.items():
             problem = case.draw(dtype, seed=0)
