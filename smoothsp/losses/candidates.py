@@ -13,7 +13,7 @@ from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import parts_of, repeated
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
 ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
@@ -234,13 +234,13 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         table = cost.to(parts.device, parts.dtype).unsqueeze(1)
         # parts that no output uses may cost anything
         found = torch.where(parts != 0, parts * table, 0).flatten(2).sum(2)
-        if is_plain(found) and not bool(found.isfinite().all()):
+        if is_eager_tensor(found) and not bool(found.isfinite().all()):
             raise ValueError("cost: expected finite numbers where an output has parts")
         return found
 
 
 def _require_no_gain(costs: Tensor, valid: Tensor) -> None:
-    if is_plain(costs):
+    if is_eager_tensor(costs):
         gain = (costs < 0) & valid
         if bool(gain.any()):
             row, i = gain.nonzero()[0].tolist()

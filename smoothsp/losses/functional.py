@@ -32,7 +32,7 @@ from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import widened
-from smoothsp.oracles._questions.registration import is_plain, nothing_traces
+from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -366,7 +366,7 @@ def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | N
 
 def _would_forbid(structure: Any, mu: float) -> bool:
     """Whether a finite potential, over mu, would be one that forbids."""
-    if mu >= 1 or not hasattr(structure, "_potentials") or not nothing_traces():
+    if mu >= 1 or not hasattr(structure, "_potentials") or not is_eager():
         return False
     given = structure._potentials().values()
     least = -mu * LIMIT
@@ -393,7 +393,7 @@ def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) ->
     if not sign or kind.__module__.startswith("smoothsp."):
         return
     top, own = best.value.detach(), gold.value.detach()
-    if not is_plain(top):
+    if not is_eager_tensor(top):
         return
     slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + own.abs())
     lost = top < own - slack

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 from smoothsp.oracles._questions.rounding import weighed
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
@@ -67,7 +67,11 @@ def row_weights(
     # in float64, as float32 may have no room for the sum
     wide = weight.double()
     count = (wide * lengths).sum() if reduction == "token_mean" else wide.sum()
-    if is_plain(count) and not bool(count.isfinite()) and bool(weight.isfinite().all()):
+    if (
+        is_eager_tensor(count)
+        and not bool(count.isfinite())
+        and bool(weight.isfinite().all())
+    ):
         raise ValueError(
             "weight: expected weights whose sum fits float64, got weights up to "
             f"{weight.abs().max().item():.3g}; divide them by a number"
@@ -89,7 +93,7 @@ def class_weights(value: object) -> Tensor | None:
 
 
 def _require_finite(name: str, value: Tensor) -> None:
-    if is_plain(value) and not bool(value.isfinite().all()):
+    if is_eager_tensor(value) and not bool(value.isfinite().all()):
         place = int((~value.isfinite()).nonzero()[0, 0])
         raise ValueError(
             f"{name}: expected finite numbers, got {value[place].item()} at {place}"
@@ -131,6 +135,6 @@ def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tens
         weight = weight.to(losses.dtype)
     found = losses * weight
     # what weighs 0 adds 0, also where the gold output is forbidden
-    if not is_plain(found) or not bool(found.isfinite().all()):
+    if not is_eager_tensor(found) or not bool(found.isfinite().all()):
         found = weighed(losses, weight)
     return found if reduction == "none" else found.sum()

@@ -9,7 +9,7 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.parts import parts_of, widened
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 
 
 class SPOPlus(Loss):
@@ -122,7 +122,7 @@ def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
     parts = parts_of(structure, y)
     table = check_true_scores(true_scores, parts)
     found = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
-    if is_plain(found) and not bool(found.isfinite().all()):
+    if is_eager_tensor(found) and not bool(found.isfinite().all()):
         row = int((~found.isfinite()).nonzero()[0, 0])
         raise ValueError(
             "true_scores: expected finite numbers where an output has parts, with sums "

@@ -170,7 +170,7 @@ class Alignment(CircuitStructure):
         goes_on = (moves == 1) & (before[..., :-1, 1:] == 1)
         goes_on |= (moves == 2) & (before[..., 1:, :-1] == 2)
         alone = (moves == 1) | (moves == 2)
-        leaf = self._asked.topology.leaves - 2 + goes_on.long()
+        leaf = self._query.topology.leaves - 2 + goes_on.long()
         return torch.cat([used, torch.where(alone, leaf, -1).flatten(2)], 2)
 
     def outputs_of(self, labels: Tensor) -> Tensor:

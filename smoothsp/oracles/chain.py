@@ -7,19 +7,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._chain import (
-    best,
     edges,
-    given_outputs,
-    sums,
+    forward_backward,
+    scores,
     totals,
+    viterbi,
 )
-from smoothsp.oracles._chain.checks import chain_record, looked_at
-from smoothsp.oracles._chain.record import NAMES, Potentials, Record, own
+from smoothsp.oracles._chain.buffers import NAMES, ChainBuffers, Potentials, own
+from smoothsp.oracles._chain.checks import chain_buffers, looked_at
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.read_only import ReadOnly, put
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
@@ -76,7 +76,7 @@ class Chain(ReadOnly, Summed):
     tensor([1.9176])
     """
 
-    _record: Record
+    _buffers: ChainBuffers
 
     def __init__(
         self,
@@ -89,21 +89,21 @@ class Chain(ReadOnly, Summed):
         mask: Tensor | None = None,
     ) -> None:
         given = emissions, transitions, start, end, lengths, mask
-        put(self, "_record", looked_at(chain_record(*given)))
+        put(self, "_buffers", looked_at(chain_buffers(*given)))
 
     @classmethod
-    def _of(cls, record: Record) -> "Chain":
-        """The chain of a record, trusted to be sound."""
+    def _of(cls, buffers: ChainBuffers) -> "Chain":
+        """The chain of buffers, trusted to be sound."""
         chain = object.__new__(cls)
-        put(chain, "_record", record)
+        put(chain, "_buffers", buffers)
         return chain
 
     def _potentials(self) -> dict[str, Tensor]:
-        return dict(zip(NAMES, self._record.potentials, strict=True))
+        return dict(zip(NAMES, self._buffers.potentials, strict=True))
 
     def _wide(self) -> "Chain":
         """The same in float64."""
-        emissions, transitions, start, end = self._record.potentials
+        emissions, transitions, start, end = self._buffers.potentials
         shared = emissions.double(), transitions.double()
         return self._like(*shared, start.double(), end.double())
 
@@ -112,31 +112,31 @@ class Chain(ReadOnly, Summed):
     ) -> "Chain":
         """Other potentials on the same positions, trusted to be sound."""
         potentials = (emissions, transitions, start, end)
-        return self._of(Record(potentials, self._record.positions))
+        return self._of(ChainBuffers(potentials, self._buffers.positions))
 
     def _seen(self, blame: str) -> "Chain":
         """The chain after its values were looked at; ``blame`` names what made them."""
-        return self._of(looked_at(self._record, blame))
+        return self._of(looked_at(self._buffers, blame))
 
     @property
     def emissions(self) -> Float[Tensor, "batch time state"]:
         """Scores of the states at each position."""
-        return self._record.potentials[0]
+        return self._buffers.potentials[0]
 
     @property
     def transitions(self) -> Float[Tensor, "*batch_step state state"]:
         """Scores of one state followed by another."""
-        return self._record.potentials[1]
+        return self._buffers.potentials[1]
 
     @property
     def start(self) -> Float[Tensor, " state"]:
         """Scores of the first state; zeros if none were given."""
-        return own(self._record.potentials[2])
+        return own(self._buffers.potentials[2])
 
     @property
     def end(self) -> Float[Tensor, " state"]:
         """Scores of the last state; zeros if none were given."""
-        return own(self._record.potentials[3])
+        return own(self._buffers.potentials[3])
 
     def __repr__(self) -> str:
         B, T, S = self.emissions.shape
@@ -145,7 +145,7 @@ class Chain(ReadOnly, Summed):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """The number of real positions of each row."""
-        return self._record.positions.lengths.clone()
+        return self._buffers.positions.lengths.clone()
 
     @property
     def shape(self) -> tuple[int]:
@@ -155,12 +155,12 @@ class Chain(ReadOnly, Summed):
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: the labels of each row up to its last real position."""
-        return self._record.positions.ends[:, None].clone()
+        return self._buffers.positions.ends[:, None].clone()
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
         """True where a position is real."""
-        return self._record.positions.mask
+        return self._buffers.positions.mask
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the labels y.
@@ -187,7 +187,7 @@ class Chain(ReadOnly, Summed):
         """Score in float64."""
         y = checks.labels(y, self.emissions)
         paths = y if y.dim() == 3 else y[:, None]
-        value: Tensor = given_outputs.score.ask(self._record, paths)
+        value: Tensor = scores.score.call(self._buffers, paths)
         return value if y.dim() == 3 else value.squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
@@ -218,7 +218,7 @@ class Chain(ReadOnly, Summed):
         checks.same_device("cost", cost, self.emissions.device)
         B, T, S = self.emissions.shape
         checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
-        chain = self._like(self.emissions + cost, *self._record.potentials[1:])
+        chain = self._like(self.emissions + cost, *self._buffers.potentials[1:])
         return chain._seen("cost")
 
     def scale(self, factor: float) -> "Chain":
@@ -228,7 +228,7 @@ class Chain(ReadOnly, Summed):
         wide = not 1e-30 < factor < 1e30
         emissions, transitions, start, end = (
             (x.double() * factor).to(x.dtype) if wide else x * factor
-            for x in self._record.potentials
+            for x in self._buffers.potentials
         )
         chain = self._like(emissions, transitions, start, end)
         return chain if factor <= 1 else chain._seen("factor")
@@ -236,10 +236,10 @@ class Chain(ReadOnly, Summed):
     def select(self, rows: Tensor) -> "Chain":
         """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
         rows = checks.rows(rows, len(self.emissions), self.emissions.device)
-        emissions, transitions, start, end = self._record.potentials
+        emissions, transitions, start, end = self._buffers.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         potentials = (emissions[rows], moves, start, end)
-        return self._of(Record(potentials, self._record.positions.select(rows)))
+        return self._of(ChainBuffers(potentials, self._buffers.positions.select(rows)))
 
     def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
         """The chain in which only states that are True in ``allowed`` may be used.
@@ -251,7 +251,7 @@ class Chain(ReadOnly, Summed):
         words, device = "(batch, time, state)", self.emissions.device
         allowed = checks.bool_mask("allowed", allowed, size, words, device)
         kept = self.emissions.masked_fill(~allowed, -torch.inf)
-        return self._like(kept, *self._record.potentials[1:])._seen("allowed")
+        return self._like(kept, *self._buffers.potentials[1:])._seen("allowed")
 
     def violation(
         self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
@@ -266,21 +266,21 @@ class Chain(ReadOnly, Summed):
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             chain = self._like(*potentials)
-            record = chain._record
-            if not (record.plain and nothing_traces()):
+            buffers = chain._buffers
+            if not (buffers.plain and is_eager()):
                 wide, _ = widened(chain)
                 augmented = wide.augment(chain.hamming(y) * cost_scale)
                 ahead: Tensor = augmented.decode()[0] - wide.score(y)
                 return ahead.to(chain.emissions.dtype)
             gold, real = chain._real_labels(y)
-            found = best.best_of(record, gold, cost_scale)[1]
+            found = viterbi.best_of(buffers, gold, cost_scale)[1]
             wrong = ((found != gold) & real).sum(1) * cost_scale
             ahead = chain._exact_score(found).less(chain._exact_score(gold)) + wrong
             # below 0 only where rounding hid that gold is the best
             return torch.where(ahead < 0, ahead - ahead.detach(), ahead)
 
-        record = self._record
-        return totals.violation.ask(record, y, weight, by_rows, cost_scale)
+        buffers = self._buffers
+        return totals.violation.call(buffers, y, weight, by_rows, cost_scale)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -297,7 +297,7 @@ class Chain(ReadOnly, Summed):
         O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 1.
         """
-        found: tuple[Tensor, Tensor] = best.decode.ask(self._record)
+        found: tuple[Tensor, Tensor] = viterbi.decode.call(self._buffers)
         return found
 
     def decode_topk(
@@ -323,15 +323,15 @@ class Chain(ReadOnly, Summed):
         """
         B, T, _ = self.emissions.shape
         k = checks.count("k", k, B * T)
-        record = self._record
-        if record.plain and nothing_traces():
-            ys, valid, values = best.k_best_of(record, k)
-            if not record.wants_gradient():
+        buffers = self._buffers
+        if buffers.plain and is_eager():
+            ys, valid, values = viterbi.k_best_of(buffers, k)
+            if not buffers.wants_gradient():
                 return values, ys, valid
             if valid.numpy().all():
                 return self.score(ys), ys, valid
         else:
-            ys, valid = best.decode_topk.ask(record, k)
+            ys, valid = viterbi.decode_topk.call(buffers, k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         values = self.score(existing).masked_fill(~valid, -torch.inf)
         return values, ys, valid
@@ -347,19 +347,19 @@ class Chain(ReadOnly, Summed):
         Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
         algorithms 3 and 9.
         """
-        return sums.log_partition.ask(self._record)
+        return forward_backward.log_partition.call(self._buffers)
 
     def _log_partition(self) -> Tensor:
         """Log-partition in float64."""
-        value: Tensor = sums.sums.ask(self._record, True)[0]
+        value: Tensor = forward_backward.sums.call(self._buffers, True)[0]
         return value
 
     def _exact_score(self, y: Tensor) -> Exact:
         value = self._score(y)
         parts = _in_two(value)
-        if self._record.plain:
+        if self._buffers.plain:
             paths = y if y.dim() == 3 else y[:, None]
-            parts = given_outputs.parts_of(self._record, paths)
+            parts = scores.parts_of(self._buffers, paths)
             parts = parts if y.dim() == 3 else parts.squeeze(1)
         return Exact(value.to(self.emissions.dtype), parts)
 
@@ -378,15 +378,17 @@ class Chain(ReadOnly, Summed):
         return Exact(values, torch.where(valid[..., None], parts, nothing)), ys, valid
 
     def _exact_log_partition(self) -> Exact:
-        if not self._record.plain:
+        if not self._buffers.plain:
             wide = self._log_partition()
             return Exact(wide.to(self.emissions.dtype), _in_two(wide))
         parts = torch.empty(len(self.emissions), 2, dtype=torch.float64, device="cpu")
-        return Exact(sums.log_partition_in_two.ask(self._record, parts), parts)
+        return Exact(
+            forward_backward.log_partition_in_two.call(self._buffers, parts), parts
+        )
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Probability of each state at each position, differentiable; 0 if masked."""
-        nodes: Tensor = sums.sums.ask(self._record, False)[1]
+        nodes: Tensor = forward_backward.sums.call(self._buffers, False)[1]
         return nodes
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
@@ -396,7 +398,7 @@ class Chain(ReadOnly, Summed):
         and state j at t. It is 0 where t is masked or the first real position. O(batch
         time state^2) memory.
         """
-        found: Tensor = edges.edge_marginals.ask(self._record)
+        found: Tensor = edges.edge_marginals.call(self._buffers)
         return found
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
@@ -405,7 +407,7 @@ class Chain(ReadOnly, Summed):
         The difference is accurate however large the scores are.
         """
         y = checks.labels(y, self.emissions)
-        if nothing_traces():
+        if is_eager():
             log_z = self._exact_log_partition()
             log_z = log_z if y.dim() == 2 else log_z.unsqueeze(1)
             return self._exact_score(y).less(log_z, sign=-1)
@@ -421,7 +423,7 @@ class Chain(ReadOnly, Summed):
         Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         some = self.restrict(allowed)
-        if nothing_traces():
+        if is_eager():
             log_z = self._exact_log_partition()
             return some._exact_log_partition().less(log_z, sign=-1)
         chances = some._log_partition() - self._log_partition()
@@ -446,11 +448,11 @@ class Chain(ReadOnly, Summed):
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             return self._like(*potentials).log_prob(y)
 
-        return totals.log_likelihood.ask(self._record, y, weight, by_rows)
+        return totals.log_likelihood.call(self._buffers, y, weight, by_rows)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        value: Tensor = sums.entropy.ask(self._record)
+        value: Tensor = forward_backward.entropy.call(self._buffers)
         return value
 
     def _segments(self) -> SemiMarkov:
@@ -516,12 +518,12 @@ class Chain(ReadOnly, Summed):
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device
         )
-        draws: Tensor = best.sample.ask(self._record, uniforms)
+        draws: Tensor = viterbi.sample.call(self._buffers, uniforms)
         return draws
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        given = (x.detach() for x in self._record.potentials)
+        given = (x.detach() for x in self._buffers.potentials)
         emissions, transitions, start, end = (
             torch.where(x > -torch.inf, 0.0, x) for x in given
         )

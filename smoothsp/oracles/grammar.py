@@ -9,7 +9,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 from smoothsp.oracles.span_tree import counted_spans
 
 
@@ -184,7 +184,7 @@ class Grammar(CircuitStructure):
 
 def _spans_of(words: Tensor) -> Tensor:
     """Scores ``[B, n, n, S]`` of spans, 0 for those of several words."""
-    if is_plain(words):
+    if is_eager_tensor(words):
         found: Tensor = _OnDiagonal.apply(words)
         return found
     B, n, S = words.shape

@@ -13,7 +13,7 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.read_only import ReadOnly, put
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import scaled
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ class IntegerProgram(ReadOnly):
         time_limit: float | None = None,
     ) -> None:
         _highs()
-        if not nothing_traces():
+        if not is_eager():
             raise TypeError(
                 "scores: IntegerProgram needs values, which torch.compile and "
                 "torch.func do not provide; call it outside of them"

@@ -8,7 +8,7 @@ from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import scaled
 
 
@@ -254,7 +254,7 @@ class Multiclass(ReadOnly, Divergences):
         return _as_two(values), ys, valid
 
     def _exact_log_partition(self) -> Exact:
-        if not nothing_traces():
+        if not is_eager():
             return Exact(self._filled.double().logsumexp(1) * self.mask.any(1))
         filled = self._filled.detach()
         top = filled.amax(1)

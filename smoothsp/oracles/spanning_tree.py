@@ -235,7 +235,7 @@ class SpanningTree(SearchStructure, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        found = LogPartition(self._single).ask(self.arcs, self._lengths)
+        found = LogPartition(self._single).call(self.arcs, self._lengths)
         return found.to(self.arcs.dtype)
 
     def _relative(self) -> Tensor:
@@ -254,7 +254,7 @@ class SpanningTree(SearchStructure, Divergences):
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
         _check_name(name)
-        return Chances(self._single).ask(self.arcs, self._lengths)
+        return Chances(self._single).call(self.arcs, self._lengths)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -264,7 +264,7 @@ class SpanningTree(SearchStructure, Divergences):
         arcs = self._relative()
         many, several = self._proved(y)
         scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = LogPartition(self._single).ask(arcs, self._lengths)
+        total = LogPartition(self._single).call(arcs, self._lengths)
         chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
         return chances if several else chances.squeeze(1)
 
@@ -275,8 +275,8 @@ class SpanningTree(SearchStructure, Divergences):
         """
         self.restrict(allowed)
         arcs, question = self._relative(), LogPartition(self._single)
-        some = question.ask(arcs.masked_fill(~allowed, -torch.inf), self._lengths)
-        chances = some - question.ask(arcs, self._lengths)
+        some = question.call(arcs.masked_fill(~allowed, -torch.inf), self._lengths)
+        chances = some - question.call(arcs, self._lengths)
         return at_most_zero(chances).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
@@ -284,16 +284,16 @@ class SpanningTree(SearchStructure, Divergences):
         arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         relative = self._relative().detach()
-        found = LogPartition(self._single).ask(relative, self._lengths)
+        found = LogPartition(self._single).call(relative, self._lengths)
         return self._around(self.log_partition(), tops, found)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         arcs = self._relative()
-        chances = Chances(self._single).ask(arcs, self._lengths)
+        chances = Chances(self._single).call(arcs, self._lengths)
         barred = arcs.detach() == -torch.inf
         mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
-        value = LogPartition(self._single).ask(arcs, self._lengths) - mean
+        value = LogPartition(self._single).call(arcs, self._lengths) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
     def sample(
@@ -318,7 +318,7 @@ class SpanningTree(SearchStructure, Divergences):
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return Samples(self._single).ask(self.arcs.detach(), self._lengths, seeds)
+        return Samples(self._single).call(self.arcs.detach(), self._lengths, seeds)
 
     def _distinct(
         self, arcs: Tensor, n: int, generator: torch.Generator | None
@@ -339,7 +339,7 @@ class SpanningTree(SearchStructure, Divergences):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        found = LogPartition(self._single).ask(flat, self._lengths)
+        found = LogPartition(self._single).call(flat, self._lengths)
         return found.to(self.arcs.dtype)
 
 

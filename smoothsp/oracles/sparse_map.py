@@ -14,7 +14,7 @@ from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
 
@@ -95,7 +95,7 @@ class SparseMAP(ReadOnly):
         self, structure: Structure, *, strength: float = 1.0, max_outputs: int = 1000
     ) -> None:
         check_settings(strength, max_outputs)
-        if not nothing_traces():
+        if not is_eager():
             raise TypeError(
                 "structure: SparseMAP needs values, which torch.compile and "
                 "torch.func do not provide; call it outside of them"
@@ -193,11 +193,11 @@ class _PieceOfChains(_Piece):
 
     def __init__(self, found: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
         super().__init__(*found)
-        self._record = chain._record
+        self._buffers = chain._buffers
         self._products: Tensor | None = None
 
     def shares(self, weights: Tensor) -> Tensor:
-        return sparse_mixtures.shares_of(self._record, weights, self.outputs)
+        return sparse_mixtures.shares_of(self._buffers, weights, self.outputs)
 
     def products(self) -> Tensor:
         if self._products is None:
@@ -240,7 +240,7 @@ def _search(structure: Structure, strength: float, most: int) -> _Piece:
     """The best mixture."""
     if isinstance(structure, Chain):
         rounding = _ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
-        given = structure._record, strength, most, rounding
+        given = structure._buffers, strength, most, rounding
         found = sparse_mixtures.mixtures_of(*given)
         if found is not None:
             return _PieceOfChains(found, structure)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 
 
 def vectors(v: object, name: str = "v") -> Tensor:
@@ -42,7 +42,7 @@ def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Ten
 
 def require(good: Tensor, name: str, value: Tensor, words: str) -> None:
     # values of traced tensors are not there to be looked at
-    if not is_plain(good) or bool(good.all()):
+    if not is_eager_tensor(good) or bool(good.all()):
         return
     wrong = value[~good].flatten()[0].item()
     raise ValueError(f"{name}: expected {words}, got {wrong}")

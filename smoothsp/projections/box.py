@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.multiclass import box_equality
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
 
@@ -139,7 +139,7 @@ def _base(v: Tensor, upper: Tensor, total: Tensor) -> Tensor | None:
     """
     total = total.unsqueeze(-1)
     size = v.masked_fill(v == -torch.inf, 0).abs()
-    if is_plain(size) and bool((size <= 1e3 * total).all()):
+    if is_eager_tensor(size) and bool((size <= 1e3 * total).all()):
         return None
     ranked, order = v.sort(dim=-1, descending=True)
     room = upper.gather(-1, order).cumsum(-1) >= total
@@ -190,7 +190,7 @@ class _Box(NamedTuple):
         require(torch.isfinite(d) & (d > 0), "scale", d, "positive numbers")
         if not _surely_finite(v):
             require(v < torch.inf, "v", v, "no NaN and no +inf")
-        if is_plain(low) and bool((low == -torch.inf).any()):
+        if is_eager_tensor(low) and bool((low == -torch.inf).any()):
             open_below = (v == -torch.inf) & (low == -torch.inf)
             require(~open_below, "v", v, "-inf only where lower is finite")
         box._require_feasible(low.double(), high.double(), a.double())
@@ -219,7 +219,7 @@ class _Box(NamedTuple):
         slack = 8 * torch.finfo(self.v.dtype).eps * size
         good = (least <= total + slack) & (most >= total - slack)
         words = "what weights and bounds can sum to"
-        if is_plain(good) and not bool(good.all()):
+        if is_eager_tensor(good) and not bool(good.all()):
             wrong = (~good).flatten().to(torch.int8).argmax()
             ends = (x.broadcast_to(good.shape).flatten()[wrong] for x in (least, most))
             words += " (from {:.6g} to {:.6g})".format(*(float(x) for x in ends))
@@ -229,7 +229,7 @@ class _Box(NamedTuple):
 def _nearest(box: _Box) -> Tensor:
     with torch.no_grad():
         detached = _Box(*(x.detach() for x in box))
-        plain = all(is_plain(x) for x in box)
+        plain = all(is_eager_tensor(x) for x in box)
         b = _compiled(detached) if plain else _by_sorting(detached)
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in box)):
         return b
@@ -239,7 +239,7 @@ def _nearest(box: _Box) -> Tensor:
 
 def _surely_finite(x: Tensor) -> bool:
     """Whether all entries are known to be finite, in one pass."""
-    if not is_plain(x) or not x.numel():
+    if not is_eager_tensor(x) or not x.numel():
         return False
     low, high = x.aminmax()
     return bool((low > -torch.inf) & (high < torch.inf))

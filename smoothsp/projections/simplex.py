@@ -15,7 +15,7 @@ from torch import Tensor
 from smoothsp._kernels.multiclass import projections
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
 
@@ -67,7 +67,7 @@ def project_simplex(
     # the same point, and a small total is not lost in the digits of large entries
     v = v - v.detach().amax(-1, keepdim=True)
     with torch.no_grad():
-        if is_plain(v) and is_plain(total):
+        if is_eager_tensor(v) and is_eager_tensor(total):
             b = _compiled(projections.simplex, v, total.reshape(-1))
         else:
             b = (v - _simplex_threshold(v, total).unsqueeze(-1)).clamp(min=0)
@@ -130,7 +130,7 @@ def project_weston_watkins(
     require(torch.isfinite(upper) & (upper >= 0), "upper", upper, "numbers >= 0")
     require(v < torch.inf, "v", v, "no NaN and no +inf")
     with torch.no_grad():
-        if is_plain(v) and is_plain(upper):
+        if is_eager_tensor(v) and is_eager_tensor(upper):
             rows = upper.reshape(-1, v.shape[-1])
             b = _compiled(projections.weston_watkins, v, rows)
         else:

@@ -108,7 +108,7 @@ FAULTS = {
         "return left, left if right",
     ),
     "each root that of the last row": (
-        ENGINE + "asked",
+        ENGINE + "query",
         "self.rows = Rows(order, np.ascontiguousarray(found, np.int64))",
         "self.rows = Rows(order, np.ascontiguousarray(found[order], np.int64))",
     ),

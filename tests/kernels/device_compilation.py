@@ -127,7 +127,7 @@ def compile_circuits(*dtypes: torch.dtype) -> None:
 
     for dtype in dtypes:
         structure = SemiMarkov(torch.zeros(B, T, 2, 3, dtype=dtype))
-        asked, device = structure._asked, torch.device("cpu")
+        asked, device = structure._query, torch.device("cpu")
         circuit, rows = placed(asked.topology, device), asked.lanes(device)
         own, value = structure.segments.flatten(1), torch.zeros(B, dtype=WIDE)
         shared, far = torch.zeros(9, dtype=dtype), torch.zeros(B, dtype=torch.bool)

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from smoothsp.oracles import ProjectiveDependencies, SemiMarkov
 from smoothsp.oracles._circuits import compiled, levels, on_device, schedule
-from smoothsp.oracles._circuits.asked import Leaves
+from smoothsp.oracles._circuits.query import Leaves
 from tests.instances.circuits import BUILDERS, projective, semi_markov, small
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
@@ -39,11 +39,11 @@ both_dtypes = pytest.mark.parametrize(
 )
 
 
-def sums(leaves, asked, outwards=True):
+def sums(leaves, query, outwards=True):
     """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
     there = leaves.map(lambda x: x.to(DEVICE))
     wanted = [outwards] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = on_device.sums(there, asked, wanted, torch.float64)
+    value, _, marginals = on_device.sums(there, query, wanted, torch.float64)
     return value.cpu(), flat(x.cpu() for x in marginals)
 
 
@@ -52,23 +52,23 @@ def flat(arrays):
     return torch.cat([x.reshape(len(x), x.shape[1:].numel()) for x in arrays], 1)
 
 
-def choose(leaves, asked):
+def choose(leaves, query):
     there = leaves.map(lambda x: x.to(DEVICE))
-    found = on_device.choose(there, asked, None, torch.float64)
+    found = on_device.choose(there, query, None, torch.float64)
     return [x.cpu() for x in (found[0], *found[2:])]
 
 
-def compare(leaves, asked, rtol, atol):
+def compare(leaves, query, rtol, atol):
     """Hold sums against both twins, and the best against the compiled one."""
-    found = sums(leaves, asked)
+    found = sums(leaves, query)
     wanted = [True] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = compiled.sums(leaves, asked, wanted, torch.float64)
+    value, _, marginals = compiled.sums(leaves, query, wanted, torch.float64)
     assert_close(found, (value, flat(marginals)), rtol=rtol, atol=atol)
-    exact = levels.sums(leaves.joined().double(), asked.topology, asked.roots)
+    exact = levels.sums(leaves.joined().double(), query.topology, query.roots)
     assert_close(found[0], exact[0], rtol=rtol, atol=atol)
     assert_close(found[1].double(), exact[1], rtol=rtol, atol=atol)
-    value, _, *rest = compiled.choose(leaves, asked, None, torch.float64)
-    assert_close(choose(leaves, asked), [value, *rest], rtol=0, atol=0)
+    value, _, *rest = compiled.choose(leaves, query, None, torch.float64)
+    assert_close(choose(leaves, query), [value, *rest], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -89,28 +89,28 @@ def tolerance(narrow):
 @both_dtypes
 @every_structure
 def test_forbidden_parts_and_ties(build, dtype):
-    leaves, asked = small(build, dtype)
+    leaves, query = small(build, dtype)
     generator = torch.Generator().manual_seed(1)
 
     def coarse(x):
         x = x.round()
         return x.masked_fill(torch.rand(x.shape, generator=generator) < 0.3, -INF)
 
-    compare(leaves.map(coarse), asked, **tolerance(dtype == torch.float32))
+    compare(leaves.map(coarse), query, **tolerance(dtype == torch.float32))
 
 
 @every_structure
 def test_rows_without_an_output_have_no_nan(build):
-    leaves, asked = small(build, torch.float64)
+    leaves, query = small(build, torch.float64)
     own = leaves.own[0].clone()
     own[0] = -INF
     barred = Leaves((own, *leaves.own[1:]), leaves.shared)
-    value, marginals = sums(barred, asked)
+    value, marginals = sums(barred, query)
     assert value[0] == -INF
     assert value[1:].isfinite().all()
     assert (marginals[0] == 0).all()
     assert marginals.isfinite().all()
-    value, labels, parts = choose(barred, asked)
+    value, labels, parts = choose(barred, query)
     assert value[0] == -INF
     assert (labels[0] == -1).all()
     assert (parts[0] == -1).all()
@@ -118,33 +118,33 @@ def test_rows_without_an_output_have_no_nan(build):
 
 @pytest.mark.parametrize("poison", thinned([NAN, INF, 1e30], 3), ids=str)
 def test_what_no_output_uses_is_never_read(poison):
-    leaves, asked = small(projective, torch.float32)
+    leaves, query = small(projective, torch.float32)
     lengths = torch.tensor([2, 0, 3, 1])
     beyond = torch.arange(4) > lengths[:, None]
     padding = beyond[:, :, None] | beyond[:, None, :]
     dirty = leaves.map(lambda x: x.masked_fill(padding, poison))
-    assert_close(sums(dirty, asked), sums(leaves, asked), rtol=0, atol=0)
-    assert_close(choose(dirty, asked), choose(leaves, asked), rtol=0, atol=0)
+    assert_close(sums(dirty, query), sums(leaves, query), rtol=0, atol=0)
+    assert_close(choose(dirty, query), choose(leaves, query), rtol=0, atol=0)
 
 
 @both_dtypes
 def test_scores_above_exponents_are_done_in_log_space(dtype):
-    leaves, asked = small(semi_markov, dtype)
+    leaves, query = small(semi_markov, dtype)
     large = Leaves((1e12 * leaves.own[0], *leaves.own[1:]), leaves.shared)
     # only the first row: what the second one reads stays small
     some = torch.tensor([True, False, False])
     mixed = torch.where(some[:, None, None, None], large.own[0], leaves.own[0])
     mixed = Leaves((mixed, *leaves.own[1:]), leaves.shared)
-    compare(mixed, asked, rtol=1e-5, atol=1e-5)
-    found, alone = sums(mixed, asked), sums(leaves, asked)
+    compare(mixed, query, rtol=1e-5, atol=1e-5)
+    found, alone = sums(mixed, query), sums(leaves, query)
     assert_close([x[1:] for x in found], [x[1:] for x in alone], rtol=0, atol=0)
-    compare(large, asked, rtol=1e-5, atol=1e-5)
+    compare(large, query, rtol=1e-5, atol=1e-5)
 
 
 def test_sums_far_from_one_keep_their_precision():
-    leaves, asked = small(projective, torch.float32)
+    leaves, query = small(projective, torch.float32)
     low = leaves.map(lambda x: x - 1e6)
-    compare(low, asked, rtol=1e-6, atol=1e-5)
+    compare(low, query, rtol=1e-6, atol=1e-5)
 
 
 def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
@@ -153,23 +153,23 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
     structure = ProjectiveDependencies(
         torch.randn(10, 4, 4, generator=generator), lengths=lengths
     )
-    leaves, asked = structure._leaves(), structure._asked
-    together = (*sums(leaves, asked), *choose(leaves, asked))
+    leaves, query = structure._leaves(), structure._query
+    together = (*sums(leaves, query), *choose(leaves, query))
     for row in (0, 7, 9):
         alone = compiled.pick(leaves, torch.tensor([row]))
-        asked_alone = asked.select(torch.tensor([row]))
+        asked_alone = query.select(torch.tensor([row]))
         found = (*sums(alone, asked_alone), *choose(alone, asked_alone))
         assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
 
 
 @every_structure
 def test_values_alone_are_those_with_marginals(build):
-    leaves, asked = small(build, torch.float32)
+    leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
     none = [False] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = on_device.sums(there, asked, none, torch.float64)
+    value, _, marginals = on_device.sums(there, query, none, torch.float64)
     assert all(x.numel() == 0 for x in marginals)
-    assert_close(value.cpu(), sums(leaves, asked)[0], rtol=0, atol=0)
+    assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("B", "n"), [(0, 3), (2, 0), (1, 1)])
@@ -178,12 +178,12 @@ def test_batches_without_rows_or_words(B, n):
         ProjectiveDependencies(torch.ones(B, n + 1, n + 1)),
         SemiMarkov(torch.ones(B, n, 2, 3), torch.zeros(3, 3)),
     ):
-        compare(structure._leaves(), structure._asked, **tolerance(True))
+        compare(structure._leaves(), structure._query, **tolerance(True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_uses_are_products_turned_around(kind):
-    topology = draw(kind, 0).structure()._asked.topology
+    topology = draw(kind, 0).structure()._query.topology
     edges = topology.edges
     definition, left, right = schedule.products(edges)
     head = edges.heads[definition].tolist()

@@ -46,7 +46,7 @@ def arrays(case: ChainCase, dtype: type) -> tuple:
         name: value.to(torch.float32 if dtype is np.float32 else torch.float64)
         for name, value in case.potentials().items()
     }))  # fmt: skip
-    return built._record.arrays
+    return built._buffers.arrays
 
 
 def answers(kernel: str, case: ChainCase, dtype: type) -> tuple[np.ndarray, list]:

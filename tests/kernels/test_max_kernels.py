@@ -39,7 +39,7 @@ def batches(draw: st.DrawFn) -> ChainCase:
 
 def arrays(case: ChainCase, dtype: torch.dtype) -> tuple:
     """The chain as kernels take it, and its rows, longest first."""
-    chain = structure(case.map(lambda x: x.to(dtype)))._record.arrays
+    chain = structure(case.map(lambda x: x.to(dtype)))._buffers.arrays
     return (*chain, np.argsort(-chain[5], kind="stable"))
 
 

@@ -37,7 +37,7 @@ def train(B: int, T: int) -> None:
     on_device.decode(*asked)
     on_device.decode_topk(*asked, 3)
     segments = SemiMarkov(torch.zeros(B, T, 2, 3), torch.zeros(3, 3))
-    leaves, which = segments._leaves(), segments._asked
+    leaves, which = segments._leaves(), segments._query
     circuits.sums(leaves, which, [True] * len(leaves.every), torch.float64)
     circuits.choose(leaves, which, None, torch.float64)
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from smoothsp._kernels.chain.cpu import covariance, covariance_in_log_space, samples
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import sums
+from smoothsp.oracles._chain import forward_backward
 
 # PyTorch's own, once, when forward derivatives are first taken
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
@@ -86,7 +86,7 @@ def test_entropies_and_edges_are_those_of_log_space(shape, scale, dtype):
     chain, apart = both(shape, dtype, scale)
     B = len(chain.emissions)
     expected = np.empty(B)
-    samples.entropy(0, B, *apart._record.arrays, np.ones(B, np.bool_), expected)
+    samples.entropy(0, B, *apart._buffers.arrays, np.ones(B, np.bool_), expected)
     found = chain.entropy().double(), apart.entropy()
     rtol = 1e-6 if dtype == F32 else 1e-9
     for entropy, tolerance in zip(found, (rtol, 1e-9), strict=True):
@@ -122,7 +122,7 @@ def test_draws_never_leave_what_is_possible():
 def test_covariances_are_those_of_log_space(shape, scale):
     generator = torch.Generator().manual_seed(0)
     for chain in both(shape, F64, scale):
-        record = chain._record
+        record = chain._buffers
         B, T, S = shape
         Q = 1 if record.shared else max(T - 1, 0)
         sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
@@ -133,12 +133,14 @@ def test_covariances_are_those_of_log_space(shape, scale):
         log_space = covariance_in_log_space.covariance
         log_space(0, B, *record.arrays, pending, *given, *exact)
         scaled = [np.full(size, np.nan) for size in sizes]
-        least = sums.floor(np.float64, T, S)
+        least = forward_backward.floor(np.float64, T, S)
         covariance.covariance(0, B, *record.arrays, least, pending, *given, *scaled)
         assert not pending.any()
         for a, b in zip(scaled, exact, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
-        for c, b in zip(sums.covariance(*record.inputs, *v), exact, strict=True):
+        for c, b in zip(
+            forward_backward.covariance(*record.inputs, *v), exact, strict=True
+        ):
             assert_close(c, torch.from_numpy(b), rtol=0, atol=1e-11)
 
 

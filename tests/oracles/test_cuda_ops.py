@@ -30,7 +30,7 @@ from tests.truth.chain_cases import ChainCase
 
 from smoothsp._kernels.chain.cpu import validation  # isort: skip
 from smoothsp.oracles._chain import checks, on_device  # isort: skip
-from smoothsp.oracles._chain.record import Record  # isort: skip
+from smoothsp.oracles._chain.buffers import ChainBuffers  # isort: skip
 
 NAMES = (
     "log_partition",
@@ -252,7 +252,7 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
 
     def look(chain: tuple[Tensor, ...]) -> int:
         found = on_device.look(*(x.to(DEVICE) for x in chain))
-        assert found == checks._look(Record.of_inputs(*chain))[0]
+        assert found == checks._look(ChainBuffers.of_inputs(*chain))[0]
         return found
 
     assert look(twins.chain) == 0

@@ -7,48 +7,48 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.record import Potentials, Record, absent
+from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, absent
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
-    are_ordinary,
-    is_ordinary,
-    is_plain,
-    nothing_traces,
+    are_dense_cpu,
+    is_dense_cpu,
+    is_eager,
+    is_eager_tensor,
 )
 
 LOW = sum(validation.LOW_BITS)
 
 
-def chain_record(
+def chain_buffers(
     emissions: object,
     transitions: object,
     start: object | None,
     end: object | None,
     lengths: object | None,
     mask: object | None,
-) -> Record:
+) -> ChainBuffers:
     """Potentials of fitting types and shapes, and the real positions of a chain.
 
     Absent ends are zero; all positions are real without lengths and mask.
     """
     found = None
-    if nothing_traces() and not checks.is_torchscript():
+    if is_eager() and not checks.is_torchscript():
         found = _fitting(emissions, transitions, start, end)
     potentials = found or _looked_at(emissions, transitions, start, end)
     if lengths is None and mask is None:
         B, T, _ = potentials[0].shape
         positions = Positions(B, T, potentials[0].device)
     else:
-        positions = _told(potentials[0], lengths, mask)
-    return Record(potentials, positions, found is not None)
+        positions = _positions_of(potentials[0], lengths, mask)
+    return ChainBuffers(potentials, positions, found is not None)
 
 
 def _fitting(
     emissions: Any, transitions: Any, start: Any, end: Any
 ) -> Potentials | None:
     """The potentials if they are ordinary tensors and fit; None if not, or unusual."""
-    if not are_ordinary(emissions, transitions):
+    if not are_dense_cpu(emissions, transitions):
         return None
     dtype = emissions.dtype
     if dtype not in checks.FLOATS or emissions.dim() != 3:
@@ -61,11 +61,11 @@ def _fitting(
         return emissions, transitions, zeros, zeros
     if start is None:
         start = absent(S, dtype)
-    elif not (is_ordinary(start) and start.dtype == dtype and start.shape == (S,)):
+    elif not (is_dense_cpu(start) and start.dtype == dtype and start.shape == (S,)):
         return None
     if end is None:
         end = absent(S, dtype)
-    elif not (is_ordinary(end) and end.dtype == dtype and end.shape == (S,)):
+    elif not (is_dense_cpu(end) and end.dtype == dtype and end.shape == (S,)):
         return None
     return emissions, transitions, start, end
 
@@ -101,7 +101,9 @@ def _looked_at(
     return emissions, transitions, ends[0], ends[1]
 
 
-def _told(emissions: Tensor, lengths: object | None, mask: object | None) -> Positions:
+def _positions_of(
+    emissions: Tensor, lengths: object | None, mask: object | None
+) -> Positions:
     """The real positions that lengths or a mask tell."""
     B, T, _ = emissions.shape
     device = emissions.device
@@ -117,7 +119,7 @@ def _told(emissions: Tensor, lengths: object | None, mask: object | None) -> Pos
     return Positions(B, T, device, lengths=lengths)
 
 
-def looked_at(chain: Record, name: str = "") -> Record:
+def looked_at(chain: ChainBuffers, name: str = "") -> ChainBuffers:
     """The chain, sound, with -inf for what forbids.
 
     Costs one read of the potentials. ``name`` is what to blame for a fault if not the
@@ -128,11 +130,11 @@ def looked_at(chain: Record, name: str = "") -> Record:
         if validation.is_ordinary(*chain.addresses, chain.shared):
             return chain
         found, stuck = _look(chain)
-    elif is_plain(chain.potentials[0], "cuda"):
+    elif is_eager_tensor(chain.potentials[0], "cuda"):
         found = on_device.look(*chain.inputs)
         if found & validation.INFEASIBLE:
             there = (x.detach().cpu() for x in chain.inputs)
-            found, stuck = _look(Record.of_inputs(*there))
+            found, stuck = _look(ChainBuffers.of_inputs(*there))
     else:
         return chain
     if found & validation.REFUSED:
@@ -158,16 +160,16 @@ def looked_at(chain: Record, name: str = "") -> Record:
     if found & in_end:
         end = numbers.masked(end)
     masked = emissions, transitions, start, end
-    return Record(masked, chain.positions, chain.plain)
+    return ChainBuffers(masked, chain.positions, chain.plain)
 
 
-def _look(chain: Record) -> tuple[int, Any]:
+def _look(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
     return validation.look(*chain.addresses, chain.shared, stuck), stuck
 
 
-def _refuse_number(chain: Record, name: str) -> None:
+def _refuse_number(chain: ChainBuffers, name: str) -> None:
     """Name the first number that is refused, of those that are read."""
     emissions, transitions, start, end = chain.potentials
     real = chain.positions.mask

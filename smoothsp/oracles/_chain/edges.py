@@ -1,6 +1,6 @@
 """Marginals of the edges of each step of a chain.
 
-The arguments of a chain are those of ``_chain.record``.
+The arguments of a chain are those of ``_chain.buffers``.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import draws_edges_entropies
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.record import Record, chain_question
-from smoothsp.oracles._chain.sums import (
+from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
+from smoothsp.oracles._chain.forward_backward import (
     covariance,
     of_rows,
     over_states,
@@ -22,7 +22,7 @@ from smoothsp.oracles._chain.sums import (
 )
 
 
-def _edges_of(chain: Record) -> Tensor:
+def _edges_of(chain: ChainBuffers) -> Tensor:
     """Marginals ``[B, T - 1, S, S]`` of the edges, though transitions are shared."""
     if not chain.shared:
         return sums_of(chain, False)[2]
@@ -36,12 +36,12 @@ def _edges_of(chain: Record) -> Tensor:
     return edges
 
 
-def _by_step(chain: Record) -> Record:
+def _by_step(chain: ChainBuffers) -> ChainBuffers:
     """Edge marginals with transitions of each step."""
     B, T, S = chain.sizes
     emissions, transitions, start, end = chain.views
     moves = transitions.expand(B, max(T - 1, 0), S, S)
-    return Record((emissions, moves, start, end), chain.positions, plain=True)
+    return ChainBuffers((emissions, moves, start, end), chain.positions, plain=True)
 
 
 def _fake_edges(emissions: Tensor, *rest: Any) -> Tensor:
@@ -88,7 +88,7 @@ edge_marginals = chain_question(
     "edges",
     "",
     "Tensor",
-    of_record=_edges_of,
+    of_buffers=_edges_of,
     cuda=_edges_on_device,
     fake=_fake_edges,
     save=save_chain,

@@ -2,7 +2,7 @@
 
 Each function is the CUDA kernel of the op ``smoothsp::chain_<its name>``: arguments and
 answers are those of the CPU kernel. The arguments of a chain are those of
-``_chain.record``. Nothing moves to the host, and nothing waits for the device, except
+``_chain.buffers``. Nothing moves to the host, and nothing waits for the device, except
 where a docstring says so. Triton is imported at the first question.
 
 Functions that call kernels are ``tried``: ``by_steps`` has one of each name, in plain

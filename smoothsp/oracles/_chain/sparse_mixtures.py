@@ -8,8 +8,8 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import chain_mixtures
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._chain.given_outputs import counted
-from smoothsp.oracles._chain.record import Record
+from smoothsp.oracles._chain.buffers import ChainBuffers
+from smoothsp.oracles._chain.scores import counted
 
 # Slots for outputs at first; where a row needs more, four times as many.
 _SLOTS = 64
@@ -18,7 +18,7 @@ _LOW, _HIGH = 1e-100, 1e100
 
 
 def mixtures_of(
-    chain: Record, strength: float, most: int, rounding: float
+    chain: ChainBuffers, strength: float, most: int, rounding: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
 
@@ -64,7 +64,7 @@ def products_of(outputs: Tensor) -> Tensor:
     return torch.from_numpy(counts)
 
 
-def shares_of(chain: Record, weights: Tensor, outputs: Tensor) -> Tensor:
+def shares_of(chain: ChainBuffers, weights: Tensor, outputs: Tensor) -> Tensor:
     """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
     given = outputs, chain.positions.steps, chain.positions.lengths
     return counted(weights, *given, chain.sizes[2], chain.shared)[0]

@@ -14,16 +14,20 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import whole_calls
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
-from smoothsp.oracles._chain.record import EMPTY, Potentials, Record
+from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import Known, is_ordinary, nothing_traces
+from smoothsp.oracles._questions.registration import (
+    EagerGradient,
+    is_dense_cpu,
+    is_eager,
+)
 from smoothsp.oracles._questions.rounding import weighed
 
 ByRows = Callable[[Potentials, Tensor], Tensor]
 
 
 class Total:
-    """A weighted sum over rows, as ``Known`` takes a question.
+    """A weighted sum over rows, as ``EagerGradient`` takes a question.
 
     Parameters
     ----------
@@ -32,11 +36,11 @@ class Total:
     """
 
     def __init__(self, call: Callable[..., int]) -> None:
-        self.call = call
+        self.kernel = call
 
-    def ask(
+    def call(
         self,
-        chain: Record,
+        chain: ChainBuffers,
         y: Tensor,
         weight: Tensor | float,
         by_rows: ByRows,
@@ -49,9 +53,9 @@ class Total:
         """
         potentials = chain.potentials
         emissions = potentials[0]
-        plain = chain.plain and chain.shared and nothing_traces()
+        plain = chain.plain and chain.shared and is_eager()
         B, T, _ = chain.sizes if plain else emissions.shape
-        fits = plain and is_ordinary(y) and y.dtype == torch.int64
+        fits = plain and is_dense_cpu(y) and y.dtype == torch.int64
         if not (fits and y.shape == (B, T)):
             y = checks.labels(y, emissions)
             checks.shape("y", y, (B, T), "(batch, time)")
@@ -66,11 +70,11 @@ class Total:
                 if not chain.wants_gradient():
                     return found[0]
                 given = (y, weight, by_rows, found)
-                known: Tensor = Known.apply(self, chain, *potentials, *given)
+                known: Tensor = EagerGradient.apply(self, chain, *potentials, *given)
                 return known
         return weighed(by_rows(potentials, y), weight).sum()
 
-    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
+    def begin(self, ctx: Any, chain: ChainBuffers, inputs: tuple[Any, ...]) -> Tensor:
         """The sum, found before; keeps its gradients, and what finds them again."""
         *potentials, y, weight, ctx.by_rows, (total, ctx.gradients) = inputs
         ctx.weight = weight
@@ -88,7 +92,7 @@ class Total:
         higher = torch.is_grad_enabled()
         if ctx.gradients is not None and not higher:
             known = ctx.gradients
-            if nothing_traces():
+            if is_eager():
                 ctx.gradients = None
                 if grad.item() != 1:
                     for x in known:
@@ -115,7 +119,7 @@ class Total:
 
     def _fill(
         self,
-        chain: Record,
+        chain: ChainBuffers,
         y: Tensor,
         weight: Tensor | float,
         options: tuple[float, ...],
@@ -129,7 +133,7 @@ class Total:
             weights, number = None, float(weight)
         rows = rows_of_piece(B, T, S)
         ask = _by_pieces if rows < B else _whole
-        code, total, gradients = ask(self.call, chain, y, number, weights, options)
+        code, total, gradients = ask(self.kernel, chain, y, number, weights, options)
         if code == whole_calls.UNSAFE:
             return None
         if code != whole_calls.DONE:
@@ -141,7 +145,7 @@ class Total:
 
 def _whole(
     call: Callable[..., int],
-    chain: Record,
+    chain: ChainBuffers,
     y: Tensor,
     number: float,
     weights: Tensor | None,
@@ -168,7 +172,7 @@ def _whole(
 
 def _by_pieces(
     call: Callable[..., int],
-    chain: Record,
+    chain: ChainBuffers,
     y: Tensor,
     number: float,
     weights: Tensor | None,

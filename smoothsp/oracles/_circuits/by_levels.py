@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled, levels
-from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions.exact import as_two
 
 
 def sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, the same as two numbers, and marginals ``[B, ...]``."""
     joined = leaves.joined().detach()
-    value, chances = levels.sums(joined, asked.topology, asked.roots)
+    value, chances = levels.sums(joined, query.topology, query.roots)
     none = joined.new_empty(0)
     found = compiled.split(chances, leaves)
     marginals = [x if some else none for x, some in zip(found, wanted, strict=True)]
@@ -27,21 +27,21 @@ def sums(
 
 def choose(
     leaves: Leaves,
-    asked: Asked,
+    query: Query,
     k: None,
     dtype: torch.dtype,
     precise: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B, 1]``, as two numbers, labels and parts of the best."""
     joined = leaves.joined().detach()
-    given = joined.double() if precise else joined, asked.topology, asked.roots
+    given = joined.double() if precise else joined, query.topology, query.roots
     value, labels, parts = levels.best(*given)
     exact = as_two(value)[:, None]
     return value.to(dtype)[:, None], exact, labels[:, None], parts[:, None]
 
 
 def tangent(
-    leaves: Leaves, asked: Asked, along: Leaves, wanted: Sequence[bool]
+    leaves: Leaves, query: Query, along: Leaves, wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
 
@@ -49,7 +49,7 @@ def tangent(
     ``[B, ...]``.
     """
     scores, ways = (x.joined().detach().double() for x in (leaves, along))
-    where = asked.topology, asked.roots
+    where = query.topology, query.roots
     if not any(wanted):
         value, chances = levels.sums(scores, *where)
         return value, (chances * ways).sum(1), [scores.new_empty(0) for _ in wanted]

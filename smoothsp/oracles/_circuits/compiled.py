@@ -27,7 +27,7 @@ from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.exact_sums import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
-from smoothsp.oracles._circuits.asked import Asked, Leaves
+from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions import arrays
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
@@ -75,14 +75,14 @@ class _Table:
 
 
 def sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, and the marginals ``[B, ...]`` that are wanted.
 
     The log-partition as one number of a dtype, and as two of float64, ``[B, 2]``. In
     float32 as far as its exponents reach, else in float64.
     """
-    own, B = leaves.own[0].dtype, asked.size
+    own, B = leaves.own[0].dtype, query.size
     marginals = _outputs(leaves, B, wanted)
     given, number = _Table(leaves, marginals), VECTORS[own].dtype
     new = EMPTY[torch.float64].new_empty
@@ -93,17 +93,17 @@ def sums(
     many: list[int] = []
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 3, number)
-        rows = first, last, asked.edges_at, asked.rows_at
+        scratch = room(query.edges, 3, number)
+        rows = first, last, query.edges_at, query.rows_at
         many.append(sums_cpu.sums(*rows, given.at, scratch, outwards, *places))
 
     lanes = LANES[own]
-    run_rows(piece, B, asked.work(lanes, SUM_STEPS), together=lanes)
+    run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
     if own == torch.float32 and any(many):
-        rows = truly_far(leaves, asked, far.numpy(), furthest(lanes))
+        rows = truly_far(leaves, query, far.numpy(), furthest(lanes))
         if len(rows):
             wide = pick(leaves, rows).map(lambda x: x.double())
-            again = sums(wide, asked.select(rows), wanted, torch.float64)
+            again = sums(wide, query.select(rows), wanted, torch.float64)
             exact[rows] = again[1]
             if own == dtype:
                 value[rows] = again[0].to(dtype)
@@ -155,14 +155,14 @@ def pick(leaves: Leaves, rows: Tensor) -> Leaves:
     return Leaves(tuple(x[rows] for x in leaves.own), leaves.shared)
 
 
-def truly_far(leaves: Leaves, asked: Asked, far: Any, most: float) -> Tensor:
+def truly_far(leaves: Leaves, query: Query, far: Any, most: float) -> Tensor:
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
-    read = rows.new_empty((len(rows), asked.topology.leaves), dtype=torch.bool)
-    faults.reading(asked.edges_at, asked.roots[rows].numpy(), read.numpy())
+    read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
+    faults.reading(query.edges_at, query.roots[rows].numpy(), read.numpy())
     scores = pick(leaves, rows).joined().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
-    reach = size.abs().amax(1).double() * asked.topology.most / LN2
+    reach = size.abs().amax(1).double() * query.topology.most / LN2
     return rows[reach > most]
 
 
@@ -176,7 +176,7 @@ def split(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
 
 def choose(
     leaves: Leaves,
-    asked: Asked,
+    query: Query,
     k: int | None,
     dtype: torch.dtype,
     precise: bool = False,
@@ -188,8 +188,8 @@ def choose(
     ``precise``: in float64, too, where float32 might take another output for the best,
     by more than a difference of scores may be wrong.
     """
-    B, K, own = asked.size, k or 1, leaves.own[0].dtype
-    N, U = asked.topology.labels, asked.topology.most
+    B, K, own = query.size, k or 1, leaves.own[0].dtype
+    N, U = query.topology.labels, query.topology.most
     exact = EMPTY[torch.float64].new_empty(B, K, 2)
     labels = EMPTY[torch.int64].new_empty(B, K, N)
     parts = EMPTY[torch.int32].new_empty(B, K, U)
@@ -207,14 +207,14 @@ def choose(
     given, lanes, number = _Table(leaves), LANES[own], VECTORS[own].dtype
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, arrays, number)
-        rows = first, last, asked.edges_at, asked.rows_at
+        scratch = room(query.edges, arrays, number)
+        rows = first, last, query.edges_at, query.rows_at
         kernel(*rows, given.at, scratch, *sizes, *places)
 
-    work = asked.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
+    work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, together=lanes)
     if precise and own == torch.float32 and _is_coarse(exact):
-        return choose(leaves.map(lambda x: x.double()), asked, k, dtype)
+        return choose(leaves.map(lambda x: x.double()), query, k, dtype)
     return value if written else rounded(exact, dtype), exact, labels, parts
 
 
@@ -223,29 +223,29 @@ def _is_coarse(exact: Tensor) -> bool:
     return bool(np.abs(exact.numpy()[..., 0]).max(initial=0) > COARSE)
 
 
-def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
+def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
     given = _Table(leaves.map(lambda x: x.double()))
-    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
+    labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
     exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 3, FLOAT64)
+        scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges_at, asked.rows_at
+            what = *rows, query.edges_at, query.rows_at
             sums_cpu.inwards(*what, given.at, scratch, exact, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
-    work = asked.work(8, SUM_STEPS) + TRACE_STEPS * n * B * asked.topology.most
+    work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.most
     run_rows(piece, B, work, together=8)
     return labels
 
 
 def distinct_samples(
-    leaves: Leaves, asked: Asked, n: int, seeds: Tensor
+    leaves: Leaves, query: Query, n: int, seeds: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Labels ``[B, n, N]`` of draws without replacement, from seeds ``[B]``.
 
@@ -253,47 +253,47 @@ def distinct_samples(
     """
     B = len(seeds)
     given = _Table(leaves.map(lambda x: x.double()))
-    labels = torch.empty((B, n, asked.topology.labels), dtype=torch.int64, device="cpu")
+    labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
     drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
     exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 3, FLOAT64)
+        scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges_at, asked.rows_at
+            what = *rows, query.edges_at, query.rows_at
             sums_cpu.inwards(*what, given.at, scratch, exact, far)
             distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
 
-    work = asked.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * asked.topology.most
+    work = query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.most
     run_rows(piece, B, work, together=8)
     return labels, exist
 
 
-def max_marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+def max_marginals(leaves: Leaves, query: Query) -> list[Tensor]:
     """Highest scores of outputs that use the leaves, ``[B, ...]`` in float64."""
-    wide, B = leaves.map(lambda x: x.detach().double()), asked.size
+    wide, B = leaves.map(lambda x: x.detach().double()), query.size
     found = _outputs(wide, B, [True] * len((*leaves.own, *leaves.shared)))
     given = _Table(wide, found)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 2, FLOAT64)
-        rows = first, last, asked.edges_at, asked.rows_at
+        scratch = room(query.edges, 2, FLOAT64)
+        rows = first, last, query.edges_at, query.rows_at
         max_marginals_cpu.max_marginals(*rows, given.at, scratch)
 
-    run_rows(piece, B, asked.work(8, 3 * MAX_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), together=8)
     return found
 
 
 def tangent(
-    leaves: Leaves, asked: Asked, along: Leaves, wanted: Sequence[bool]
+    leaves: Leaves, query: Query, along: Leaves, wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
 
     In float64; ``along`` are directions, those of shared leaves as they are or
     ``[B, ...]``.
     """
-    B = len(asked.roots)
+    B = len(query.roots)
     wide = leaves.map(lambda x: x.double())
     moved = _outputs(wide, B, wanted)
     given, ways = _Table(wide, moved), _Table(along.map(lambda x: x.double()))
@@ -301,13 +301,13 @@ def tangent(
     outwards = any(wanted)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(asked.edges, 5, FLOAT64)
+        scratch = room(query.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
-            what = *rows, asked.edges_at, asked.rows_at, given.at
+            what = *rows, query.edges_at, query.rows_at, given.at
             sums_cpu.inwards(*what, scratch, exact, far)
             tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
-    run_rows(piece, B, asked.work(8, 3 * SUM_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), together=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
 
 
@@ -346,20 +346,20 @@ def count(
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
-def exist(asked: Asked, used: Tensor) -> Any:
+def exist(query: Query, used: Tensor) -> Any:
     """Whether outputs exist that use such leaves ``[B, K, U]``: bool ``[B, K]``."""
     found = np.empty(used.shape[:2], np.bool_)
     given_outputs.exist(
-        asked.edges_at, asked.rows.roots, used.contiguous().numpy(), found
+        query.edges_at, query.rows.roots, used.contiguous().numpy(), found
     )
     return found
 
 
-def impossible(leaves: Leaves, asked: Asked) -> int:
+def impossible(leaves: Leaves, query: Query) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
-    roots, table = asked.rows.roots, given.at
-    found: int = faults.impossible(asked.edges_at, roots, table, vector)
+    roots, table = query.rows.roots, given.at
+    found: int = faults.impossible(query.edges_at, roots, table, vector)
     return found
 
 
@@ -371,10 +371,10 @@ _kept = threading.local()
 
 def room(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
-    asked = edges.items, arrays, dtype
+    query = edges.items, arrays, dtype
     kept: dict[str, Any] = _kept.__dict__
     found: NDArray[Any]
-    if kept.get("asked") == asked:
+    if kept.get("query") == query:
         found = kept["found"]
         return found
     lanes = 64 // dtype.itemsize
@@ -387,5 +387,5 @@ def room(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     skip = -raw.ctypes.data % 64
     found = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
     if needed <= MOST_BYTES:
-        kept.update(asked=asked, found=found, raw=raw)
+        kept.update(query=query, found=found, raw=raw)
     return found

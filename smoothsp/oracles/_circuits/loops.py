@@ -3,7 +3,7 @@
 from typing import Any
 
 from smoothsp.oracles._circuits import by_levels, compiled, on_device
-from smoothsp.oracles._circuits.asked import Leaves
+from smoothsp.oracles._circuits.query import Leaves
 
 # Modules of the same functions, by the type of the device that they run on.
 LOOPS: dict[str, Any] = {"cpu": compiled, "cuda": on_device}

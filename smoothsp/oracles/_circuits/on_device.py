@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import by_levels, compiled, levels
-from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.by_levels import tangent, total
 from smoothsp.oracles._circuits.circuit import Circuit, Items
+from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.schedule import placed
 from smoothsp.oracles._circuits.topology import topology
 from smoothsp.oracles._questions.device_check import hold, sound
@@ -27,7 +27,7 @@ __all__ = ["choose", "sums", "tangent", "total"]
 
 
 def sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, the same as two numbers, and the marginals ``[B, ...]``.
 
@@ -37,12 +37,12 @@ def sums(
     """
     near = leaves.own[0]
     if not sound(near, f"circuits' sums, {near.dtype}", partial(_try, near.dtype)):
-        return by_levels.sums(leaves, asked, wanted, dtype)
-    return _sums(leaves, asked, wanted, dtype)
+        return by_levels.sums(leaves, query, wanted, dtype)
+    return _sums(leaves, query, wanted, dtype)
 
 
 def _sums(
-    leaves: Leaves, asked: Asked, wanted: Sequence[bool], dtype: torch.dtype
+    leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     from smoothsp._kernels.circuits.cuda import numbers
     from smoothsp._kernels.circuits.cuda import sums as kernels
@@ -52,13 +52,13 @@ def _sums(
     value = own.new_empty(B, dtype=torch.float64)
     far = own.new_empty(B, dtype=torch.bool)
     chances = own.new_empty((B, own.shape[1] + len(shared)) if outwards else (0, 0))
-    rows = placed(asked.topology, own.device), asked.lanes(own.device)
+    rows = placed(query.topology, own.device), query.lanes(own.device)
     kernels.sums(own, shared, *rows, outwards, value, far, chances)
     if not _capturing(own) and bool(far.any()):
         most = numbers.FURTHEST.value
-        again = compiled.truly_far(leaves, asked, far.cpu().numpy(), most)
+        again = compiled.truly_far(leaves, query, far.cpu().numpy(), most)
         if len(again):
-            _do_in_log_space(leaves, asked, again.to(own.device), value, chances)
+            _do_in_log_space(leaves, query, again.to(own.device), value, chances)
     none = own.new_empty(0)
     found = compiled.split(chances, leaves) if outwards else [none] * len(wanted)
     marginals = [x if some else none for x, some in zip(found, wanted, strict=True)]
@@ -66,10 +66,10 @@ def _sums(
 
 
 def _do_in_log_space(
-    leaves: Leaves, asked: Asked, rows: Tensor, value: Tensor, chances: Tensor
+    leaves: Leaves, query: Query, rows: Tensor, value: Tensor, chances: Tensor
 ) -> None:
     scores = compiled.pick(leaves, rows).joined().detach().double()
-    again = levels.sums(scores, asked.topology, asked.roots[rows.cpu()])
+    again = levels.sums(scores, query.topology, query.roots[rows.cpu()])
     value[rows] = again[0]
     if chances.numel():
         chances[rows] = again[1].to(chances.dtype)
@@ -77,7 +77,7 @@ def _do_in_log_space(
 
 def choose(
     leaves: Leaves,
-    asked: Asked,
+    query: Query,
     k: None,
     dtype: torch.dtype,
     precise: bool = False,
@@ -91,21 +91,21 @@ def choose(
     near = leaves.own[0]
     trial = partial(_try_choice, near.dtype)
     if not sound(near, f"circuits' maximum, {near.dtype}", trial):
-        return by_levels.choose(leaves, asked, k, dtype)
-    return _choose(leaves, asked, dtype)
+        return by_levels.choose(leaves, query, k, dtype)
+    return _choose(leaves, query, dtype)
 
 
 def _choose(
-    leaves: Leaves, asked: Asked, dtype: torch.dtype
+    leaves: Leaves, query: Query, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from smoothsp._kernels.circuits.cuda import best as kernels
 
     own, shared = _joined(leaves)
-    B, topology = len(own), asked.topology
+    B, topology = len(own), query.topology
     value = own.new_empty(B, dtype=torch.float64)
     labels = own.new_full((B, topology.labels), -1, dtype=torch.int64)
     parts = own.new_full((B, topology.most), -1, dtype=torch.int32)
-    rows = placed(topology, own.device), asked.lanes(own.device)
+    rows = placed(topology, own.device), query.lanes(own.device)
     kernels.best(own, shared, *rows, value, labels, parts)
     exact = as_two(value)[:, None]
     return value.to(dtype)[:, None], exact, labels[:, None], parts[:, None]
@@ -140,7 +140,7 @@ def _chains(T: int, S: int) -> tuple[Circuit, Items]:
     return circuit, roots
 
 
-def _example(dtype: torch.dtype) -> tuple[Leaves, Asked]:
+def _example(dtype: torch.dtype) -> tuple[Leaves, Query]:
     """Return rows for two programs, on the CPU; one shared leaf is forbidden."""
     T, S, B = 3, 2, 9
     found = topology(_chains, T, S)
@@ -149,13 +149,13 @@ def _example(dtype: torch.dtype) -> tuple[Leaves, Asked]:
     moves = torch.randn(S, S, generator=generator, dtype=dtype, device="cpu")
     moves[0, 1] = -torch.inf
     rows = torch.arange(B, device="cpu") % T
-    return Leaves((own,), (moves,)), Asked(found, found.roots[rows])
+    return Leaves((own,), (moves,)), Query(found, found.roots[rows])
 
 
 def _try(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if sums of a small circuit are not those of the CPU."""
-    leaves, asked = _example(dtype)
-    given = asked, [True, True], torch.float64
+    leaves, query = _example(dtype)
+    given = query, [True, True], torch.float64
     value, _, marginals = by_levels.sums(leaves.map(lambda x: x.double()), *given)
     found = _sums(leaves.map(lambda x: x.to(device)), *given)
     hold((found[0], *found[2]), (value, *(x.to(dtype) for x in marginals)), dtype)
@@ -163,8 +163,8 @@ def _try(dtype: torch.dtype, device: torch.device) -> None:
 
 def _try_choice(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if the best outputs of a small circuit are not those of the CPU."""
-    leaves, asked = _example(dtype)
-    value, _, labels, parts = by_levels.choose(leaves, asked, None, dtype)
-    found = _choose(leaves.map(lambda x: x.to(device)), asked, dtype)
+    leaves, query = _example(dtype)
+    value, _, labels, parts = by_levels.choose(leaves, query, None, dtype)
+    found = _choose(leaves.map(lambda x: x.to(device)), query, dtype)
     used, expected = (x.sort().values for x in (found[3], parts))
     hold((found[0], found[2], used), (value, labels, expected), dtype)

@@ -13,36 +13,36 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled
-from smoothsp.oracles._circuits.asked import Asked, Leaves
 from smoothsp.oracles._circuits.loops import loops_for
+from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.of_rows import OfRows, wanted
-from smoothsp.oracles._questions.registration import is_plain, nothing_traces
+from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 
 Self = TypeVar("Self", bound="OfCircuit")
 # Two numbers for an answer, as ``Exact`` has them.
 FLOAT64 = torch.float64
 
 
-def log_partition(leaves: Leaves, asked: Asked, dtype: torch.dtype) -> Exact:
+def log_partition(leaves: Leaves, query: Query, dtype: torch.dtype) -> Exact:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
 
     Of the dtype, or of float64 while something traces.
     """
-    if not nothing_traces():
-        return Exact(LogPartition(asked, leaves, FLOAT64).ask(*leaves.every))
-    question = LogPartition(asked, leaves, dtype)
-    return Exact(question.ask(*leaves.every), question.exact)
+    if not is_eager():
+        return Exact(LogPartition(query, leaves, FLOAT64).call(*leaves.every))
+    question = LogPartition(query, leaves, dtype)
+    return Exact(question.call(*leaves.every), question.exact)
 
 
-def marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+def marginals(leaves: Leaves, query: Query) -> list[Tensor]:
     """Chances of the leaves, arrays ``[B, ...]``; differentiable once."""
-    return list(Marginals(asked, leaves).ask(*leaves.every))
+    return list(Marginals(query, leaves).call(*leaves.every))
 
 
 def chosen(
     leaves: Leaves,
-    asked: Asked,
+    query: Query,
     k: int | None,
     dtype: torch.dtype,
     precise: bool = False,
@@ -56,49 +56,49 @@ def chosen(
     device = leaves.own[0].device
     if k is not None:
         leaves = leaves.map(lambda x: x.cpu())
-    if not nothing_traces():
-        values, labels, _ = Chosen(asked, leaves, k, FLOAT64).ask(*leaves.every)
+    if not is_eager():
+        values, labels, _ = Chosen(query, leaves, k, FLOAT64).call(*leaves.every)
         return Exact(values.to(device)), labels.to(device)
-    question = Chosen(asked, leaves, k, dtype, precise)
-    values, labels, _ = question.ask(*leaves.every)
+    question = Chosen(query, leaves, k, dtype, precise)
+    values, labels, _ = question.call(*leaves.every)
     if k is None or device.type == "cpu":
         return Exact(values, question.exact), labels
     return Exact(values.to(device), question.exact.to(device)), labels.to(device)
 
 
-def samples(leaves: Leaves, asked: Asked, seeds: Tensor) -> Tensor:
+def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``; on the CPU."""
     leaves = leaves.map(lambda x: x.detach().cpu())
-    found: Tensor = Samples(asked, leaves).ask(*leaves.every, seeds.cpu())
+    found: Tensor = Samples(query, leaves).call(*leaves.every, seeds.cpu())
     return found.to(seeds.device)
 
 
 def distinct_samples(
-    leaves: Leaves, asked: Asked, n: int, seeds: Tensor
+    leaves: Leaves, query: Query, n: int, seeds: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Labels ``[B, n, N]`` of distinct draws, and which of them exist; on the CPU."""
     _require_plain("sample(replace=False)")
     leaves = leaves.map(lambda x: x.detach().cpu())
-    found = compiled.distinct_samples(leaves, asked, n, seeds.cpu())
+    found = compiled.distinct_samples(leaves, query, n, seeds.cpu())
     return found[0].to(seeds.device), found[1].to(seeds.device)
 
 
-def max_marginals(leaves: Leaves, asked: Asked) -> list[Tensor]:
+def max_marginals(leaves: Leaves, query: Query) -> list[Tensor]:
     """Highest scores of outputs with each leaf ``[B, ...]``, in float64; on the CPU."""
     _require_plain("max_marginals")
     device = leaves.own[0].device
-    found = compiled.max_marginals(leaves.map(lambda x: x.detach().cpu()), asked)
+    found = compiled.max_marginals(leaves.map(lambda x: x.detach().cpu()), query)
     return [x.to(device) for x in found]
 
 
 def _require_plain(name: str) -> None:
-    if not nothing_traces():
+    if not is_eager():
         raise TypeError(f"{name}: expected a call outside of torch.func and compile")
 
 
-def entropy(leaves: Leaves, asked: Asked) -> Tensor:
+def entropy(leaves: Leaves, query: Query) -> Tensor:
     """Entropy ``[B]`` of the outputs in float64; differentiable once."""
-    found: Tensor = Entropy(asked, leaves).ask(*leaves.every)
+    found: Tensor = Entropy(query, leaves).call(*leaves.every)
     return found
 
 
@@ -107,10 +107,10 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> Exact:
 
     Of the dtype, or of float64 while something traces.
     """
-    if not nothing_traces():
-        return Exact(Score(None, leaves, FLOAT64).ask(*leaves.every, used))
+    if not is_eager():
+        return Exact(Score(None, leaves, FLOAT64).call(*leaves.every, used))
     question = Score(None, leaves, dtype)
-    return Exact(question.ask(*leaves.every, used), question.exact)
+    return Exact(question.call(*leaves.every, used), question.exact)
 
 
 class OfCircuit(OfRows):
@@ -119,8 +119,8 @@ class OfCircuit(OfRows):
     Any others have an entry for each row.
     """
 
-    def __init__(self, asked: Asked | None, leaves: Leaves) -> None:
-        self.asked, self.loops = asked, loops_for(leaves)
+    def __init__(self, query: Query | None, leaves: Leaves) -> None:
+        self.query, self.loops = query, loops_for(leaves)
         self.n, self.m = len(leaves.own), len(leaves.own) + len(leaves.shared)
 
     def leaves(self, tensors: Sequence[Tensor]) -> Leaves:
@@ -128,7 +128,7 @@ class OfCircuit(OfRows):
 
     def repeated(self: Self, size: int) -> Self:
         other = copy.copy(self)
-        other.asked = None if self.asked is None else self.asked.repeat(size)
+        other.query = None if self.query is None else self.query.repeat(size)
         return other
 
     def by_row(self, axes: Sequence[int]) -> list[bool]:
@@ -138,10 +138,10 @@ class OfCircuit(OfRows):
         """Arrays ``[B, ...]`` as gradients of leaves: shared ones summed over rows."""
         return [x if i < self.n else x.sum(0) for i, x in enumerate(moved)]
 
-    def ask_others(self, question: type["OfCircuit"], *tensors: Tensor) -> Any:
+    def call_other(self, question: type["OfCircuit"], *tensors: Tensor) -> Any:
         """The answer to another question of the same leaves."""
-        other = question(self.asked, self.leaves(tensors))
-        return other.ask(*tensors)
+        other = question(self.query, self.leaves(tensors))
+        return other.call(*tensors)
 
 
 class LogPartition(OfCircuit):
@@ -149,8 +149,8 @@ class LogPartition(OfCircuit):
 
     exact: Tensor | None = None
 
-    def __init__(self, asked: Asked, leaves: Leaves, dtype: torch.dtype) -> None:
-        super().__init__(asked, leaves)
+    def __init__(self, query: Query, leaves: Leaves, dtype: torch.dtype) -> None:
+        super().__init__(query, leaves)
         self.dtype = dtype
 
     def op(self, *tensors: Tensor) -> Tensor:
@@ -159,11 +159,11 @@ class LogPartition(OfCircuit):
     def _sums(
         self, tensors: Sequence[Tensor], wanted: Sequence[bool]
     ) -> tuple[Tensor, list[Tensor]]:
-        given = self.leaves(tensors), self.asked, wanted, self.dtype
+        given = self.leaves(tensors), self.query, wanted, self.dtype
         value, self.exact, found = self.loops.sums(*given)
         return value, found
 
-    def begin(self, ctx: Any, record: None, tensors: tuple[Tensor, ...]) -> Tensor:
+    def begin(self, ctx: Any, buffers: None, tensors: tuple[Tensor, ...]) -> Tensor:
         value, ctx.marginals = self._sums(tensors, wanted(ctx, self.m))
         ctx.save_for_backward(*tensors)
         return value
@@ -175,12 +175,12 @@ class LogPartition(OfCircuit):
         known = vars(ctx).pop("marginals", None)
         again = torch.is_grad_enabled()
         if again:
-            question = Marginals(self.asked, self.leaves(tensors))
+            question = Marginals(self.query, self.leaves(tensors))
             question.known = known if known is not None and all(some) else None
-            known = question.ask(*tensors)
+            known = question.call(*tensors)
         elif known is None:
             known = self._sums(tensors, some)[1]
-        in_place = not again and is_plain(grad)
+        in_place = not again and is_eager_tensor(grad)
         found: list[Tensor | None] = []
         for i, (x, want) in enumerate(zip(known, some, strict=True)):
             # loops of a device, and those by levels, answer with views of one array
@@ -198,7 +198,7 @@ class LogPartition(OfCircuit):
         return found
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        chances = self.ask_others(Marginals, *ctx.saved_tensors)
+        chances = self.call_other(Marginals, *ctx.saved_tensors)
         return _inner(chances, tangents).to(self.dtype)
 
 
@@ -210,7 +210,7 @@ class Marginals(OfCircuit):
     def op(self, *tensors: Tensor) -> Any:
         if self.known is not None:
             return tuple(self.known)
-        given = self.leaves(tensors), self.asked, [True] * self.m, tensors[0].dtype
+        given = self.leaves(tensors), self.query, [True] * self.m, tensors[0].dtype
         return tuple(self.loops.sums(*given)[2])
 
     def repeated(self, size: int) -> "Marginals":
@@ -227,17 +227,17 @@ class Marginals(OfCircuit):
             return grads
         tensors = ctx.saved_tensors
         along = self.directions(grads, tensors, rows=True)
-        return self.over_rows(self.ask_others(Covariance, *tensors, *along))
+        return self.over_rows(self.call_other(Covariance, *tensors, *along))
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
         tensors = ctx.saved_tensors
         along = self.directions(tangents, tensors, rows=False)
-        return self.ask_others(Covariance, *tensors, *along)
+        return self.call_other(Covariance, *tensors, *along)
 
     def directions(
         self, given: Sequence[Tensor | None], tensors: Sequence[Tensor], rows: bool
     ) -> list[Tensor]:
-        return _of_rows(given, tensors, self.n, self.asked.size, rows)  # type: ignore[union-attr]
+        return _of_rows(given, tensors, self.n, self.query.size, rows)  # type: ignore[union-attr]
 
 
 class Covariance(OfCircuit):
@@ -245,7 +245,7 @@ class Covariance(OfCircuit):
 
     def op(self, *tensors: Tensor) -> Any:
         leaves, along = self.leaves(tensors), Leaves(tuple(tensors[self.m :]), ())
-        moved = self.loops.tangent(leaves, self.asked, along, [True] * self.m)[2]
+        moved = self.loops.tangent(leaves, self.query, along, [True] * self.m)[2]
         return tuple(x.to(tensors[0].dtype) for x in moved)
 
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
@@ -255,15 +255,15 @@ class Covariance(OfCircuit):
         tensors = ctx.saved_tensors
         if any(wanted(ctx, 2 * self.m)[: self.m]):
             _refuse_third_derivatives()
-        moved = self.ask_others(Covariance, *tensors, *grads)
+        moved = self.call_other(Covariance, *tensors, *grads)
         return *[None] * self.m, *moved
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
         tensors = ctx.saved_tensors
         if any(x is not None for x in tangents[: self.m]):
             _refuse_third_derivatives()
-        given = tangents[self.m :], tensors, self.n, self.asked.size  # type: ignore[union-attr]
-        return self.ask_others(Covariance, *tensors, *_of_rows(*given, rows=True))
+        given = tangents[self.m :], tensors, self.n, self.query.size  # type: ignore[union-attr]
+        return self.call_other(Covariance, *tensors, *_of_rows(*given, rows=True))
 
 
 class Entropy(OfCircuit):
@@ -271,7 +271,7 @@ class Entropy(OfCircuit):
 
     def op(self, *tensors: Tensor) -> Tensor:
         leaves = self.leaves(tensors)
-        given = leaves, self.asked, leaves.map(finite), [False] * self.m
+        given = leaves, self.query, leaves.map(finite), [False] * self.m
         value, means, _ = self.loops.tangent(*given)
         found: Tensor = value - means
         return found.clamp(min=0)
@@ -287,8 +287,8 @@ class Entropy(OfCircuit):
     def _slope(self, ctx: Any) -> Any:
         tensors = ctx.saved_tensors
         scores = [finite(x) for x in tensors]
-        given = scores, tensors, self.n, self.asked.size  # type: ignore[union-attr]
-        return self.ask_others(Covariance, *tensors, *_of_rows(*given, rows=False))
+        given = scores, tensors, self.n, self.query.size  # type: ignore[union-attr]
+        return self.call_other(Covariance, *tensors, *_of_rows(*given, rows=False))
 
 
 class Chosen(OfCircuit):
@@ -301,17 +301,17 @@ class Chosen(OfCircuit):
 
     def __init__(
         self,
-        asked: Asked,
+        query: Query,
         leaves: Leaves,
         k: int | None,
         dtype: torch.dtype,
         precise: bool = False,
     ) -> None:
-        super().__init__(asked, leaves)
+        super().__init__(query, leaves)
         self.k, self.dtype, self.precise = k, dtype, precise
 
     def op(self, *tensors: Tensor) -> Any:
-        given = self.leaves(tensors), self.asked, self.k, self.dtype, self.precise
+        given = self.leaves(tensors), self.query, self.k, self.dtype, self.precise
         values, self.exact, labels, parts = self.loops.choose(*given)
         return values, labels, parts
 
@@ -335,8 +335,8 @@ class Score(OfCircuit):
 
     exact: Tensor | None = None
 
-    def __init__(self, asked: None, leaves: Leaves, dtype: torch.dtype) -> None:
-        super().__init__(asked, leaves)
+    def __init__(self, query: None, leaves: Leaves, dtype: torch.dtype) -> None:
+        super().__init__(query, leaves)
         self.dtype = dtype
 
     def op(self, *tensors: Tensor) -> Tensor:
@@ -360,7 +360,7 @@ class Samples(OfCircuit):
 
     def op(self, *tensors: Tensor) -> Tensor:
         *leaves, seeds = tensors
-        return compiled.samples(self.leaves(leaves), self.asked, seeds)  # type: ignore[arg-type]
+        return compiled.samples(self.leaves(leaves), self.query, seeds)  # type: ignore[arg-type]
 
 
 def finite(scores: Tensor) -> Tensor:
@@ -411,7 +411,7 @@ def _score_along(
     along = [torch.zeros_like(x) if t is None else t for t, x in pairs]
     n = len(leaves.own)
     given = Leaves(tuple(along[:n]), tuple(along[n:]))
-    found: Tensor = Score(None, given, like.dtype).ask(*along, used)
+    found: Tensor = Score(None, given, like.dtype).call(*along, used)
     return found
 
 
@@ -427,7 +427,11 @@ def _count(
 ) -> list[Tensor | None]:
     """Weights ``[B, K]`` added up over leaves: the adjoint of ``score``."""
     weights = weights.to(leaves.own[0].dtype)
-    if not torch.is_grad_enabled() and is_plain(weights) and is_plain(used):
+    if (
+        not torch.is_grad_enabled()
+        and is_eager_tensor(weights)
+        and is_eager_tensor(used)
+    ):
         return compiled.count(weights, used, leaves, wanted)
     widths = [x.shape[1:].numel() for x in leaves.own]
     widths += [x.numel() for x in leaves.shared]

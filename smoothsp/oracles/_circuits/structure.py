@@ -10,19 +10,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import questions
-from smoothsp.oracles._circuits.asked import Asked, Leaves
-from smoothsp.oracles._circuits.doors import (
+from smoothsp.oracles._circuits.query import Leaves, Query
+from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._circuits.validation import (
     check_outputs,
     labels_read,
     parts_read,
-    sound,
+    validate,
 )
-from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 from smoothsp.oracles._questions.rounding import scaled
 
 Parts = Tensor | tuple[Tensor, ...]
@@ -88,7 +88,7 @@ class CircuitStructure(ReadOnly, Divergences):
     _own: dict[str, Tensor]
     _common: dict[str, Tensor]
     _main: Tensor
-    _asked: Asked
+    _query: Query
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -104,11 +104,11 @@ class CircuitStructure(ReadOnly, Divergences):
     ) -> None:
         self._hold(dict(potentials), dict(shared or {}))
         if isinstance(roots, int):
-            asked = Asked.same(topology, roots, len(self._main))
+            query = Query.same(topology, roots, len(self._main))
         else:
-            asked = Asked(topology, roots)
-        self.__dict__.update(_asked=asked, _lengths=lengths, shape=shape)
-        sound(self, next(iter(self._own)))
+            query = Query(topology, roots)
+        self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
+        validate(self, next(iter(self._own)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name != "_proven"}
@@ -205,7 +205,7 @@ class CircuitStructure(ReadOnly, Divergences):
             row; -1 is none, and a leaf used twice stands there twice. By default the
             leaves that ``Circuit.label`` connects with these labels.
         """
-        table = self._asked.topology.leaf_of.to(labels.device)
+        table = self._query.topology.leaf_of.to(labels.device)
         N, V = table.shape
         at = torch.arange(N, device=labels.device)
         leaf = table[at, labels.clamp(0, V - 1)]
@@ -214,7 +214,7 @@ class CircuitStructure(ReadOnly, Divergences):
     @property
     def _numbers(self) -> int:
         """How many numbers one output of each row takes, with its labels and leaves."""
-        topology = self._asked.topology
+        topology = self._query.topology
         each = 1 + topology.labels + topology.most + math.prod(self.shape)
         return len(self._main) * each
 
@@ -260,14 +260,14 @@ class CircuitStructure(ReadOnly, Divergences):
 
         The last ones are kept with a copy of y, since hinges ask for them twice.
         """
-        known = self._proven if is_plain(y) else None
+        known = self._proven if is_eager_tensor(y) else None
         if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
             return known[1], known[2]
         labels = self._several(y)
         used = self.leaves_used(labels)
         check_outputs(self, y, used)
         # no graph may keep tensors of inference mode
-        if is_plain(y) and not used.is_inference():
+        if is_eager_tensor(y) and not used.is_inference():
             self._proven = y.clone(), labels, used
         return labels, used
 
@@ -283,7 +283,7 @@ class CircuitStructure(ReadOnly, Divergences):
                 f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
             )
         labels = self.labels_of(outputs)
-        real = labels_read(self._asked).to(labels.device)
+        real = labels_read(self._query).to(labels.device)
         return torch.where(real[:, None], labels, -1)
 
     def _single(self, y: Tensor) -> Tensor:
@@ -306,16 +306,16 @@ class CircuitStructure(ReadOnly, Divergences):
         if not labels.shape[1]:
             return torch.zeros_like(self._main)
         size = self._main.shape[1:].numel()
-        tables = self._asked.topology.labels_of
+        tables = self._query.topology.labels_of
         at, value = (x[1 : 1 + size].to(y.device) for x in tables)
         cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
-        cost = cost & parts_read(self._asked)[:, :size].to(y.device)
+        cost = cost & parts_read(self._query)[:, :size].to(y.device)
         return cost.to(self._main.dtype).reshape(self._main.shape)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
         labels = self._single(y)
-        most = self._asked.topology.leaf_of.shape[1]
+        most = self._query.topology.leaf_of.shape[1]
         counts = self._main.new_zeros(len(labels), most + 1)
         ones = counts.new_ones(labels.shape)
         return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
@@ -330,7 +330,7 @@ class CircuitStructure(ReadOnly, Divergences):
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
         other = self._like({**self._own, name: main + cost}, self._common)
-        sound(other, "cost", only=name, changed=cost)
+        validate(other, "cost", only=name, changed=cost)
         return other
 
     def scale(self: Self, factor: float) -> Self:
@@ -341,7 +341,7 @@ class CircuitStructure(ReadOnly, Divergences):
             {name: scaled(x, factor) for name, x in self._common.items()},
         )
         if factor > 1:
-            sound(other, "factor", changed=self._main.new_empty(0))
+            validate(other, "factor", changed=self._main.new_empty(0))
         return other
 
     def select(self: Self, rows: Tensor) -> Self:
@@ -349,7 +349,7 @@ class CircuitStructure(ReadOnly, Divergences):
         rows = checks.rows(rows, len(self._main), self._main.device)
         other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
         other._lengths = self.lengths[rows]
-        other._asked = self._asked.select(rows.cpu())
+        other._query = self._query.select(rows.cpu())
         for name in self.row_attributes:
             if (value := getattr(self, name)) is not None:
                 vars(other)[name] = value[rows]
@@ -367,7 +367,7 @@ class CircuitStructure(ReadOnly, Divergences):
         allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
         kept = main.masked_fill(~allowed, -torch.inf)
         other = self._like({**self._own, name: kept}, self._common)
-        sound(other, "allowed", only=name)
+        validate(other, "allowed", only=name)
         return other
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -389,7 +389,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def _best(self, precise: bool) -> tuple[Exact, Tensor]:
         """Values ``(batch, 1)`` and outputs of the best, as ``questions.chosen``."""
-        given = self._leaves(), self._asked, None, self._main.dtype, precise
+        given = self._leaves(), self._query, None, self._main.dtype, precise
         values, labels = questions.chosen(*given)
         return values, self.outputs_of(labels).squeeze(1)
 
@@ -424,11 +424,11 @@ class CircuitStructure(ReadOnly, Divergences):
         return self._rounded(values.value), ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
-        given = self._leaves(), self._asked, k, self._main.dtype
+        given = self._leaves(), self._query, k, self._main.dtype
         values, labels = questions.chosen(*given)
         valid = values.value > -torch.inf
         ys = self.outputs_of(labels)
-        if is_plain(valid) and bool(valid.all()):
+        if is_eager_tensor(valid) and bool(valid.all()):
             return values, ys, valid
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         return values, torch.where(some, ys, -1), valid
@@ -452,7 +452,7 @@ class CircuitStructure(ReadOnly, Divergences):
             return self._distinct(checks.count("n", n, self._numbers), generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return self.outputs_of(questions.samples(self._leaves(), self._asked, seeds))
+        return self.outputs_of(questions.samples(self._leaves(), self._query, seeds))
 
     def _distinct(
         self, n: int, generator: torch.Generator | None
@@ -461,7 +461,7 @@ class CircuitStructure(ReadOnly, Divergences):
         size = (len(self._main),)
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         leaves = self._leaves()
-        labels, exist = questions.distinct_samples(leaves, self._asked, n, seeds)
+        labels, exist = questions.distinct_samples(leaves, self._query, n, seeds)
         some = exist.reshape(*exist.shape, *[1] * len(self.shape))
         return torch.where(some, self.outputs_of(labels), -1)
 
@@ -480,7 +480,7 @@ class CircuitStructure(ReadOnly, Divergences):
             them; -inf where no output uses a part. Not differentiable.
         """
         name = self._named(name)
-        found = questions.max_marginals(self._leaves(), self._asked)
+        found = questions.max_marginals(self._leaves(), self._query)
         return self._of_leaves(found, name, most=True).to(self._main.dtype)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
@@ -491,7 +491,7 @@ class CircuitStructure(ReadOnly, Divergences):
         return self._rounded(self._exact_log_partition().value)
 
     def _exact_log_partition(self) -> Exact:
-        given = self._leaves(), self._asked, self._main.dtype
+        given = self._leaves(), self._query, self._main.dtype
         return questions.log_partition(*given)
 
     def marginals(self, name: str | None = None) -> Tensor:
@@ -509,7 +509,7 @@ class CircuitStructure(ReadOnly, Divergences):
             them.
         """
         name = self._named(name)
-        found = questions.marginals(self._leaves(), self._asked)
+        found = questions.marginals(self._leaves(), self._query)
         return self._of_leaves(found, name).to(self._main.dtype)
 
     def _named(self, name: str | None) -> str:
@@ -529,7 +529,7 @@ class CircuitStructure(ReadOnly, Divergences):
         )
 
     def _outputs_like(self: Self, other: Self) -> bool:
-        ours, theirs = self._asked, other._asked
+        ours, theirs = self._query, other._query
         if ours.topology is not theirs.topology or not ours.roots.equal(theirs.roots):
             return False
         pairs = (
@@ -586,7 +586,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        found = questions.entropy(self._leaves(), self._asked)
+        found = questions.entropy(self._leaves(), self._query)
         return found.to(self._main.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
@@ -595,4 +595,4 @@ class CircuitStructure(ReadOnly, Divergences):
             lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
         )
         dtype = self._main.dtype
-        return questions.log_partition(allowed, self._asked, dtype).value.to(dtype)
+        return questions.log_partition(allowed, self._query, dtype).value.to(dtype)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from smoothsp._kernels.vectors.whole_arrays import copy_within
 from smoothsp.oracles._questions.registration import (
-    is_ordinary,
+    is_dense_cpu,
+    is_eager,
     is_transformed,
-    nothing_traces,
 )
 
 DEVICES = ("cpu", "cuda")
@@ -66,7 +66,7 @@ def potentials(name: str, value: object) -> Tensor:
     """``value`` as a dense tensor of float32 or float64; halves become float32."""
     if not torch.compiler.is_compiling():
         refuse_torchscript()
-        if is_ordinary(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
+        if is_dense_cpu(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
             return value  # type: ignore[return-value]
     value = dense(name, value)
     if value.dtype in HALVES:
@@ -217,7 +217,7 @@ def row_lengths(
     name: str = "lengths",
 ) -> Tensor:
     """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
-    if nothing_traces() and is_ordinary(value) and device.type == "cpu":
+    if is_eager() and is_dense_cpu(value) and device.type == "cpu":
         copied = _copied_lengths(value, batch, time)  # type: ignore[arg-type]
         if copied is not None:
             return copied

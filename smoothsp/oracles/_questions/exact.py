@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.vectors.exact_sums import sum_rows
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 
 
 class Exact(NamedTuple):
@@ -105,13 +105,13 @@ def as_two(value: Tensor) -> Tensor:
 
 def score(structure: Any, y: Tensor) -> Exact:
     """Scores of the outputs ``y``."""
-    ask = _asked(structure, "score")
+    ask = _query(structure, "score")
     return Exact(structure.score(y)) if ask is None else ask(y)
 
 
 def best(structure: Any) -> tuple[Exact, Tensor]:
     """Result of ``decode``."""
-    ask = _asked(structure, "decode")
+    ask = _query(structure, "decode")
     if ask is not None:
         found: tuple[Exact, Tensor] = ask()
         return found
@@ -121,7 +121,7 @@ def best(structure: Any) -> tuple[Exact, Tensor]:
 
 def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
     """Result of ``decode_topk``."""
-    ask = _asked(structure, "decode_topk")
+    ask = _query(structure, "decode_topk")
     if ask is not None:
         found: tuple[Exact, Tensor, Tensor] = ask(k)
         return found
@@ -131,16 +131,16 @@ def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
 
 def log_partition(structure: Any) -> Exact:
     """Result of ``log_partition``."""
-    ask = _asked(structure, "log_partition")
+    ask = _query(structure, "log_partition")
     return Exact(structure.log_partition()) if ask is None else ask()
 
 
-def _asked(structure: Any, name: str) -> Any:
+def _query(structure: Any, name: str) -> Any:
     """The method ``_exact_...`` that belongs to a question; None if there is none.
 
     A class with a method of its own for the question has it called.
     """
-    if not nothing_traces():
+    if not is_eager():
         return None
     exactly = f"_exact_{name}"
     for kind in type(structure).__mro__:

@@ -18,7 +18,7 @@ from smoothsp._kernels.vectors.extremes import (
     extremes,
     forbid,
 )
-from smoothsp.oracles._questions.registration import is_ordinary
+from smoothsp.oracles._questions.registration import is_dense_cpu
 
 __all__ = [
     "FORBIDDEN",
@@ -44,7 +44,7 @@ def look(x: Tensor) -> int:
     ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
     number, so that ``masked`` is needed; ``WRONG``: what is refused.
     """
-    if is_ordinary(x):
+    if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
         found: int = extremes(x.data_ptr(), x.numel(), _LIKE[x.dtype])
         return found
@@ -71,7 +71,7 @@ def masked(x: Tensor) -> Tensor:
 
     No output uses what forbids, so that its gradient is exactly 0.
     """
-    if not is_ordinary(x):
+    if not is_dense_cpu(x):
         return torch.threshold(x, -LIMIT, -torch.inf)
     if x.requires_grad or not x.is_contiguous():
         given = found = x.clone(memory_format=torch.contiguous_format)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.registration import Known, is_transformed
+from smoothsp.oracles._questions.registration import EagerGradient, is_transformed
 from smoothsp.oracles._questions.transforms import Transformed
 
 
@@ -23,15 +23,15 @@ class OfRows:
     gradient: Any = None
     tangent: Any = None
 
-    def ask(self, *tensors: Tensor) -> Any:
+    def call(self, *tensors: Tensor) -> Any:
         """The answer; gradients reach the tensors."""
         if is_transformed():
             return Transformed.apply(self, *tensors)
         if self.gradient is not None and wants_gradient(tensors):
-            return Known.apply(self, None, *tensors)
+            return EagerGradient.apply(self, None, *tensors)
         return self.op(*tensors)
 
-    def begin(self, ctx: Any, record: None, tensors: tuple[Tensor, ...]) -> Any:
+    def begin(self, ctx: Any, buffers: None, tensors: tuple[Tensor, ...]) -> Any:
         """The answer, and in ``ctx`` what its gradient takes."""
         output = self.op(*tensors)
         self.save(ctx, tensors, output)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import exact
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.registration import nothing_traces
+from smoothsp.oracles._questions.registration import is_eager
 
 # Costs added to larger numbers of float32 would lose digits that losses show.
 COARSE = 64.0
@@ -49,7 +49,7 @@ def require_parts(structure: Any) -> None:
 
 def widened(structure: Any) -> tuple[Any, bool]:
     """The structure in float64 where float32 is coarse, and whether it is."""
-    if not hasattr(structure, "_wide") or not nothing_traces():
+    if not hasattr(structure, "_wide") or not is_eager():
         return structure, False
     coarse = any(_is_coarse(x.detach()) for x in structure._potentials().values())
     return (structure._wide() if coarse else structure), coarse

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import whole_calls
-from smoothsp.oracles._questions.registration import is_plain
+from smoothsp.oracles._questions.registration import is_eager_tensor
 
 
 class Positions:
@@ -38,7 +38,7 @@ class Positions:
     def of_mask(cls, mask: Tensor) -> "Positions":
         """Positions that are True in ``mask``, ``(batch, time)`` bool."""
         B, T = mask.shape
-        if not is_plain(mask):
+        if not is_eager_tensor(mask):
             # True first, in order
             steps = torch.sort(~mask, dim=1, stable=True).indices
             return cls(B, T, mask.device, steps, mask.sum(1))
@@ -82,7 +82,7 @@ class Positions:
         real = torch.arange(T, device=self.device) < self.lengths[:, None]
         return mask.scatter(1, self.steps, real)
 
-    def told(self) -> tuple[Tensor | None, Tensor | None]:
+    def explicit(self) -> tuple[Tensor | None, Tensor | None]:
         """Steps and lengths; None for both if all positions are real."""
         if self._steps is None and self._lengths is None:
             return None, None

@@ -1,8 +1,8 @@
 """A question to a structure: one function, and three ways that lead to it.
 
-Plain tensors on the CPU go straight to the function, through ``Known`` where a gradient
-is wanted. ``torch.library.custom_op`` is what ``torch.compile`` sees and what chooses
-by device; it costs 30 us a call, as much as the whole inference of a small batch. The
+Plain tensors on the CPU go straight to the function, through ``EagerGradient`` where a
+gradient is wanted. ``torch.library.custom_op`` is what ``torch.compile`` sees and what
+chooses by device; it costs 30 us a call, as much as inference of a small batch. The
 transforms of ``torch.func`` and forward derivatives go through ``Transformed``. What is
 known about gradients, in ``save``, ``gradient`` and ``tangent``, is written once.
 """
@@ -31,7 +31,7 @@ def _as_they_are(inputs: list[Any], size: int) -> list[Any]:
     return inputs
 
 
-class Question:
+class Op:
     """How to ask for one thing. Call it with the arguments of ``function``.
 
     Parameters
@@ -47,9 +47,9 @@ class Question:
         The same for CUDA tensors.
     fake
         Outputs of the right shape and dtype, for ``torch.compile``.
-    of_record
-        The same from what is proven: ``of_record(record, *rest)``, where ``rest``
-        follows the arguments that ``record.inputs`` gives.
+    of_buffers
+        The same from what is proven: ``of_buffers(buffers, *rest)``, where ``rest``
+        follows the arguments that ``buffers.inputs`` gives.
     save, gradient, tangent
         ``save(ctx, inputs, output)``, ``gradient(ctx, *grads)`` and
         ``tangent(ctx, *tangents)``, as ``torch.autograd.Function`` has them, but grads
@@ -70,14 +70,14 @@ class Question:
         function: Callable[..., Any],
         cuda: Callable[..., Any],
         fake: Callable[..., Any],
-        of_record: Callable[..., Any] | None = None,
+        of_buffers: Callable[..., Any] | None = None,
         save: Callable[..., None] | None = None,
         gradient: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None,
         by_row: Callable[[list[int]], list[bool]],
         fold: Callable[[list[Any], int], list[Any]] = _as_they_are,
     ) -> None:
-        self.name, self.function, self.of_record = name, function, of_record
+        self.name, self.function, self.of_buffers = name, function, of_buffers
         self.save, self.gradient, self.tangent = save, gradient, tangent
         self.by_row, self.fold = by_row, fold
         self.op = torch.library.custom_op(
@@ -93,32 +93,32 @@ class Question:
             self.op.register_autograd(gradient, setup_context=save)
 
     def __call__(self, *inputs: Any) -> Any:
-        if not all(is_plain(x) for x in inputs if isinstance(x, Tensor)):
+        if not all(is_eager_tensor(x) for x in inputs if isinstance(x, Tensor)):
             return self.traced(*inputs)
         if self.gradient is None or not torch.is_grad_enabled():
             return self.function(*inputs)
-        return Known.apply(self, None, *inputs)
+        return EagerGradient.apply(self, None, *inputs)
 
-    def ask(self, record: Any, *rest: Any) -> Any:
-        """The answer for a record, from its proven memory where nothing traces."""
-        if not (record.plain and nothing_traces()):
-            return self.traced(*record.inputs, *rest)
-        if self.gradient is None or not record.wants_gradient():
-            return self.of_record(record, *rest)  # type: ignore[misc]
-        return Known.apply(self, record, *record.inputs, *rest)
+    def call(self, buffers: Any, *rest: Any) -> Any:
+        """The answer, from proven memory where nothing traces."""
+        if not (buffers.plain and is_eager()):
+            return self.traced(*buffers.inputs, *rest)
+        if self.gradient is None or not buffers.wants_gradient():
+            return self.of_buffers(buffers, *rest)  # type: ignore[misc]
+        return EagerGradient.apply(self, buffers, *buffers.inputs, *rest)
 
-    def begin(self, ctx: Any, record: Any, inputs: tuple[Any, ...]) -> Any:
+    def begin(self, ctx: Any, buffers: Any, inputs: tuple[Any, ...]) -> Any:
         """The answer, and in ``ctx`` what its gradient takes."""
-        if record is None:
+        if buffers is None:
             output = self.function(*inputs)
         else:
-            output = self.of_record(  # type: ignore[misc]
-                record, *inputs[len(record.inputs) :]
+            output = self.of_buffers(  # type: ignore[misc]
+                buffers, *inputs[len(buffers.inputs) :]
             )
         self.save(ctx, inputs, output)  # type: ignore[misc]
         return output
 
-    def repeated(self, size: int) -> "Question":
+    def repeated(self, size: int) -> "Op":
         """The question of a batch so many times as large: its inputs tell."""
         return self
 
@@ -129,7 +129,7 @@ class Question:
         return Transformed.apply(self, *inputs)
 
 
-class Known(torch.autograd.Function):
+class EagerGradient(torch.autograd.Function):
     """Autograd function of an op on plain CPU tensors with gradients.
 
     ``question`` has ``begin`` and ``gradient`` as above, with a gradient for each of
@@ -138,16 +138,16 @@ class Known(torch.autograd.Function):
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
-    def forward(ctx: Any, question: Any, record: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, question: Any, buffers: Any, *inputs: Any) -> Any:
         ctx.question = question
-        return question.begin(ctx, record, inputs)
+        return question.begin(ctx, buffers, inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return None, None, *ctx.question.gradient(ctx, *grads)
 
 
-def nothing_traces() -> bool:
+def is_eager() -> bool:
     """Whether functions are called for their answers, and no graph is made of them."""
     # every question asks this several times: one flat function
     return not (
@@ -165,12 +165,12 @@ def is_transformed() -> bool:
     )
 
 
-def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
+def is_eager_tensor(tensor: Tensor, device: str = "cpu") -> bool:
     """Whether this is an ordinary tensor on such a device, that nothing traces."""
-    if type(tensor) not in PLAIN or not nothing_traces():
+    if type(tensor) not in PLAIN or not is_eager():
         return False
     if device == "cpu":
-        return is_ordinary(tensor)
+        return is_dense_cpu(tensor)
     return (
         tensor.device.type == device
         # what torch.autograd.grad(is_grads_batched=True) hands on
@@ -178,8 +178,8 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     )
 
 
-def are_ordinary(first: object, second: object) -> bool:
-    """``is_ordinary`` of both."""
+def are_dense_cpu(first: object, second: object) -> bool:
+    """``is_dense_cpu`` of both."""
     return (
         type(first) in PLAIN
         and type(second) in PLAIN
@@ -188,7 +188,7 @@ def are_ordinary(first: object, second: object) -> bool:
     )
 
 
-def is_ordinary(tensor: object) -> bool:
+def is_dense_cpu(tensor: object) -> bool:
     """Whether this is a dense CPU tensor that nothing wraps: its memory is its values.
 
     Not for use while ``torch.compile`` traces.

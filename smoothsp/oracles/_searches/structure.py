@@ -16,9 +16,9 @@ from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.of_rows import OfRows, wants_gradient
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import (
-    is_plain,
+    is_eager,
+    is_eager_tensor,
     is_transformed,
-    nothing_traces,
 )
 from smoothsp.oracles._questions.rounding import scaled
 
@@ -125,7 +125,7 @@ class SearchStructure(ReadOnly):
         if not is_transformed():
             return self._answer(k)
         rest = (getattr(self, name) for name in self.row_attributes)
-        found: tuple[Tensor, Tensor] = Found(self, k).ask(*self._own.values(), *rest)
+        found: tuple[Tensor, Tensor] = Found(self, k).call(*self._own.values(), *rest)
         return found
 
     def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
@@ -187,8 +187,8 @@ class SearchStructure(ReadOnly):
     ) -> bool:
         """Look at the numbers: see that they are scores. What forbids becomes -inf.
 
-        Arguments as ``_circuits.doors.sound`` has them. Returns whether a row may lack
-        an output.
+        Arguments as ``_circuits.validation.validate`` has them. Returns whether a row
+        may lack an output.
         """
         if not checks.values_are_there():
             return False
@@ -261,7 +261,7 @@ class SearchStructure(ReadOnly):
 
     def _value(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
-        if not is_plain(y) or not self._is_plain():
+        if not is_eager_tensor(y) or not self._is_eager_tensor():
             return self._sum(self._used(y))
         total = self._totals(array(y))
         if total is None:
@@ -289,13 +289,13 @@ class SearchStructure(ReadOnly):
         By default the sums of the entries that are used.
         """
         found = value.to(self._main.dtype)
-        if not nothing_traces():
+        if not is_eager():
             return Exact(found)
         return Exact(found, exact.sums(self._entries(self._used(y)).detach()))
 
     def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> Exact:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
-        if not nothing_traces():
+        if not is_eager():
             return Exact(value)
         parts = exact.sums(tops.masked_fill(tops == -torch.inf, 0))
         parts[:, 1] += relative
@@ -405,16 +405,16 @@ class SearchStructure(ReadOnly):
 
     def _decode(self) -> tuple[Tensor, Tensor]:
         """The highest score in float64, and its output."""
-        if self._is_plain() and not self._wants_gradient():
+        if self._is_eager_tensor() and not self._wants_gradient():
             best, total = self._best_and_total()
             if total is not None:
                 return torch.from_numpy(total), torch.from_numpy(best)
         y, _ = self._ask(None)
         return self._value(y[:, None]).squeeze(1), y
 
-    def _is_plain(self) -> bool:
+    def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
-        return all(is_plain(x) for x in self._own.values())
+        return all(is_eager_tensor(x) for x in self._own.values())
 
     def _wants_gradient(self) -> bool:
         """Whether scores have to be differentiated."""

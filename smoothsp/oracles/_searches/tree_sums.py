@@ -25,8 +25,8 @@ class OfTrees(OfRows):
     def __init__(self, single: bool) -> None:
         self.single = single
 
-    def ask(self, *tensors: Tensor) -> Tensor:
-        found: Tensor = super().ask(*tensors)
+    def call(self, *tensors: Tensor) -> Tensor:
+        found: Tensor = super().call(*tensors)
         return found
 
 
@@ -36,7 +36,7 @@ class LogPartition(OfTrees):
     def op(self, arcs: Tensor, lengths: Tensor) -> Tensor:
         return _sums(arcs, lengths, self.single, False)[0]
 
-    def begin(self, ctx: Any, record: None, inputs: tuple[Tensor, ...]) -> Tensor:
+    def begin(self, ctx: Any, buffers: None, inputs: tuple[Tensor, ...]) -> Tensor:
         arcs, lengths = inputs
         value, chances = _sums(arcs, lengths, self.single, True)
         ctx.save_for_backward(arcs, lengths, chances)
@@ -47,11 +47,11 @@ class LogPartition(OfTrees):
         if known and not torch.is_grad_enabled():
             chances = known[0]
         else:
-            chances = Chances(self.single).ask(arcs, lengths)
+            chances = Chances(self.single).call(arcs, lengths)
         return grad.to(chances.dtype)[:, None, None] * chances, None
 
     def tangent(self, ctx: Any, *tangents: Any) -> Tensor:
-        chances = Chances(self.single).ask(*ctx.saved_tensors)
+        chances = Chances(self.single).call(*ctx.saved_tensors)
         found: Tensor = (chances * tangents[0]).sum((1, 2), dtype=torch.float64)
         return found
 
@@ -63,10 +63,10 @@ class Chances(OfTrees):
         return _sums(arcs, lengths, self.single, True)[1]
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return Moves(self.single).ask(*ctx.saved_tensors, grad), None
+        return Moves(self.single).call(*ctx.saved_tensors, grad), None
 
     def tangent(self, ctx: Any, *tangents: Any) -> Tensor:
-        return Moves(self.single).ask(*ctx.saved_tensors, tangents[0])
+        return Moves(self.single).call(*ctx.saved_tensors, tangents[0])
 
 
 class Moves(OfTrees):

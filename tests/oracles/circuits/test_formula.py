@@ -300,7 +300,7 @@ def test_small_sizes(B, V):
 def test_one_formula_serves_many_batches():
     formula = Formula.from_clauses([[1, 2], [-1, -2]])
     one, other = formula(drawn(2, 2, 2)), formula(drawn(3, 2, 2).float())
-    assert one._asked.topology is other._asked.topology
+    assert one._query.topology is other._query.topology
     both = torch.tensor([[0, 1], [1, 0]])
     assert_close(one.score(both), one.select(torch.tensor([0, 1])).score(both))
 

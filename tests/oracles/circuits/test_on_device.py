@@ -84,7 +84,7 @@ def test_the_loops_of_a_device_answer_as_those_of_the_cpu(kind, monkeypatch):
 @every_kind
 def test_second_derivatives_are_those_of_the_compiled_loops(kind):
     built = draw(kind, 3).structure()
-    leaves, asked = built._leaves(), built._asked
+    leaves, asked = built._leaves(), built._query
     generator = torch.Generator().manual_seed(0)
     along = leaves.map(
         lambda x: torch.randn(x.shape, generator=generator, dtype=x.dtype)
@@ -162,7 +162,7 @@ def test_two_runs_on_a_gpu_give_the_same_bits():
 def test_the_twin_that_answers_elsewhere_is_right_in_float32():
     case = draw("projective", 0)
     built = case.map(lambda x: x.float()).structure()
-    rows = built._leaves().joined(), built._asked.topology, built._asked.roots
+    rows = built._leaves().joined(), built._query.topology, built._query.roots
     value, _ = levels.sums(*rows)
     assert value.dtype == torch.float32
     for b in range(len(case)):

@@ -1,6 +1,6 @@
 """Scores and counts of given outputs of a chain.
 
-The arguments of a chain are those of ``_chain.record``.
+The arguments of a chain are those of ``_chain.buffers``.
 """
 
 from typing import Any
@@ -11,21 +11,21 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import given_outputs, validation, whole_calls
 from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._chain.record import Record, chain_question, prove_within
+from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question, prove_within
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.checks import label_out_of_range
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import Question
+from smoothsp.oracles._questions.registration import Op
 
 
-def score_of(chain: Record, labels: Tensor) -> Tensor:
+def score_of(chain: ChainBuffers, labels: Tensor) -> Tensor:
     """Scores ``[B, K]``, in float64, of ``labels`` ``[B, K, T]``."""
     value = chain.new(*labels.shape[:2], dtype=torch.float64)
     _fill(chain, labels, value, None)
     return value
 
 
-def parts_of(chain: Record, labels: Tensor) -> Tensor:
+def parts_of(chain: ChainBuffers, labels: Tensor) -> Tensor:
     """Scores as sums of two float64 numbers ``[B, K, 2]``."""
     value = chain.new(*labels.shape[:2], dtype=torch.float64)
     rest = torch.empty_like(value)
@@ -33,7 +33,9 @@ def parts_of(chain: Record, labels: Tensor) -> Tensor:
     return torch.stack((value, rest), -1)
 
 
-def _fill(chain: Record, labels: Tensor, value: Tensor, rest: Tensor | None) -> None:
+def _fill(
+    chain: ChainBuffers, labels: Tensor, value: Tensor, rest: Tensor | None
+) -> None:
     B, K, T = labels.shape
     labels = labels.contiguous()
     if chain.shared:
@@ -231,7 +233,7 @@ score = chain_question(
     "score",
     "Tensor labels",
     "Tensor",
-    of_record=score_of,
+    of_buffers=score_of,
     cuda=on_device.score,
     fake=_fake_score,
     save=_save_score,
@@ -239,7 +241,7 @@ score = chain_question(
     tangent=_score_tangent,
     rest_by_row=(True,),
 )
-count = Question(
+count = Op(
     "chain_count",
     "(Tensor weights, Tensor labels, Tensor? steps, Tensor? lengths, SymInt S, "
     "bool shared, SymInt groups) -> (Tensor, Tensor, Tensor, Tensor)",

@@ -1,6 +1,6 @@
 """Maximisers and samples of a chain.
 
-The arguments of a chain are those of ``_chain.record``.
+The arguments of a chain are those of ``_chain.buffers``.
 """
 
 from functools import partial
@@ -21,9 +21,9 @@ from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_answers
-from smoothsp.oracles._chain.given_outputs import counted, score_along
-from smoothsp.oracles._chain.record import Record, chain_question
-from smoothsp.oracles._chain.sums import groups_of, over_states
+from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
+from smoothsp.oracles._chain.forward_backward import groups_of, over_states
+from smoothsp.oracles._chain.scores import counted, score_along
 from smoothsp.oracles._questions.arrays import array
 
 F64 = np.dtype(np.float64)
@@ -34,7 +34,7 @@ def _longest_first(lengths: Any) -> Any:
     return np.argsort(-lengths, kind="stable")
 
 
-def _work(chain: Record, k: int = 0) -> int:
+def _work(chain: ChainBuffers, k: int = 0) -> int:
     """Work of max-product and of k more outputs, as ``run_rows`` reckons.
 
     Measured: a step of the innermost loop takes a quarter of what it takes elsewhere, a
@@ -45,7 +45,7 @@ def _work(chain: Record, k: int = 0) -> int:
 
 
 def best_of(
-    chain: Record, gold: Tensor | None = None, cost: float = 0.0
+    chain: ChainBuffers, gold: Tensor | None = None, cost: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Highest scores ``[B]``, and maximisers ``[B, T]``, -1 where nothing is real.
 
@@ -111,7 +111,7 @@ def _best_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
     return moved.squeeze(1).to(ctx.dtype), None
 
 
-def k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, which of them exist, and scores ``[B, k]``."""
     B, T, _ = chain.sizes
     labels = chain.new(B, k, T, dtype=torch.int64)
@@ -128,7 +128,7 @@ def k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
 
 
-def _k_best_of(chain: Record, k: int) -> tuple[Tensor, Tensor]:
+def _k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor]:
     return k_best_of(chain, k)[:2]
 
 
@@ -139,7 +139,7 @@ def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:
     return new((B, k, T), dtype=torch.int64), new((B, k), dtype=torch.bool)
 
 
-def _samples_of(chain: Record, uniforms: Tensor) -> Tensor:
+def _samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
     labels = chain.new(*uniforms.shape, dtype=torch.int64)
     B, n, T = uniforms.shape
@@ -168,7 +168,7 @@ decode = chain_question(
     "decode",
     "",
     "(Tensor, Tensor)",
-    of_record=best_of,
+    of_buffers=best_of,
     cuda=on_device.decode,
     fake=_fake_best,
     save=_save_best,
@@ -179,7 +179,7 @@ decode_topk = chain_question(
     "topk",
     "SymInt k",
     "(Tensor, Tensor)",
-    of_record=_k_best_of,
+    of_buffers=_k_best_of,
     cuda=on_device.decode_topk,
     fake=_fake_k_best,
     rest_by_row=(False,),
@@ -188,7 +188,7 @@ sample = chain_question(
     "sample",
     "Tensor uniforms",
     "Tensor",
-    of_record=_samples_of,
+    of_buffers=_samples_of,
     cuda=on_device.sample,
     fake=_fake_samples,
     rest_by_row=(True,),

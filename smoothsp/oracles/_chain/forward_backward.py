@@ -1,6 +1,6 @@
 """Log-partition, marginals, their covariances and the entropy of a chain.
 
-The arguments of a chain are those of ``_chain.record``.
+The arguments of a chain are those of ``_chain.buffers``.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,15 @@ from smoothsp.oracles._chain.addresses import (
     way_of_one_call,
     way_of_sums,
 )
+from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, chain_question
 from smoothsp.oracles._chain.on_device import as_edges
-from smoothsp.oracles._chain.record import EMPTY, Record, chain_question
 from smoothsp.oracles._chain.weights import Kept, weigh, weigh_in_place
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import Known, is_plain, nothing_traces
+from smoothsp.oracles._questions.registration import (
+    EagerGradient,
+    is_eager,
+    is_eager_tensor,
+)
 
 # The relative error of an entropy that is not computed by the chain rule.
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
@@ -53,7 +57,7 @@ def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
     return [(B, T, S), (B, max(Q, 0), S, S), (B, S), (B, S)]
 
 
-def sums_of(chain: Record, wide: bool, parts: Tensor | None = None) -> Sums:
+def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sums:
     """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, 1, S, S]``, summed over time, when the transitions are shared, else
@@ -73,7 +77,7 @@ def sums_of(chain: Record, wide: bool, parts: Tensor | None = None) -> Sums:
     return out
 
 
-def sums_at_once(chain: Record, parts: Tensor | None) -> tuple[Tensor, Kept]:
+def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kept]:
     """Log-partitions for shared transitions, and the marginals; ``parts`` as above."""
     B, T, S = chain.sizes
     vector = chain.addresses[-1]
@@ -99,7 +103,7 @@ def _places(tensors: Sequence[Tensor]) -> list[int]:
     return [x.data_ptr() for x in tensors]
 
 
-def _fill(chain: Record, wide: bool, places: Sequence[int]) -> int:
+def _fill(chain: ChainBuffers, wide: bool, places: Sequence[int]) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
@@ -126,7 +130,7 @@ def _fill(chain: Record, wide: bool, places: Sequence[int]) -> int:
 
 
 def _fill_pending(
-    chain: Record, pending: Any, narrow: bool, out: Sums, pairs: Tensor | None
+    chain: ChainBuffers, pending: Any, narrow: bool, out: Sums, pairs: Tensor | None
 ) -> None:
     """Fill the pending rows, in the input's dtype first if this is yet to be tried.
 
@@ -194,18 +198,18 @@ def floor(dtype: Any, T: int, S: int) -> float:
 
 
 def over_states(
-    kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
+    kernel: Any, chain: ChainBuffers, dtype: Any, work: int, *arrays: Any
 ) -> None:
     """Call a kernel of ``draws_edges_entropies``, which computes in ``dtype``."""
     groups_of(ROWS, kernel, chain, dtype, work, *arrays)
 
 
 def groups_of(
-    together: int, kernel: Any, chain: Record, dtype: Any, work: int, *arrays: Any
+    together: int, kernel: Any, chain: ChainBuffers, dtype: Any, work: int, *arrays: Any
 ) -> None:
     """Call a kernel that takes so many rows at a time, and computes in ``dtype``."""
     B, T, S = chain.sizes
-    if chain.positions.told()[1] is None:
+    if chain.positions.explicit()[1] is None:
         order = np.arange(B)
     else:
         order = np.argsort(-chain.arrays[5], kind="stable")
@@ -247,7 +251,7 @@ def gradient_of_sums(
     known = all(g is None for g in marginal_grads)
     if grad is not None and known and not torch.is_grad_enabled():
         for device, one_pass in (("cpu", weigh), ("cuda", on_device.weigh)):
-            if is_plain(marginals[0], device) and is_plain(grad, device):
+            if is_eager_tensor(marginals[0], device) and is_eager_tensor(grad, device):
                 return one_pass(grad, marginals, shared)
     parts: list[Tensor] = []
     if grad is not None:
@@ -313,7 +317,7 @@ def _inner(parts: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
     return torch.stack([(p * w).flatten(1).sum(1) for p, w in pairs]).sum(0)
 
 
-def _covariance_of(chain: Record, *v: Tensor) -> tuple[Tensor, ...]:
+def _covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights v over an output's parts.
 
     The Hessian of the log-partition times v. Shapes as the marginals of
@@ -350,7 +354,7 @@ def _no_third_derivative(ctx: Any, *grads: Any) -> None:
     )
 
 
-def _entropy_of(chain: Record) -> Tensor:
+def _entropy_of(chain: ChainBuffers) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
     B, work = chain.sizes[0], chain.inner_steps
     value = chain.new(B)
@@ -420,27 +424,29 @@ def _entropy_tangent(ctx: Any, *tangents: Tensor | None) -> Tensor:
 
 
 class LogPartition:
-    """The log-partition alone, as ``Known`` takes a question.
+    """The log-partition alone, as ``EagerGradient`` takes a question.
 
     Its marginals are no tensors of the graph: the first gradient overwrites them.
     """
 
-    def ask(self, chain: Record) -> Tensor:
+    def call(self, chain: ChainBuffers) -> Tensor:
         """Log-partitions ``[B]``."""
-        if not (chain.plain and chain.shared and nothing_traces()):
-            value: Tensor = sums.ask(chain, False)[0]
+        if not (chain.plain and chain.shared and is_eager()):
+            value: Tensor = sums.call(chain, False)[0]
             return value
         if not chain.wants_gradient():
             return sums_at_once(chain, None)[0]
-        known: Tensor = Known.apply(self, chain, *chain.potentials)
+        known: Tensor = EagerGradient.apply(self, chain, *chain.potentials)
         return known
 
-    def begin(self, ctx: Any, chain: Record, potentials: tuple[Any, ...]) -> Tensor:
+    def begin(
+        self, ctx: Any, chain: ChainBuffers, potentials: tuple[Any, ...]
+    ) -> Tensor:
         """The log-partitions; keeps the marginals for the first derivative."""
         return self._keep(ctx, chain, potentials, None)
 
     def _keep(
-        self, ctx: Any, chain: Record, potentials: Any, parts: Tensor | None
+        self, ctx: Any, chain: ChainBuffers, potentials: Any, parts: Tensor | None
     ) -> Tensor:
         if chain.shared:
             value, ctx.marginals = sums_at_once(chain, parts)
@@ -458,10 +464,10 @@ class LogPartition:
         """
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
-        if known and not torch.is_grad_enabled() and is_plain(grad):
+        if known and not torch.is_grad_enabled() and is_eager_tensor(grad):
             return weigh_in_place(grad, known, ctx.needs_input_grad[:6])
         potentials = ctx.saved_tensors
-        chain = (*potentials, *ctx.positions.told())
+        chain = (*potentials, *ctx.positions.explicit())
         marginals = None if torch.is_grad_enabled() else vars(ctx).get("known")
         if marginals is None:
             marginals = sums(*chain, False)[1:]
@@ -471,16 +477,16 @@ class LogPartition:
 class LogPartitionInTwo(LogPartition):
     """Log-partition of a plain chain; its values fill a tensor as two numbers."""
 
-    def ask(self, chain: Record, parts: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, chain: ChainBuffers, parts: Tensor) -> Tensor:  # type: ignore[override]
         """Log-partitions ``[B]``; as sums of two float64 numbers in ``parts[B, 2]``."""
         if chain.wants_gradient():
-            known: Tensor = Known.apply(self, chain, *chain.potentials, parts)
+            known: Tensor = EagerGradient.apply(self, chain, *chain.potentials, parts)
             return known
         if chain.shared:
             return sums_at_once(chain, parts)[0]
         return sums_of(chain, False, parts)[0]
 
-    def begin(self, ctx: Any, chain: Record, inputs: tuple[Any, ...]) -> Tensor:
+    def begin(self, ctx: Any, chain: ChainBuffers, inputs: tuple[Any, ...]) -> Tensor:
         """Gradient as for the log-partition."""
         *potentials, parts = inputs
         return self._keep(ctx, chain, potentials, parts)
@@ -494,7 +500,7 @@ sums = chain_question(
     "log_partition",
     "bool wide",
     "(Tensor, Tensor, Tensor, Tensor, Tensor)",
-    of_record=sums_of,
+    of_buffers=sums_of,
     cuda=on_device.log_partition,
     fake=fake_sums,
     save=save_sums,
@@ -507,7 +513,7 @@ covariance = chain_question(
     "covariance",
     "Tensor v_nodes, Tensor v_edges, Tensor v_heads, Tensor v_tails",
     "(Tensor, Tensor, Tensor, Tensor)",
-    of_record=_covariance_of,
+    of_buffers=_covariance_of,
     cuda=on_device.covariance,
     fake=_fake_covariance,
     save=_save_nothing,
@@ -519,7 +525,7 @@ entropy = chain_question(
     "entropy",
     "",
     "Tensor",
-    of_record=_entropy_of,
+    of_buffers=_entropy_of,
     cuda=on_device.entropy,
     fake=_fake_entropy,
     save=save_chain,

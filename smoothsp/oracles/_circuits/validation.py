@@ -9,32 +9,32 @@ from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import faults
 from smoothsp.oracles._circuits import compiled
-from smoothsp.oracles._circuits.asked import Asked
+from smoothsp.oracles._circuits.query import Query
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions import numbers
-from smoothsp.oracles._questions.registration import is_ordinary, nothing_traces
+from smoothsp.oracles._questions.registration import is_dense_cpu, is_eager
 
 if TYPE_CHECKING:
     from smoothsp.oracles._circuits.structure import CircuitStructure
 
 
-def parts_read(asked: Asked) -> Tensor:
+def parts_read(query: Query) -> Tensor:
     """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return _reads(asked)[0]
+    return _reads(query)[0]
 
 
-def labels_read(asked: Asked) -> Tensor:
+def labels_read(query: Query) -> Tensor:
     """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return _reads(asked)[1]
+    return _reads(query)[1]
 
 
-def _reads(asked: Asked) -> tuple[Tensor, Tensor]:
-    if not asked.alike:
-        return _find_reads(asked.topology, asked.rows.roots)
-    kept = asked.topology.reads
-    root = int(asked.rows.roots[0]) if len(asked.roots) else 0
+def _reads(query: Query) -> tuple[Tensor, Tensor]:
+    if not query.alike:
+        return _find_reads(query.topology, query.rows.roots)
+    kept = query.topology.reads
+    root = int(query.rows.roots[0]) if len(query.roots) else 0
     if root not in kept:
-        kept[root] = _find_reads(asked.topology, np.array([root]))
+        kept[root] = _find_reads(query.topology, np.array([root]))
     return kept[root]
 
 
@@ -49,7 +49,7 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
         return reads, counts.index_add(1, positions + 1, reads.int())[:, 1:] > 0
 
 
-def sound(
+def validate(
     structure: "CircuitStructure",
     blame: str,
     only: str | None = None,
@@ -70,9 +70,9 @@ def sound(
     changed
         Numbers of which some forbid if -inf among the potentials is new.
     """
-    if not nothing_traces():
+    if not is_eager():
         return
-    barred = not structure._asked.possible
+    barred = not structure._query.possible
     new: dict[str, Tensor] = {}
     for name, x in (*structure._own.items(), *structure._common.items()):
         if only is not None and name != only:
@@ -104,12 +104,12 @@ def sound(
 def _refuse_wrong(
     structure: "CircuitStructure", name: str, x: Tensor, blame: str
 ) -> None:
-    read = parts_read(structure._asked).to(x.device)
+    read = parts_read(structure._query).to(x.device)
     if name in structure._own:
         reads = compiled.split(read.expand(len(x), -1).double(), structure._leaves())
         counts = structure._of_leaves(reads, name)
     else:
-        first = structure._asked.edges.own
+        first = structure._query.edges.own
         for key, other in structure._common.items():
             if key == name:
                 break
@@ -126,9 +126,9 @@ def _refuse_wrong(
 
 def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
     leaves = structure._leaves()
-    if not is_ordinary(leaves.own[0]):
+    if not is_dense_cpu(leaves.own[0]):
         leaves = leaves.map(lambda x: x.detach().cpu())
-    row = compiled.impossible(leaves, structure._asked)
+    row = compiled.impossible(leaves, structure._query)
     if row >= 0:
         raise ValueError(
             f"{blame}: row {row} has no feasible output: all use a forbidden part "
@@ -138,9 +138,9 @@ def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
 
 def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> None:
     """Each of the outputs can be made of the leaves ``[B, K, U]`` that it uses."""
-    if not nothing_traces() or not used.numel():
+    if not is_eager() or not used.numel():
         return
-    found = compiled.exist(structure._asked, used.cpu())
+    found = compiled.exist(structure._query, used.cpu())
     if not found.all():
         b, k = divmod(int(found.argmin()), found.shape[1])
         row = (y[b, k] if y.dim() > 1 + len(structure.shape) else y[b]).tolist()

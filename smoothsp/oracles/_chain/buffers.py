@@ -19,9 +19,9 @@ from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
-    Question,
-    is_ordinary,
-    nothing_traces,
+    Op,
+    is_dense_cpu,
+    is_eager,
 )
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -52,7 +52,7 @@ def own(end: Tensor) -> Tensor:
     return end.clone() if hasattr(end, "of_all_chains") else end
 
 
-class Record:
+class ChainBuffers:
     """Potentials and positions, and where plain ones lie in memory.
 
     Parameters
@@ -69,9 +69,9 @@ class Record:
     plain
         Whether questions may read memory, as long as nothing traces.
     sizes, dtype
-        Of a plain record: batch, time and state, and the dtype of the potentials.
+        Of plain buffers: batch, time and state, and the dtype of the potentials.
     addresses
-        Sizes and addresses of a plain record, as ``_kernels.chain.cpu.whole_calls``
+        Sizes and addresses of plain buffers, as ``_kernels.chain.cpu.whole_calls``
         takes them where rows share the transitions.
     """
 
@@ -92,7 +92,7 @@ class Record:
         emissions, transitions, start, end = potentials
         self.shared = transitions.dim() == 2
         if not plain:
-            plain = nothing_traces() and all(is_ordinary(x) for x in potentials)
+            plain = is_eager() and all(is_dense_cpu(x) for x in potentials)
         self.plain = plain
         if not plain:
             return
@@ -130,8 +130,8 @@ class Record:
         end: Tensor,
         steps: Tensor | None,
         lengths: Tensor | None,
-    ) -> "Record":
-        """Record of the arguments of an op on the CPU, with checked positions."""
+    ) -> "ChainBuffers":
+        """ChainBuffers of the arguments of an op on the CPU, with checked positions."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()
@@ -152,12 +152,12 @@ class Record:
         """Inputs of ops; without positions if all are real."""
         positions = self.positions
         if self.plain:
-            return (*self.potentials, *positions.told())
+            return (*self.potentials, *positions.explicit())
         return (*self.potentials, positions.steps, positions.lengths)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the potentials of a plain record."""
+        """Shapes of the potentials of plain buffers."""
         B, T, S = self.sizes
         moves = (S, S) if self.shared else (B, max(T - 1, 0), S, S)
         return (B, T, S), moves, (S,), (S,)
@@ -170,7 +170,7 @@ class Record:
 
     @property
     def views(self) -> tuple[Tensor, ...]:
-        """The potentials of a plain record, contiguous, without gradients."""
+        """The potentials of plain buffers, contiguous, without gradients."""
         if self._views is None:
             places = self.addresses[3:7]
             memory = zip(
@@ -190,12 +190,14 @@ class Record:
         return self._arrays
 
     @property
-    def in_float64(self) -> "Record":
-        """Record in float64, for kernels that exist in float64 only."""
+    def in_float64(self) -> "ChainBuffers":
+        """ChainBuffers in float64, for kernels that exist in float64 only."""
         if self.dtype == torch.float64:
             return self
         emissions, transitions, start, end = (x.double() for x in self.views)
-        return Record((emissions, transitions, start, end), self.positions, plain=True)
+        return ChainBuffers(
+            (emissions, transitions, start, end), self.positions, plain=True
+        )
 
     def wants_gradient(self) -> bool:
         """Whether an answer has to be differentiated."""
@@ -222,11 +224,11 @@ def _rebuilt(
     start: Tensor | None,
     end: Tensor | None,
     positions: Positions,
-) -> Record:
-    """A record that was copied or saved: its memory lies elsewhere."""
+) -> ChainBuffers:
+    """Buffers that were copied or saved: their memory lies elsewhere."""
     zeros = absent(emissions.shape[2], emissions.dtype)
     ends = zeros if start is None else start, zeros if end is None else end
-    return Record((emissions, transitions, *ends), positions)
+    return ChainBuffers((emissions, transitions, *ends), positions)
 
 
 def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
@@ -281,24 +283,24 @@ def chain_question(
     rest: str,
     returns: str,
     *,
-    of_record: Callable[..., Any],
+    of_buffers: Callable[..., Any],
     rest_by_row: tuple[bool, ...] = (),
     **ways: Any,
-) -> Question:
+) -> Op:
     """The question ``smoothsp::chain_name``, of a chain and the arguments ``rest``."""
 
     def function(*inputs: Any) -> Any:
-        return of_record(Record.of_inputs(*inputs[:6]), *inputs[6:])
+        return of_buffers(ChainBuffers.of_inputs(*inputs[:6]), *inputs[6:])
 
     def by_row(axes: list[int]) -> list[bool]:
         return [True, axes[1] == 4, False, False, True, True, *rest_by_row]
 
     schema = f"({CHAIN}{', ' if rest else ''}{rest}) -> {returns}"
-    return Question(
+    return Op(
         f"chain_{name}",
         schema,
         function=function,
-        of_record=of_record,
+        of_buffers=of_buffers,
         by_row=by_row,
         **ways,
     )

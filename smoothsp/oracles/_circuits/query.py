@@ -15,7 +15,7 @@ from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._questions.registration import is_transformed
 
 # Batches without ragged rows, by topology, root and number of rows.
-_alike: "OrderedDict[tuple[int, int, int], Asked]" = OrderedDict()
+_alike: "OrderedDict[tuple[int, int, int], Query]" = OrderedDict()
 MOST_ALIKE = 64
 
 
@@ -41,7 +41,7 @@ class Leaves(NamedTuple):
         return Leaves(tuple(map(change, self.own)), tuple(map(change, self.shared)))
 
 
-class Asked:
+class Query:
     """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
@@ -61,7 +61,7 @@ class Asked:
         self.possible = bool((topology.edges.uses[found] >= 0).all())
 
     @classmethod
-    def same(cls, topology: Topology, root: int, rows: int) -> "Asked":
+    def same(cls, topology: Topology, root: int, rows: int) -> "Query":
         """Query of one item for all rows, cached."""
         key = (id(topology), root, rows)
         found = _alike.get(key)
@@ -84,16 +84,16 @@ class Asked:
         self._lanes, self.rows_at = {}, addresses(self.rows)
         self.edges_at = addresses(self.edges)
 
-    def select(self, rows: Any) -> "Asked":
+    def select(self, rows: Any) -> "Query":
         """Queries of the given rows."""
-        return Asked(self.topology, self.roots[rows])
+        return Query(self.topology, self.roots[rows])
 
-    def repeat(self, times: int) -> "Asked":
+    def repeat(self, times: int) -> "Query":
         """For batches so many times as large: all rows, one time after the other."""
         if self.alike and len(self.roots):
             many = times * len(self.roots)
-            return Asked.same(self.topology, int(self.roots[0]), many)
-        return Asked(self.topology, self.roots.repeat(times))
+            return Query.same(self.topology, int(self.roots[0]), many)
+        return Query(self.topology, self.roots.repeat(times))
 
     def lanes(self, device: torch.device) -> Lanes:
         """The rows as a device takes them, kept there."""
