@@ -79,7 +79,7 @@ class Data:
     evaluate: str | None = None
     """Score the model in --out on this file of trees, or of columns."""
     skip_bad: bool = False
-    """With --predict: leave out sentences that cannot be read or parsed."""
+    """With --predict or --nested: leave out sentences that cannot be read or parsed."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def load(config: Config) -> tuple[list[Tree], list[Tree]]:
     if config.data is None:
         return nested.make() if config.nested else phrases.make()
     if config.nested:
-        return nested.load(config.data, config.columns)
+        return nested.load(config.data, config.columns, config.skip_bad)
     return brackets.load(config.data, config.held_out)
 
 
@@ -324,7 +324,7 @@ def evaluate(config: Config) -> dict[str, float]:
         content = content_of(config.evaluate, "a file of bracketed trees")
         gold = brackets.parse(content, str(config.evaluate))
     else:
-        gold = nested.read(config.evaluate, config.columns)
+        gold = nested.read(config.evaluate, config.columns, config.skip_bad)
     known = {one for label in labels for one in label.split("+")}
     seen = (label for tree in gold for label, _, _ in brackets.unchained(tree.spans))
     unseen_labels.warn(config.evaluate, seen, known)

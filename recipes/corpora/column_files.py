@@ -9,6 +9,7 @@ gzip. One line on standard error says what a file was read as.
 import json
 import re
 import sys
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,8 @@ class Sentence:
     """As they stand in the file."""
     others: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
     """The other columns but numbers, from top to bottom."""
+    document: int = field(default=0, repr=False, compare=False)
+    """How many lines with -DOCSTART- stand before it."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -108,39 +111,7 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
         For the first sentence that cannot be read, with file and line; with
         ``layout.skip_bad`` only if none can be.
     """
-    content = content_of(path, "a file of tagged words")
-    lines = lines_of(content, path, layout.encoding, strict=False)
-    if not _hold_words(lines):
-        raise ValueError(
-            f"{path}: expected at least one sentence, got none. Is this the right file,"
-            " and was it copied whole?"
-        )
-    if _is_json(path, lines):
-        said, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
-    else:
-        form = form_of(path, lines, layout)
-        if form.tag is None and form.key is None:
-            raise ValueError(
-                f"{path}, line {form.line}: expected 2 columns or more, a word and its"
-                f" tag at least, got {form.width}"
-            )
-        said, found = f"{form}, tags from column {form.tags}", form.sentences(lines)
-        where = f" in column {form.tags}"
-    file = _with_scheme(found, layout.unknown, where)
-    if file.bad and not layout.skip_bad:
-        raise ValueError(f"{path}, {file.bad[0]}")
-    if file.bad:
-        print(
-            f"warning: {path}: left out {len(file.bad)} of"
-            f" {len(file.bad) + len(file.sentences)} sentences that could not be read,"
-            f" the first for this: {file.bad[0]}",
-            file=sys.stderr,
-        )
-    if not file.sentences:
-        raise ValueError(f"{path}: expected at least one sentence, got none")
-    scheme = "no scheme" if file.scheme == schemes.PLAIN else f"scheme {file.scheme}"
-    print(f"{path}: read as {said}, {scheme}", file=sys.stderr)
-    return file
+    return _read(path, [layout])[0]
 
 
 def read_levels(
@@ -148,6 +119,7 @@ def read_levels(
 ) -> list[File]:
     """What ``read`` returns for each of several columns of tags, of which GermEval has
     an outer and an inner one: those that are named, or all that have tags of spans.
+    With ``layout.skip_bad`` a sentence that is bad in one of them is left out of all.
     """
     content = content_of(path, "a file of tagged words")
     lines = lines_of(content, path, layout.encoding, strict=False)
@@ -157,7 +129,55 @@ def read_levels(
             f"{path}: expected 2 columns of tags of spans, or more, got {len(columns)}."
             " Name them with --columns"
         )
-    return [read(path, replace(layout, column=column)) for column in columns]
+    return _read(path, [replace(layout, column=column) for column in columns])
+
+
+def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
+    """The same sentences as each of the layouts has them."""
+    content = content_of(path, "a file of tagged words")
+    lines = lines_of(content, path, layouts[0].encoding, strict=False)
+    if not _hold_words(lines):
+        raise ValueError(
+            f"{path}: expected at least one sentence, got none. Is this the right file,"
+            " and was it copied whole?"
+        )
+    said, checked, known = [], [], []
+    for layout in layouts:
+        if _is_json(path, lines):
+            kind, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
+        else:
+            form = form_of(path, lines, layout)
+            if form.tag is None and form.key is None:
+                raise ValueError(
+                    f"{path}, line {form.line}: expected 2 columns or more, a word and"
+                    f" its tag at least, got {form.width}"
+                )
+            kind = f"{form}, tags from column {form.tags}"
+            found, where = form.sentences(lines), f" in column {form.tags}"
+        sentences, scheme = _in_scheme(found, layout.unknown, where)
+        named = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
+        said.append(f"{path}: read as {kind}, {named}")
+        checked.append(sentences)
+        known.append(scheme)
+    rows = list(zip(*checked, strict=True))
+    wrong = [[x for x in row if isinstance(x, str)] for row in rows]
+    bad = [x[0] for x in wrong if x]
+    if bad and not layouts[0].skip_bad:
+        raise ValueError(f"{path}, {bad[0]}")
+    if bad:
+        print(
+            f"warning: {path}: left out {len(bad)} of {len(rows)} sentences that could"
+            f" not be read, the first for this: {bad[0]}",
+            file=sys.stderr,
+        )
+    if len(bad) == len(rows):
+        raise ValueError(f"{path}: expected at least one sentence, got none")
+    for line in said:
+        print(line, file=sys.stderr)
+    return [
+        File([x for x, no in zip(own, wrong, strict=True) if not no], scheme, bad=bad)
+        for own, scheme in zip(checked, known, strict=True)
+    ]
 
 
 def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
@@ -204,8 +224,10 @@ def _texts(lines: Sequence[str]) -> File:
     return File([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
 
 
-def _with_scheme(found: Sequence[Found], unknown: str | None, where: str) -> File:
-    """The sentences whose tags are all in the scheme that most tags are in."""
+def _in_scheme(
+    found: Sequence[Found], unknown: str | None, where: str
+) -> tuple[list[Sentence | str], str]:
+    """Sentences in the scheme that most tags are in, or what is wrong with each."""
     good = [x[0].tags for x in found if not isinstance(x, str)]
     given = good
     if unknown is not None:
@@ -215,20 +237,20 @@ def _with_scheme(found: Sequence[Found], unknown: str | None, where: str) -> Fil
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
         wrong |= known & (BARE - {"O"})
-    sentences, bad = [], []
+    checked: list[Sentence | str] = []
     for one in found:
         if isinstance(one, str):
-            bad.append(one)
+            checked.append(one)
             continue
         sentence, lines = one
         if wrong.isdisjoint(sentence.tags):
-            sentences.append(sentence)
+            checked.append(sentence)
         else:
             pairs = zip(sentence.tags, lines, strict=True)
             tag, line = next(pair for pair in pairs if pair[0] in wrong)
             of = "" if scheme == schemes.PLAIN else f" of the scheme {scheme} as others"
-            bad.append(f"line {line}: expected a tag{of}{where}, got {tag!r}")
-    return File(sentences, scheme, bad=bad)
+            checked.append(f"line {line}: expected a tag{of}{where}, got {tag!r}")
+    return checked, scheme
 
 
 def _is_of(tag: str, scheme: str) -> bool:
@@ -280,6 +302,7 @@ class Form:
 
     def sentences(self, lines: Sequence[str]) -> list[Found]:
         found: list[Found] = []
+        starts = [number for number, line in enumerate(lines, 1) if _parts(line)]
         for first, block in blocks(lines):
             try:
                 numbers, rows = self._words(block, first)
@@ -296,7 +319,10 @@ class Form:
                 # the collector of garbage passes over tuples of strings and numbers
                 others = tuple(columns[n] for n in self._others)
                 sentence = Sentence(
-                    list(columns[self.word]), self._tags_in(columns), others
+                    list(columns[self.word]),
+                    self._tags_in(columns),
+                    others,
+                    bisect(starts, first),
                 )
                 found.append((sentence, tuple(numbers)))
             except ValueError as error:
@@ -510,10 +536,15 @@ def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """The lines of each sentence, and the number of the first."""
     start = 0
     for number, line in enumerate([*lines, ""]):
-        if not line.strip() or (DOCUMENT in line and line.split()[0] == DOCUMENT):
+        if not line.strip() or _parts(line):
             if start < number:
                 yield start + 1, lines[start:number]
             start = number + 1
+
+
+def _parts(line: str) -> bool:
+    """Whether it is between two documents."""
+    return DOCUMENT in line and line.split()[0] == DOCUMENT
 
 
 def _fields(line: str, tabs: bool) -> list[str]:

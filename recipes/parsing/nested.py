@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora import conll
-from corpora.column_files import File, read_levels
+from corpora.column_files import File, Layout, read_levels
 from corpora.text_files import content_of, lines_of, name_of
 from parsing.brackets import (
     TOP,
@@ -26,15 +26,19 @@ from smoothsp.metrics import spans as read_spans
 from smoothsp.schemes import convert
 
 
-def load(folder: str | Path, columns: Sequence[str]) -> tuple[list[Tree], list[Tree]]:
+def load(
+    folder: str | Path, columns: Sequence[str], skip_bad: bool = False
+) -> tuple[list[Tree], list[Tree]]:
     """The trees of the training and of the development file of a folder."""
     files = conll.find_splits(folder)
-    return read(files.train, columns), read(files.dev, columns)
+    return read(files.train, columns, skip_bad), read(files.dev, columns, skip_bad)
 
 
-def read(path: str | Path, columns: Sequence[str]) -> list[Tree]:
+def read(
+    path: str | Path, columns: Sequence[str], skip_bad: bool = False
+) -> list[Tree]:
     """The trees of a file with several columns of tags, the outer entities first."""
-    return of_levels(read_levels(path, columns))
+    return of_levels(read_levels(path, columns, Layout(skip_bad=skip_bad)))
 
 
 def read_words(source: str | Path, failures: Failures) -> list[list[str]]:

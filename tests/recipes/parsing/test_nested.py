@@ -82,6 +82,18 @@ def test_columns_are_named_or_found(germeval, tmp_path, capsys):
     assert nested.depth([tree]) == 3
 
 
+def test_a_sentence_that_is_bad_at_one_level_is_left_out_of_all(tmp_path, capsys):
+    good = ("a B-X B-Y\nb I-X O\n\n", "e O O\nf B-X B-Z\n\n")
+    path = tmp_path / "x.txt"
+    path.write_text(f"{good[0]}c B-X O\nd O nothing\n\n{good[1]}")
+    with pytest.raises(ValueError, match=r"line 5: expected a tag .* got 'nothing'"):
+        nested.read(path, ())
+    found = nested.read(path, (), skip_bad=True)
+    assert "left out 1 of 3 sentences" in capsys.readouterr().err
+    path.write_text("".join(good))
+    assert found == nested.read(path, ())
+
+
 def test_f1_counts_both_levels():
     words = list("abcdef")
     gold = nested.tree(words, [ORG, KOELN, BONN])
