@@ -43,7 +43,7 @@ import numpy as np
 import torch
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
-from corpora.column_files import read_words
+from corpora.column_files import Sentence, read_words
 from corpora.text_files import name_of
 from ner import report, word_vectors
 from ner.settings import Config, check
@@ -71,7 +71,7 @@ def main(config: Config) -> dict[str, float]:
 def train(config: Config) -> dict[str, float]:
     splits = load_corpus(config)
     parts = {"train": splits.train, "dev": splits.dev, "test": splits.test or []}
-    words = {name: [s.words for s in part] for name, part in parts.items()}
+    words = {name: words_of(part) for name, part in parts.items()}
     wanted = {normalise(w) for part in words.values() for s in part for w in s}
     vectors = word_vectors.read(config.embeddings, wanted) if config.embeddings else {}
     settings = settings_of(config, splits, vectors)
@@ -94,9 +94,12 @@ def train(config: Config) -> dict[str, float]:
     try:
         tagger = Tagger.train(
             words["train"],
-            splits.given,
+            conll.by_document(splits.train, splits.given),
             config.encoder,
-            dev=(words["dev"], [s.tags for s in splits.dev]),
+            dev=(
+                words["dev"],
+                conll.by_document(splits.dev, [s.tags for s in splits.dev]),
+            ),
             vectors=vectors,
             tokenizer=config.tokenizer,
             on_round=on_round,
@@ -116,6 +119,7 @@ def train(config: Config) -> dict[str, float]:
         name: [
             schemes.convert(t.tags, "BIOES", tagger.scheme)
             for t in tagger.stream(words[name])
+            if t.words
         ]
         for name in ("dev", "test")
         if parts[name]
@@ -154,9 +158,12 @@ def predict(config: Config) -> dict[str, float]:
     )
     for wrong in file.bad:
         failures.add(f"{name_of(config.predict)}, {wrong}")
-    sentences = file.texts or [s.words for s in file.sentences]
-    done = 0
+    sentences = file.texts or words_of(file.sentences)
+    # the lines of a file of JSON may be empty sentences, but it has no documents
+    parted, done = len(sentences) > len(file.texts or file.sentences), 0
     for tagged in tagger.stream(sentences, config.nbest, config.confidence):
+        if parted and not tagged.words:
+            continue
         try:
             print(shown(tagged, config, tagger, file.scheme), end="")
             done += 1
@@ -195,9 +202,9 @@ def evaluate(config: Config) -> dict[str, float]:
     part, _ = conll.read_as(Path(config.evaluate), "BIOES", config.layout)
     gold = [s.tags for s in part]
     unseen_labels.warn(config.evaluate, (t for row in gold for t in row), tagger.labels)
-    found = tagger.tag([s.words for s in part])
+    found = [t.tags for t in tagger.tag(words_of(part)) if t.words]
     scores = report.by_type(
-        gold, [schemes.convert(t.tags, "BIOES", tagger.scheme) for t in found]
+        gold, [schemes.convert(tags, "BIOES", tagger.scheme) for tags in found]
     )
     print(report.table(Path(config.evaluate).name, scores))
     return {key: scores["all"][key] for key in ("precision", "recall", "f1")}
@@ -232,6 +239,11 @@ def restore(saved: dict[str, Any]) -> Tagger:
     return Tagger(
         network.to(device()), vocabulary, labels, None, saved.get("scheme", "BIO")
     )
+
+
+def words_of(sentences: list[Sentence]) -> list[list[str]]:
+    """Their words, and an empty list between two documents."""
+    return conll.by_document(sentences, [s.words for s in sentences])
 
 
 def load_corpus(config: Config) -> conll.Splits:
@@ -280,6 +292,7 @@ def settings_of(
         "word_size": config.word_size,
         "encoder": config.encoder,
         "encoder_rate": config.encoder_rate if config.encoder else None,
+        "context": config.context or None,
     }
 
 

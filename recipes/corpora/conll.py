@@ -1,7 +1,9 @@
 """Corpora of tagged words: the files of a folder, and their tags in one scheme."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from corpora.column_files import AS_USUAL, File, Layout, Sentence, read
 from smoothsp.models.partial import possible
@@ -117,6 +119,18 @@ def read_as(
     return converted(path, read(path, layout), scheme, layout)
 
 
+def by_document(
+    sentences: Sequence[Sentence], values: Sequence[list[Any]]
+) -> list[list[Any]]:
+    """A value of each sentence, and an empty list between two documents."""
+    found: list[list[Any]] = []
+    for number, (sentence, value) in enumerate(zip(sentences, values, strict=True)):
+        if number and sentence.document != sentences[number - 1].document:
+            found.append([])
+        found.append(value)
+    return found
+
+
 def converted(
     path: Path, file: File, scheme: str, layout: Layout, partial: bool = False
 ) -> tuple[list[Sentence], str]:
@@ -136,5 +150,5 @@ def converted(
             )
         else:
             tags = possible([t if t != unknown else None for t in s.tags], file.scheme)
-        found.append(Sentence(s.words, tags, s.others))
+        found.append(replace(s, tags=tags))
     return found, file.scheme

@@ -50,6 +50,12 @@ class Encoder(nn.Module):
         are learned, not those of the last layer.
         Source: Peters et al., "Deep contextualized word representations" (2018),
         equation 1.
+    context
+        About how many sub-words of neighbouring sentences of a document are read
+        together, so that words see the sentences around theirs; 0 for each sentence by
+        itself.
+        Source: Schweter and Akbik, "FLERT: Document-Level Features for Named Entity
+        Recognition" (2020).
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Encoder(nn.Module):
         longest: int,
         padding: int,
         mixed: bool = False,
+        context: int = 0,
     ) -> None:
         super().__init__()
         self.mix: nn.Parameter | None = None
@@ -69,14 +76,16 @@ class Encoder(nn.Module):
             self.scale = nn.Parameter(torch.ones(()))
         self.model = model
         self.tokenizer = tokenizer
-        self.longest, self.padding = longest, padding
+        self.longest, self.padding, self.context = longest, padding, context
         special = tokenizer.num_special_tokens_to_add(False)
         stride = max(0, (longest - special) // 2)
         tokenizer.enable_truncation(longest, stride=stride)
         tokenizer.no_padding()
 
     @classmethod
-    def pretrained(cls, name: str | Path, mixed: bool = False) -> "Encoder":
+    def pretrained(
+        cls, name: str | Path, mixed: bool = False, context: int = 0
+    ) -> "Encoder":
         """Load the encoder that transformers finds under a name or in a folder.
 
         Raises
@@ -109,7 +118,8 @@ class Encoder(nn.Module):
             most -= 2
         longest = min(tokenizer.model_max_length, most, LONGEST_WINDOW)
         padding = tokenizer.pad_token_id or 0
-        return cls(model, tokenizer.backend_tokenizer, longest, padding, mixed)
+        cut = tokenizer.backend_tokenizer
+        return cls(model, cut, longest, padding, mixed, context)
 
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
@@ -119,8 +129,8 @@ class Encoder(nn.Module):
 
         model = hub.AutoModel.from_config(hub.AutoConfig.for_model(**about["model"]))
         cut = Tokenizer.from_str(tokenizer)
-        mixed = about.get("mixed", False)
-        return cls(model, cut, about["longest"], about["padding"], mixed)
+        mixed, context = about.get("mixed", False), about.get("context", 0)
+        return cls(model, cut, about["longest"], about["padding"], mixed, context)
 
     def description(self) -> dict[str, Any]:
         """Description besides weights and tokenizer, as JSON values."""
@@ -130,6 +140,7 @@ class Encoder(nn.Module):
             "longest": self.longest,
             "padding": self.padding,
             "mixed": self.mix is not None,
+            "context": self.context,
         }
 
     @property

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from smoothsp.models.encoder import Encoder, Pieces
 
@@ -171,7 +172,12 @@ class Batch(NamedTuple):
 
 
 class Corpus:
-    """Sentences as integers, from which batches are cut."""
+    """Sentences as integers, from which batches are cut.
+
+    An encoder with a context reads stretches: sentences that follow each other in a
+    document. ``documents`` has the number of the document of each sentence, ascending;
+    if absent there is one.
+    """
 
     def __init__(
         self,
@@ -179,6 +185,7 @@ class Corpus:
         sentences: list[list[str]],
         tags: list[list[int]] | None = None,
         encoder: Encoder | None = None,
+        documents: list[int] | None = None,
     ) -> None:
         words = sorted({word for sentence in sentences for word in sentence})
         self.table = _table(vocabulary, words)
@@ -198,12 +205,25 @@ class Corpus:
         self.tags = torch.tensor(flat or [-1] * len(real))
         self.encoder = encoder
         self.cuts = encoder.cut(sentences) if encoder else []
+        # an encoder's time is that of the longest row of sub-words
+        pieces = [sum(map(len, cut.windows)) for cut in self.cuts]
+        self.sizes = torch.tensor(pieces) if encoder else self.lengths
+        self.stretch = torch.arange(len(sentences))
+        if encoder and encoder.context:
+            given = torch.tensor(documents or [0] * len(sentences))
+            self.stretch = _stretches(given, self.sizes, encoder.context)
+            joined: list[list[str]] = [[] for _ in range(int(self.stretch.max()) + 1)]
+            for number, own in zip(self.stretch.tolist(), sentences, strict=True):
+                joined[number] += own
+            self.cuts = encoder.cut(joined)
+            # stretches have like sizes, and the LSTM's time is that of long sentences
+            self.sizes = self._of_stretch(self.lengths.double(), "mean")
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def batch(self, sentences: Tensor) -> Batch:
-        """The sentences of these numbers."""
+        """The sentences of these numbers; with a context, of whole stretches."""
         lengths = self.lengths[sentences]
         step = torch.arange(int(lengths.max()))
         mask = step < lengths[:, None]
@@ -216,13 +236,20 @@ class Corpus:
         table = WordTable(*(column[distinct] for column in self.table))
         pieces = None
         if self.encoder:
-            pieces = self.encoder.join([self.cuts[n] for n in sentences.tolist()])
+            stretches = dict.fromkeys(self.stretch[sentences].tolist())
+            pieces = self.encoder.join([self.cuts[n] for n in stretches])
         return Batch(table, rows, mask, self.window[places], tags, pieces)
 
     def shuffled(self, size: int) -> list[Tensor]:
-        """Sentence numbers of each batch of a pass, like lengths together."""
-        order = (self.lengths + 3 * torch.rand(len(self))).argsort()
-        batches = torch.split(order, size)
+        """Sentence numbers of each batch of a pass, like lengths together.
+
+        The length is in sub-words if there is an encoder, else in words.
+        """
+        order = (self.sizes + 3 * torch.rand(len(self.sizes))).argsort()
+        counts = self.stretch.bincount()[order]
+        last = (counts.cumsum(0) - 1) // size
+        sizes = last.bincount(counts).long()
+        batches = torch.split(self._in_order(order), sizes[sizes > 0].tolist())
         return [batches[int(i)] for i in torch.randperm(len(batches))]
 
     def in_order_of_length(
@@ -232,20 +259,51 @@ class Corpus:
 
         A sentence that is far longer than those before it begins another batch: they
         would be padded to its length. So does one with which batches of more than one
-        sentence, times their length to the ``power``, would exceed ``room``.
+        sentence, times their length to the ``power``, would exceed ``room``. A stretch
+        is not parted, and is as long as its longest sentence.
         """
-        order = self.lengths.argsort(stable=True)
-        start, words = 0, 0
-        for place, length in enumerate(self.lengths[order].tolist()):
-            rows = place - start
-            most = max(MOST_PADDED, 2 * (words + length))
-            full = room is not None and (rows + 1) * length**power > room
-            if rows and (rows == size or full or (rows + 1) * length > most):
-                yield order[start:place]
-                start, words = place, 0
-            words += length
-        if len(order):
-            yield order[start:]
+        longest, words = (self._of_stretch(self.lengths, x) for x in ("amax", "sum"))
+        order = longest.argsort(stable=True)
+        sentences = self._in_order(order)
+        columns = (longest, self.stretch.bincount(), words)
+        rows = torch.stack(columns, 1)[order].tolist()
+        start = end = total = 0
+        for length, count, own in rows:
+            number = end + count - start
+            most = max(MOST_PADDED, 2 * (total + own))
+            full = room is not None and number * length**power > room
+            if end > start and (number > size or full or number * length > most):
+                yield sentences[start:end]
+                start, total = end, 0
+            end, total = end + count, total + own
+        if end:
+            yield sentences[start:]
+
+    def _in_order(self, stretches: Tensor) -> Tensor:
+        """Numbers of the sentences of all stretches, in this order."""
+        return stretches.argsort()[self.stretch].argsort(stable=True)
+
+    def _of_stretch(self, values: Tensor, reduce: str) -> Tensor:
+        """Sum, mean or amax of a value of each sentence, of each stretch."""
+        found = values.new_zeros(len(self.stretch.bincount()))
+        return found.scatter_reduce(0, self.stretch, values, reduce, include_self=False)
+
+
+def _stretches(documents: Tensor, sizes: Tensor, most: int) -> Tensor:
+    """The number of each sentence's stretch.
+
+    A document is cut into the fewest stretches of about ``most`` sub-words, all of
+    like sizes.
+    """
+    sizes = sizes.double().clamp(min=1)
+    of_document = documents.bincount(sizes)
+    total = of_document[documents]
+    before = of_document.cumsum(0)[documents] - total
+    middle = (sizes.cumsum(0) - before - sizes / 2) / total
+    part = (middle * (total / most).ceil()).long()
+    pairs = torch.stack([documents, part], 1)
+    new = (pairs[1:] != pairs[:-1]).any(1)
+    return F.pad(new.cumsum(0), (1, 0))
 
 
 def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:

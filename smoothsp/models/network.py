@@ -198,14 +198,14 @@ class TaggerNetwork(nn.Module):
         return self.emissions(batch, self.encoder(batch.pieces))  # type: ignore[no-any-return]
 
     def dense_parameters(self) -> list[nn.Parameter]:
-        """All that learns but the table of window features and the encoder."""
+        """All that learns but the table of window features and the transformer."""
         other = {id(self.emissions.window.weight)}
         other |= {id(p) for p in self.encoder_parameters()}
         return [p for p in self.parameters() if id(p) not in other and p.requires_grad]
 
     def encoder_parameters(self) -> list[nn.Parameter]:
-        """Parameters of the encoder, if there is one."""
-        return list(self.encoder.parameters()) if self.encoder else []
+        """Parameters of the transformer, if there is one."""
+        return list(self.encoder.model.parameters()) if self.encoder else []
 
 
 def _embedding(known: list[str], size: int, spread: float) -> nn.Embedding:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,7 @@ class Tagger:
         Parameters
         ----------
         sentences
-            Lists of words.
+            Lists of words. With ``context=True`` an empty one parts documents.
         tags
             One for each word, in any scheme that ``smoothsp.schemes`` recognises, in
             which the tagger will answer; None for a word whose tag is unknown.
@@ -229,7 +230,9 @@ class Tagger:
         ----------
         sentences
             Lists of words, of any length, in any number. Or texts, of one sentence
-            each, or one text: ``tokenizer`` says how they are cut into words.
+            each, or one text: ``tokenizer`` says how they are cut into words. A tagger
+            that was trained with ``context=True`` reads neighbouring sentences
+            together: put an empty one between documents.
         nbest
             How many taggings of each, at most: the best, and others beside it, no two
             alike.
@@ -287,9 +290,10 @@ class Tagger:
         if not filled:
             return found
         encoder = self.network.encoder
-        corpus = Corpus(
-            self.vocabulary, [given[n].words for n in filled], None, encoder
-        )
+        listed = [given[n].words for n in filled]
+        before = list(accumulate(int(not words.words) for words in given))
+        documents = [before[n] for n in filled]
+        corpus = Corpus(self.vocabulary, listed, None, encoder, documents)
         with torch.no_grad():
             for rows in corpus.in_order_of_length(batch_size):
                 numbers = [filled[row] for row in rows.tolist()]

@@ -5,7 +5,8 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -39,7 +40,6 @@ __all__ = [
 Loss = Literal["hinge", "hinge-l2", "hinge-entropy", "crf", "perceptron", "softmax"]
 Structure = Literal["chain", "semi-markov"]
 Tags = Sequence[str | None]
-Pair = tuple[list[str], list[str | None]]
 MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
 """Strength of the smoothing of each loss where ``mu`` is not given."""
 TOP_K = 5
@@ -50,8 +50,19 @@ WINDOW_RATE = 2e-2
 WARM_UP = 0.1
 LONGEST_GRADIENT = 5.0
 AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
+# Sub-words of neighbouring sentences that an encoder reads together: with more of them
+# a step takes longer.
+CONTEXT = 128
 # One sentence in so many is held out if no others choose the best round.
 HELD_OUT = 10
+
+
+class Example(NamedTuple):
+    """A sentence, its tags and the number of its document."""
+
+    words: list[str]
+    tags: list[str | None]
+    document: int
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ class NetworkOptions:
     """Units of the LSTM, each way."""
     dropout: float = 0.5
     """Share of units that a step leaves out."""
+    context: bool = False
+    """Read neighbouring sentences of a document together; needs an encoder."""
 
 
 @dataclass(frozen=True)
@@ -196,16 +209,21 @@ class Training:
                 "word_size: expected None with vectors, which determine it, got"
                 f" {options.word_size}"
             )
-        pairs = _paired("tags", sentences, tags)
+        if options.context and encoder is None:
+            raise ValueError(
+                "context: expected an encoder beside it, which reads the context, got"
+                " none"
+            )
+        examples = _examples("tags", sentences, tags)
         if dev is None:
-            pairs, held_out = _parted(pairs)
+            examples, held_out = _parted(examples)
         else:
-            held_out = _paired("dev", *dev)
-        words = [words for words, _ in pairs]
-        self.scheme = detect(tags for _, tags in pairs)
-        targets = [_targets(tags, self.scheme) for _, tags in pairs]
+            held_out = _examples("dev", *dev)
+        words = [one.words for one in examples]
+        self.scheme = detect(one.tags for one in examples)
+        targets = [_targets(one.tags, self.scheme) for one in examples]
         self.labels = _labels(targets, self.scheme)
-        gold = [[tag or "O" for tag in tags] for _, tags in held_out]
+        gold = [[tag or "O" for tag in one.tags] for one in held_out]
         written = detect(gold)
         self.gold = [convert(tags, "BIOES", written) for tags in gold]
         seed_all(options.seed, 0)
@@ -221,14 +239,18 @@ class Training:
             else None,
         )
         if isinstance(encoder, str):
-            encoder = Encoder.pretrained(encoder)
+            context = CONTEXT if options.context else 0
+            encoder = Encoder.pretrained(encoder, mixed=True, context=context)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = TaggerNetwork(self.vocabulary, self.labels, sizes, encoder)
         self.model = self.model.to(device)
         self.model.emissions.set_vectors(self.vocabulary, vectors)
         numbers, self.allowed = partial.numbered(self.labels, targets)
-        self.corpus = Corpus(self.vocabulary, words, numbers, encoder)
-        self.dev = Corpus(self.vocabulary, [w for w, _ in held_out], None, encoder)
+        documents = [one.document for one in examples]
+        self.corpus = Corpus(self.vocabulary, words, numbers, encoder, documents)
+        documents = [one.document for one in held_out]
+        words = [one.words for one in held_out]
+        self.dev = Corpus(self.vocabulary, words, None, encoder, documents)
         self.criterion = criterion_of(options, self.allowed is not None)
         # What is evaluated and saved is a running average of the weights: steadier
         # than the weights themselves, and what makes the perceptron usable.
@@ -405,10 +427,10 @@ def seed_all(seed: int, epoch: int) -> None:
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
-def _paired(
+def _examples(
     name: str, sentences: Iterable[Sequence[str]], tags: Iterable[Tags]
-) -> list[Pair]:
-    """Sentences with their tags, none of them empty."""
+) -> list[Example]:
+    """Sentences with their tags; empty ones part documents."""
     words, listed = [list(x) for x in sentences], [list(x) for x in tags]
     if len(words) != len(listed):
         raise ValueError(
@@ -420,27 +442,29 @@ def _paired(
                 f"{name}: expected {len(sentence)} tags, one for each word, at"
                 f" sentence {number}, got {len(own)}"
             )
-    found = [pair for pair in zip(words, listed, strict=True) if pair[0]]
+    documents = accumulate(int(not sentence) for sentence in words)
+    every = map(Example, words, listed, documents)
+    found = [example for example in every if example.words]
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
     return found
 
 
-def _parted(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+def _parted(examples: list[Example]) -> tuple[list[Example], list[Example]]:
     """Sentences to train on, and one in ten to choose by; few are used for both.
 
     Those to choose by have no unknown tags.
     """
-    whole = [n for n, (_, tags) in enumerate(pairs) if None not in tags]
+    whole = [n for n, one in enumerate(examples) if None not in one.tags]
     if not whole:
         raise ValueError(
             "dev: expected sentences with known tags to choose the best round, got none"
         )
     if len(whole) < 2 * HELD_OUT:
-        return pairs, [pairs[n] for n in whole]
+        return examples, [examples[n] for n in whole]
     held = set(whole[::HELD_OUT])
-    kept = [pair for n, pair in enumerate(pairs) if n not in held]
-    return kept, [pairs[n] for n in sorted(held)]
+    kept = [one for n, one in enumerate(examples) if n not in held]
+    return kept, [examples[n] for n in sorted(held)]
 
 
 def _targets(tags: Tags, scheme: str) -> list[str]:

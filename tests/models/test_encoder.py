@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -126,6 +127,70 @@ def test_a_tagger_with_an_encoder_is_a_folder(encoder, tmp_path):
         encoder.model.embeddings.word_embeddings.weight.normal_()
     after = network(Corpus(vocabulary, SHORT, None, encoder).batch(torch.arange(3)))
     assert not torch.allclose(before, after)
+
+
+def test_batches_have_like_numbers_of_sub_words(folder):
+    encoder = Encoder.pretrained(folder)
+    # of as many words, with 3 and 18 sub-words
+    sentences = [["of"], ["abcdefghijklmnop"]] * 8
+    corpus = Corpus(Vocabulary.of(sentences, []), sentences, None, encoder)
+    batches = [corpus.batch(numbers) for numbers in corpus.shuffled(4)]
+    assert sorted(batch.pieces.ids.shape for batch in batches) == [
+        (4, 3), (4, 3), (4, 18), (4, 18)
+    ]  # fmt: skip
+
+
+def test_a_context_is_the_sentences_around_of_a_document(folder, tmp_path):
+    encoder = Encoder.pretrained(folder, context=12).eval()
+    # 7, 5, 6 and 6 sub-words, those of begin and end included
+    sentences = [
+        ["of", "met", "ada"],
+        ["bo", "met"],
+        ["met", "of", "bo"],
+        ["ada", "of"],
+    ]
+    documents = [0, 0, 0, 1]
+    vocabulary = Vocabulary.of(sentences, [])
+    corpus = Corpus(vocabulary, sentences, None, encoder, documents)
+    assert [sum(map(len, cut.windows)) for cut in corpus.cuts] == [7, 9, 6]
+    stretches = [[0], [1, 2], [3]]
+    for found in (corpus.shuffled(1), [*corpus.in_order_of_length(1)]):
+        assert sorted(numbers.tolist() for numbers in found) == stretches
+    assert sorted(torch.cat(corpus.shuffled(3)).tolist()) == [0, 1, 2, 3]
+    batch = corpus.batch(torch.tensor([3, 1, 2]))
+    joined = encoder.join(encoder.cut([sentences[3], sentences[1] + sentences[2]]))
+    torch.testing.assert_close(encoder(batch.pieces), encoder(joined))
+
+    torch.manual_seed(1)
+    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), encoder)
+    Tagger(network, vocabulary, LABELS).save(tmp_path)
+    tagger = load(tmp_path, "cpu")
+    assert tagger.network.encoder.context == 12
+
+    def scores(sentences, **options):
+        return [tagged.score for tagged in tagger.tag(sentences, **options)]
+
+    together, apart = scores(sentences[:2]), scores([sentences[0], [], sentences[1]])
+    assert apart == pytest.approx([*scores(sentences[:1]), 0, *scores(sentences[1:2])])
+    assert together != pytest.approx(apart[::2])
+    assert scores(sentences, batch_size=1) == pytest.approx(scores(sentences))
+
+
+def test_the_recipe_reads_the_sentences_around(folder, tmp_path, tiny):
+    sentences = (Path(tiny) / "train.txt").read_text().split("\n\n")
+    data = tmp_path / "documents"
+    data.mkdir()
+    for name in ("train", "dev"):
+        parts = ("\n\n".join(part) for part in (sentences[:6], sentences[6:]))
+        (data / f"{name}.txt").write_text("\n\n-DOCSTART-\tO\n\n".join(parts))
+    config = conll_ner.Config(str(data), out=tmp_path, steps=8, context=True)
+    with pytest.raises(ValueError, match="context: expected an encoder beside it"):
+        conll_ner.main(config)
+    result = conll_ner.main(dataclasses.replace(config, encoder=str(folder)))
+    assert load(tmp_path / "model", "cpu").network.encoder.context > 0
+    dev = str(data / "dev.txt")
+    found = conll_ner.main(conll_ner.Config(out=tmp_path, evaluate=dev))
+    assert found["f1"] == result["dev_f1"]
 
 
 def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):

@@ -104,3 +104,16 @@ def test_plain_tags_are_labels_of_words(write, tmp_path):
     write("a DET\n", "dev")
     splits = conll.load(tmp_path)
     assert (splits.written, splits.labels) == ("plain", ["S-DET", "S-NOUN"])
+
+
+def test_documents_are_parted_by_an_empty_sentence(write):
+    found, _ = conll.read_as(write(FOUR_COLUMNS), "BIOES")
+    assert conll.by_document(found, [s.words for s in found]) == [
+        ["Tarnholm", "sleeps"],
+        [],
+        ["Orla", "Wren", "Thorne", "left"],
+    ]
+    one, _ = conll.read_as(
+        write(FOUR_COLUMNS.replace("-DOCSTART- -X- -X- O", "")), "BIO"
+    )
+    assert len(conll.by_document(one, [s.tags for s in one])) == 2
