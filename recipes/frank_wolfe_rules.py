@@ -247,9 +247,9 @@ def tables(kinds: dict[str, dict[str, Cell]]) -> str:
 
 
 def draw(path: Path, found: dict[str, Any]) -> None:
-    """A row for each set of data: refreshes, staleness, cache, variants."""
-    figure = Figure(figsize=(15, 4.2 * len(found)), layout="constrained")
-    rows = figure.subplots(len(found), 4, squeeze=False)
+    """Two rows for each set of data: refreshes, staleness; cache, variants."""
+    figure = Figure(figsize=(10, 7.6 * len(found)), layout="constrained")
+    rows = figure.subplots(2 * len(found), 2).reshape(len(found), 4)
     for panels, (name, kinds) in zip(rows, found.items(), strict=True):
         shades = np.linspace(0.85, 0.0, len(PERIODS))
         for (what, cell), shade in zip(kinds["refresh"].items(), shades, strict=True):
@@ -272,16 +272,16 @@ def draw(path: Path, found: dict[str, Any]) -> None:
                 lw=1.4,
                 label=str(variant),
             )
-        titles = ("refresh period (passes)", "its staleness", "cache", "variants")
+        titles = ("refresh period (passes)", "staleness", "cache", "variants")
         for panel, title in zip(panels, titles, strict=True):
             panel.set(xscale="log", yscale="log", title=f"{name}: {title}")
             panel.set(xlabel="oracle calls / n", ylabel="duality gap")
             # or they run into each other where there is less than a decade
             panel.xaxis.set_minor_formatter(NullFormatter())
             tidy(panel)
-        panels[1].set(xlabel="passes", ylabel="gap / sum of its estimates")
+        panels[1].set(xlabel="passes", ylabel="gap / sum of estimates")
         for panel in (panels[0], *panels[2:]):
-            panel.legend(fontsize=7, frameon=False)
+            panel.legend(fontsize=8, frameon=False)
     save(figure, path)
 
 

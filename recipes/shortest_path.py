@@ -49,7 +49,7 @@ from runs import folder as run_folder
 
 Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
 Name = Literal["shortest-path", "knapsack"]
-COLOURS = dict(zip(METHODS, ("#777777", "#d1661f", "#2a6f97", "#3c8d53"), strict=True))
+COLOURS = dict(zip(METHODS, ("#777777", "#d55e00", "#0072b2", "#009e73"), strict=True))
 # of a size, a setting and a method the regrets of all seeds
 Regrets = dict[tuple[str, str, str], list[float]]
 
@@ -215,7 +215,7 @@ def draw(config: Config, found: Regrets) -> None:
     sizes = sizes_of(config)
     noises = [0.0] if config.data is not None else list(config.noises)
     figure = Figure(
-        figsize=(0.6 + 4.2 * len(sizes), 0.6 + 3.0 * len(noises)), layout="constrained"
+        figsize=(0.6 + 3.1 * len(sizes), 0.6 + 2.6 * len(noises)), layout="constrained"
     )
     panels = figure.subplots(len(noises), len(sizes), squeeze=False)
     for row, noise in zip(panels, noises, strict=True):
@@ -229,7 +229,7 @@ def draw(config: Config, found: Regrets) -> None:
                 }
                 panel.set(title=f"n = {size}, noise {noise:g}", xlabel="degree")
             boxes(panel, size, columns, config.methods, found)
-        row[0].set(ylabel="normalised regret, %")
+        row[0].set(ylabel="normalised regret (%)")
     handles = [Patch(color=COLOURS[method], label=method) for method in config.methods]
     figure.legend(
         handles=handles, loc="outside lower center", ncols=len(handles), frameon=False

@@ -15,7 +15,14 @@ __all__ = ["Constraints", "bio", "regular"]
 
 
 class Constraints(NamedTuple):
-    """Allowed starts, transitions and ends; all others are forbidden."""
+    """Allowed starts, transitions and ends; all others are forbidden.
+
+    Examples
+    --------
+    >>> from smoothsp import constraints
+    >>> constraints.bio(["O", "B-PER", "I-PER"]).start.tolist()
+    [True, True, False]
+    """
 
     start: Bool[Tensor, " state"]
     """May a sequence start with this state?"""

@@ -55,6 +55,14 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     ------
     ValueError
         For an unknown loss, and if ``id2label`` has labels of several schemes.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig
+    >>> from smoothsp.hugging_face import ChainConfig
+    >>> labels = {0: "O", 1: "B-PER", 2: "I-PER"}
+    >>> ChainConfig(BertConfig(), id2label=labels).labels
+    ['O', 'B-PER', 'I-PER']
     """
 
     model_type = "smoothsp-chain"
@@ -117,6 +125,18 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     sub-words begin a word. It stores them in the buffer ``roles``.
 
     Loading never runs code from a folder or repository, and unpickles tensors only.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig
+    >>> from smoothsp.hugging_face import ChainConfig, ChainForTokenClassification
+    >>> small = BertConfig(16, 8, 1, 2, 8, max_position_embeddings=16)
+    >>> config = ChainConfig(small, id2label={0: "O", 1: "B-PER", 2: "I-PER"})
+    >>> model = ChainForTokenClassification(config).eval()
+    >>> starts = torch.ones(1, 5, dtype=torch.long)
+    >>> model(torch.zeros(1, 5, dtype=torch.long), word_starts=starts).logits.shape
+    torch.Size([1, 5, 3])
     """
 
     roles: Tensor

@@ -15,16 +15,16 @@ from linear_tagging.report import Row, grouped
 from runs import checkpoint
 
 COLOURS = {
-    "BCFW": "#2a6f97",
-    "SGD": "#d1661f",
-    "SGD, last iterate": "#e8b04a",
-    "SVRG": "#4f772d",
-    "Casimir-SVRG-const": "#9c2f6f",
+    "BCFW": "#0072b2",
+    "SGD": "#d55e00",
+    "SGD, last iterate": "#e69f00",
+    "SVRG": "#009e73",
+    "Casimir-SVRG-const": "#cc79a7",
     "Casimir-SVRG-adapt": "#222222",
 }
 GREY = "#777777"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-AXES = {"calls": "oracle calls a sentence", "seconds": "seconds, without evaluations"}
+AXES = {"calls": "oracle calls per sentence", "seconds": "training time (s)"}
 # what is off the scale is no part of the comparison
 LARGEST = 3.0
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -37,7 +37,7 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
     it is the solver's, and what the bound's.
     """
     cs = sorted(above)
-    figure = Figure(figsize=(3.5 * len(cs) + 0.6, 6.4), layout="constrained")
+    figure = Figure(figsize=(2.3 * len(cs) + 0.6, 5.4), layout="constrained")
     panels = figure.subplots(2, len(cs), squeeze=False)
     for (c, _), some in grouped(rows).items():
         colour = COLOURS[some[0]["method"]]
@@ -57,10 +57,10 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
             if key == "seconds":
                 panel.set_xscale("log")
                 panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    panels[0, 0].set_ylabel("F less its lower bound")
-    panels[1, 0].set_ylabel("span F1, held out (%)")
+    panels[0, 0].set_ylabel("F - lower bound")
+    panels[1, 0].set_ylabel("development F1 (%)")
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     save(figure, path)
 
 
@@ -71,7 +71,7 @@ def settings(path: Path, rows: list[Row], studies: Sequence[str]) -> None:
     families = [list(dict.fromkeys(m.family for m in STUDIES[s])) for s in studies]
     across = max(len(found) for found in families) * len(cs)
     figure = Figure(
-        figsize=(3.4 * across + 0.6, 2.9 * len(studies)), layout="constrained"
+        figsize=(2.3 * across + 0.6, 2.4 * len(studies)), layout="constrained"
     )
     panels = figure.subplots(len(studies), across, squeeze=False)
     for study, found, line in zip(studies, families, panels, strict=True):
@@ -83,8 +83,8 @@ def settings(path: Path, rows: list[Row], studies: Sequence[str]) -> None:
                 methods = [x for x in STUDIES[study] if x.family == family]
                 panel = line[n * len(cs) + m]
                 one(panel, mine, methods)
-                panel.set_title(f"{family}, λ = {c:g} / n", fontsize=9)
-        line[0].set_ylabel(f"{study}\nF less its lower bound")
+                panel.set_title(f"{family}\nλ = {c:g} / n", fontsize=9)
+        line[0].set_ylabel(f"{study}\nF - lower bound")
     for panel in panels[-1]:
         panel.set_xlabel(AXES["calls"])
     save(figure, path)
@@ -99,7 +99,7 @@ def one(panel: Axes, rows: list[Row], methods: list[Method]) -> None:
         line = curve(some, "calls", "gap")
         draw(panel, line, colour, ls=dash, label=method.setting)
     logarithmic(panel, [row["gap"] for row in rows])
-    panel.legend(fontsize=7, frameon=False)
+    panel.legend(fontsize=8, frameon=False)
     tidy(panel)
 
 

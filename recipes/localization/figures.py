@@ -16,8 +16,8 @@ from localization.folder import read_image
 from localization.images import Images
 from runs import checkpoint
 
-COLOURS = ("#2a6f97", "#d1661f", "#5b8c3a", "#777777", "#8e5aa8", "#b8860b", "#c0487a")
-TRUE, HIT, MISS, OTHERS = "#2ca02c", "#1f5fd0", "#d62728", "#888888"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")
+TRUE, HIT, MISS, OTHERS = "#009e73", "#0072b2", "#d55e00", "#888888"
 RUNNERS_UP, SHEET = 3, 12
 # heights of a drawn image over its width
 TALL = (0.2, 5.0)
@@ -47,7 +47,7 @@ def curves(
     """
     alone = len(runs) == 1 and all(len(found) == 1 for found in runs.values())
     panels = ALONE if alone else BESIDE
-    figure = Figure(figsize=(4.2 * len(panels), 3.9), layout="constrained")
+    figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
     figure.suptitle(title, fontsize=10)
     for axes, (x, y) in zip(
         np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True

@@ -14,7 +14,7 @@ from smoothsp.linear.solvers import GRID
 
 ORANGE, BLUE, GREY = "#d1661f", "#2a6f97", "#777777"
 # of paths and grids, in the order of COURSES
-COLOURS = ("#2a6f97", "#57a5d1", "#d1661f", "#3c8d53", "#777777")
+COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#777777")
 # where curves of several seeds are compared
 STEPS = 200
 # a gap of 0 has no place on a logarithmic axis
@@ -28,7 +28,7 @@ def gaps(path: Path, rows: list[Row], lams: Sequence[float], tol: float) -> None
     panels = figure.subplots(2, len(lams), squeeze=False)
     for column, lam in zip(panels.T, lams, strict=True):
         for panel, place, name in zip(
-            column, (1, 2), ("oracle calls / n", "seconds"), strict=True
+            column, (1, 2), ("oracle calls / n", "time (s)"), strict=True
         ):
             for variant in VARIANTS:
                 mine = [
@@ -43,7 +43,7 @@ def gaps(path: Path, rows: list[Row], lams: Sequence[float], tol: float) -> None
             tidy(panel)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9
     )
     save(figure, path)
 
@@ -79,7 +79,7 @@ def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
 
 def courses(path: Path, rows: list[Row]) -> None:
     """Cost to get down to each lambda, and errors there."""
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    figure = Figure(figsize=(10, 4.8), layout="constrained")
     panels = figure.subplots(1, 3)
     for row in rows:
         # none where the budget did not last for the first one
@@ -94,14 +94,14 @@ def courses(path: Path, rows: list[Row]) -> None:
         panels[0].plot(lams, points[:, 1], label=label, **style)
         panels[1].plot(lams, points[:, 2], **style)
         panels[2].plot(GRID[: len(errors)], errors, **style)
-    names = ("oracle calls / n so far", "seconds so far", "wrong letters, held out (%)")
+    names = ("total oracle calls / n", "total time (s)", "test error of letters (%)")
     for panel, name in zip(panels, names, strict=True):
         panel.set(xscale="log", xlabel="lambda", ylabel=name)
         panel.set_xlim(GRID[0] * 2, GRID[-1] / 2)
         tidy(panel)
     for panel in panels[:2]:
         panel.set_yscale("log")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     save(figure, path)
 
 

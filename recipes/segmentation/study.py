@@ -175,9 +175,9 @@ def _named(key: str) -> str:
 
 def draw(path: Path, cells: Cells, title: str) -> None:
     """Refreshes, their staleness, the eight variants, and the ways down."""
-    figure = Figure(figsize=(16, 4.4), layout="constrained")
+    figure = Figure(figsize=(10, 8), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    one, two, three, four = figure.subplots(1, 4)
+    one, two, three, four = figure.subplots(2, 2).flat
     for key, shade in zip(
         _keys("refresh"), np.linspace(0.85, 0, len(PERIODS)), strict=True
     ):
@@ -210,12 +210,12 @@ def draw(path: Path, cells: Cells, title: str) -> None:
         (one, three), ("refresh period (passes)", "variants"), strict=True
     ):
         axes.set(title=name, xlabel="oracle calls / n", ylabel="duality gap")
-    two.set(title="its staleness", xlabel="passes", ylabel="gap / sum of estimates")
-    four.set(title="ways down", xlabel="lambda", ylabel="oracle calls / n so far")
+    two.set(title="staleness", xlabel="passes", ylabel="gap / sum of estimates")
+    four.set(title="paths", xlabel="lambda", ylabel="total oracle calls / n")
     for axes in (one, two, three, four):
         axes.set(xscale="log", yscale="log")
         axes.xaxis.set_minor_formatter(NullFormatter())
         tidy(axes)
         if axes is not two:
-            axes.legend(fontsize=6.5, frameon=False)
+            axes.legend(fontsize=8, frameon=False)
     save(figure, path)

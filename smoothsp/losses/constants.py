@@ -44,6 +44,18 @@ class Constants:
         Logarithm of the squared spectral norm, which grows with the number of outputs.
     log_count
         Logarithm of the number of outputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import Entropy, smoothness_constants
+    >>> from smoothsp.oracles import Multiclass
+    >>> model = torch.nn.Linear(1, 2, bias=False).double()
+    >>> scores = model(torch.ones(1, 1, dtype=torch.float64))
+    >>> y = torch.tensor([0])
+    >>> found = smoothness_constants(Multiclass, scores, y, model.parameters())
+    >>> found.exact, round(found.R**2, 6), round(found.D(Entropy(1.0)), 4)
+    (True, 2.0, 0.6931)
     """
 
     R: float

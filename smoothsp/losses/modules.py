@@ -136,6 +136,14 @@ class CRFLoss(Loss):
 
     Parameters as for ``StructuralHinge``. Equal to
     ``StructuralHinge(Entropy(1), cost=None)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import CRFLoss
+    >>> from smoothsp.oracles import Multiclass
+    >>> CRFLoss()(Multiclass(torch.tensor([[1.0, 0.0]])), torch.tensor([0]))
+    tensor(0.3133)
     """
 
     class_weight: Tensor | None
@@ -166,6 +174,15 @@ class StructuredPerceptron(Loss):
     """Structured perceptron loss, ``max s(y') - s(y)``.
 
     Parameters as for ``StructuralHinge``. Equal to ``StructuralHinge(cost=None)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import StructuredPerceptron
+    >>> from smoothsp.oracles import Multiclass
+    >>> scores = Multiclass(torch.tensor([[1.0, 3.0]]))
+    >>> StructuredPerceptron()(scores, torch.tensor([0]))
+    tensor(2.)
     """
 
     class_weight: Tensor | None

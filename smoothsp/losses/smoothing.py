@@ -32,6 +32,15 @@ class Entropy(_PositiveMu):
     -----
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 2.3.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import Entropy, StructuralHinge
+    >>> from smoothsp.oracles import Multiclass
+    >>> loss = StructuralHinge(Entropy(mu=1.0))
+    >>> loss(Multiclass(torch.tensor([[1.0, 0.0]])), torch.tensor([0]))
+    tensor(0.6931)
     """
 
     mu: float
@@ -60,6 +69,15 @@ class L2(_PositiveMu):
     -----
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (11) and (12).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.losses import L2, StructuralHinge
+    >>> from smoothsp.oracles import Multiclass
+    >>> loss = StructuralHinge(L2(mu=1.0, k=2))
+    >>> loss(Multiclass(torch.tensor([[1.0, 0.0]])), torch.tensor([0]))
+    tensor(0.2500)
     """
 
     mu: float

@@ -10,7 +10,15 @@ __all__ = ["Parsed"]
 
 @dataclass(frozen=True)
 class Parsed:
-    """A sentence and its tree."""
+    """A sentence and its tree.
+
+    Examples
+    --------
+    >>> from smoothsp.models import Parsed
+    >>> tree = Parsed(["Ada", "left"], [2, 0], ["nsubj", "root"], score=1.0)
+    >>> tree.conllu().splitlines()[1].split()[:2]
+    ['1', 'Ada']
+    """
 
     words: list[str]
     heads: list[int]

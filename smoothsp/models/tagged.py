@@ -14,7 +14,15 @@ COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92)
 
 @dataclass(frozen=True)
 class Span:
-    """Some words and their type."""
+    """A span of words with its type.
+
+    Examples
+    --------
+    >>> from smoothsp.models import Span
+    >>> span = Span(type="PER", first=0, last=1, text="Ada Lovelace", start=0, end=12)
+    >>> span.type, span.text
+    ('PER', 'Ada Lovelace')
+    """
 
     type: str
     first: int
@@ -34,7 +42,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Tagged:
-    """A sentence, its tags and its spans."""
+    """A sentence, its tags and its spans.
+
+    Examples
+    --------
+    >>> from smoothsp.models import Tagged
+    >>> tagged = Tagged(words=["Ada", "left"], tags=["S-PER", "O"], spans=[], score=3.0)
+    >>> tagged.columns().split()
+    ['Ada', 'S-PER', 'left', 'O']
+    """
 
     words: list[str]
     tags: list[str]

@@ -26,6 +26,16 @@ class Plan:
         full gradients.
     schedule
         Argument for ``CasimirSVRG(schedule=...)``.
+
+    Examples
+    --------
+    >>> from smoothsp.optim import CasimirSVRG, plan
+    >>> import torch
+    >>> found = plan(eps=0.1, n=1000, weight_decay=1e-3, A=4.0, D=0.5, gap=1.0)
+    >>> w = torch.nn.Parameter(torch.zeros(2))
+    >>> settings = {"smoothness": found.smoothness, "weight_decay": 1e-3}
+    >>> CasimirSVRG([w], schedule=found.schedule, **settings).schedule is found.schedule
+    True
     """
 
     mu: float

@@ -38,6 +38,16 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     -----
     An output is ``(batch, n, 2)``: head and label of each word, -1 beyond the sentence.
     The k best labelled trees are among the k best labellings of the k best trees.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import SpanningTree
+    >>> arcs = torch.zeros(1, 3, 3, 2)
+    >>> arcs[0, 0, 2, 1] = arcs[0, 2, 1, 0] = 1.0
+    >>> trees = SpanningTree(arcs)
+    >>> type(trees).__name__, trees.decode()[1].tolist()
+    ('LabelledSpanningTree', [[[2, 0], [0, 1]]])
     """
 
     arcs: Tensor

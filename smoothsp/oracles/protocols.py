@@ -9,7 +9,16 @@ Self = TypeVar("Self")
 
 @runtime_checkable
 class Structure(Protocol):
-    """One batch of potentials, with exact maximisation."""
+    """One batch of potentials, with exact maximisation.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Chain, Structure
+    >>> structure: Structure = Chain(torch.zeros(1, 2, 3), torch.zeros(3, 3))
+    >>> structure.decode()[1].shape
+    torch.Size([1, 2])
+    """
 
     @property
     def lengths(self) -> Tensor:
@@ -43,7 +52,16 @@ class Structure(Protocol):
 
 @runtime_checkable
 class TopKStructure(Structure, Protocol):
-    """A structure that lists its K best outputs."""
+    """A structure that lists its K best outputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Multiclass, TopKStructure
+    >>> structure: TopKStructure = Multiclass(torch.tensor([[1.0, 3.0, 2.0]]))
+    >>> structure.decode_topk(2)[1].tolist()
+    [[1, 2]]
+    """
 
     def decode_topk(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """The k highest scores, their outputs, and which of them exist."""
@@ -52,7 +70,16 @@ class TopKStructure(Structure, Protocol):
 
 @runtime_checkable
 class SumStructure(Structure, Protocol):
-    """A structure that sums over all its outputs."""
+    """A structure that sums over all its outputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Multiclass, SumStructure
+    >>> structure: SumStructure = Multiclass(torch.zeros(1, 4))
+    >>> structure.log_partition().exp()
+    tensor([4.])
+    """
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with all potentials multiplied."""
@@ -69,7 +96,16 @@ class SumStructure(Structure, Protocol):
 
 @runtime_checkable
 class PartialStructure(Structure, Protocol):
-    """A structure whose outputs can be restricted to allowed parts: partial labels."""
+    """A structure whose outputs can be restricted to allowed parts: partial labels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Multiclass, PartialStructure
+    >>> structure: PartialStructure = Multiclass(torch.zeros(1, 4))
+    >>> structure.log_prob_within(torch.tensor([[True, True, False, False]])).exp()
+    tensor([0.5000])
+    """
 
     def restrict(self: Self, allowed: Tensor) -> Self:
         """The structure in which only parts that are True may be used.
@@ -89,6 +125,14 @@ class Summed:
     Losses call these methods only on classes that inherit from ``Summed``. Other
     classes may use these names freely. Results equal the sums of the rows of
     ``losses.functional``, computed in fewer steps.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.oracles import Chain, Summed
+    >>> chain = Chain(torch.zeros(1, 2, 2), torch.zeros(2, 2))
+    >>> isinstance(chain, Summed), chain.log_likelihood(torch.tensor([[0, 1]])).exp()
+    (True, tensor(0.2500))
     """
 
     def violation(

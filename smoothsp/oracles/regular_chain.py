@@ -24,6 +24,14 @@ class RegularLanguage(ReadOnly):
         One name per state of the chains.
     pattern
         As ``smoothsp.constraints.regular`` describes it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp import constraints
+    >>> language = constraints.regular(["A", "B"], "A* B")
+    >>> language(torch.zeros(1, 3, 2)).decode()[1].tolist()
+    [[0, 0, 1]]
     """
 
     def __init__(self, labels: Sequence[str], pattern: str) -> None:

@@ -89,7 +89,7 @@ Callback = Callable[[Certificate], Any]
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights, and how good they are.
+    """Weights with their certificate.
 
     Parameters
     ----------
@@ -101,16 +101,25 @@ class Solution:
     passes, oracle_calls, seconds
         As in :class:`Certificate`, at the end.
     status
-        Why the solver stopped, as a sentence.
+        Reason why the solver stopped, as a sentence.
     converged
         Whether the gap is at most the tolerance.
     history
-        What was known at each certificate.
+        Records at the certificates.
     state
-        Arrays by name, from which ``solve(problem, resume=state)`` goes on as if it had
-        never stopped. ``numpy.savez`` stores them without pickle.
+        Arrays by name; ``solve(problem, resume=state)`` continues the run.
+        ``numpy.savez`` stores them without pickle.
     interrupted
-        Whether Ctrl-C ended it.
+        True if Ctrl-C ended the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW
+    >>> solution = BCFW(lam=0.1).solve(MulticlassProblem(np.eye(2), [0, 1]))
+    >>> solution.w.shape, solution.converged
+    ((4,), True)
     """
 
     w: NDArray[np.float64]

@@ -27,6 +27,16 @@ class Tolerance:
     -----
     Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
     sections 5 and A.6.3, for ``"relative_gap"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW, Tolerance
+    >>> solver = BCFW(lam=0.1, tol=Tolerance(0.01))
+    >>> solution = solver.solve(MulticlassProblem(np.eye(2), [0, 1]))
+    >>> bool(solution.gap <= 0.01 * solution.dual)
+    True
     """
 
     tol: float

@@ -24,10 +24,9 @@ class ChainCRF(Tagger):
     Parameters
     ----------
     C
-        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
-        None: 1.
+        Factor of the sum of the losses, positive; ``|w|^2 / 2`` has factor 1. None: 1.
     l2
-        lambda itself, positive, instead of C: both together are an error.
+        lambda, positive, in place of C. Setting both is an error.
     solver
         ``"lbfgs"``, ``"svrg"`` or ``"sgd"``.
     tol
@@ -49,7 +48,7 @@ class ChainCRF(Tagger):
     classes_, coef_, transitions_, start_, end_
         As in :class:`ChainSVM`.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
-        How the fit ended and went; ``n_iter_`` are the passes.
+        Final values and history of the fit; ``n_iter_`` is the number of passes.
 
     Notes
     -----

@@ -46,9 +46,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     gamma, degree, coef0
         Of kernels that have a name: as in scikit-learn. None: its default.
     C
-        Positive; multiplies the sum of the losses. None: 1.
+        Factor of the sum of the losses, positive. None: 1.
     l2
-        ``1 / (C n)`` itself, positive, instead of C: both together are an error.
+        ``1 / (C n)``, positive, in place of C. Setting both is an error.
     counts
         ``"edges"``: a position counts once for each neighbour that it has, twice
         inside, as in the source; alone, once. ``"positions"``: each counts once.
@@ -75,7 +75,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     weights_
         Of these features and of pairs of labels, as of ``ChainProblem``.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
-        How the fit ended and went; primal and dual over ``C n``.
+        Final values and history of the fit; primal and dual are divided by ``C n``.
 
     Notes
     -----
@@ -142,7 +142,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
     ) -> "ChainGP":
-        """Train.
+        """Fit the model.
 
         Parameters
         ----------
@@ -158,10 +158,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
-            with their certificate, and a warning. A second one, or one before the first
-            step, raises; after that, as after any error, the estimator is what it was
-            before.
+            Ctrl-C during the solver stops the fit with a warning and keeps the current
+            weights and their certificate. A second Ctrl-C, or one before the first
+            step, raises. After an error the estimator is unchanged.
         """
         with unchanged_by_errors(self):
             self._fit(X, y, resume)
@@ -257,7 +256,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return marginals(*self._read(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of the tags that are right."""
+        """Accuracy of the predicted tags."""
         problem, weights = self._read(X)
         wanted = sequences.tags_of(y, np.diff(problem.offsets))
         found = self.classes_[problem.decode(weights)]

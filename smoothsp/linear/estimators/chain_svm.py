@@ -21,10 +21,9 @@ class ChainSVM(Tagger):
     Parameters
     ----------
     C
-        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
-        None: 1.
+        Factor of the sum of the losses, positive; ``|w|^2 / 2`` has factor 1. None: 1.
     l2
-        lambda itself, positive, instead of C: both together are an error.
+        lambda, positive, in place of C. Setting both is an error.
     solver
         ``"bcfw"``, which stops at a certified duality gap; ``"sgd"``, the fastest to a
         good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge, which is then the
@@ -45,9 +44,9 @@ class ChainSVM(Tagger):
     all_pairs
         As in :class:`ChainCRF`; False for ``"bmrm"`` and ``"agm"`` alone.
     max_passes
-        Budget, in passes over the sentences; a fit that ends there, above ``tol``,
-        warns. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and ``"lbfgs"``,
-        10,000 with the others.
+        Maximum number of passes over the sentences; ``fit`` warns if it ends there
+        above ``tol``. None: 1,000 with ``"sgd"``, ``"svrg"``, ``"casimir"`` and
+        ``"lbfgs"``, 10,000 with the others.
     solver_options
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
@@ -59,10 +58,11 @@ class ChainSVM(Tagger):
     random_state
         Seed, generator or None.
     callback
-        Called with a record at each certificate; a true answer stops. The ``state`` of
-        the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
+        Called with a record at each certificate; a true return value stops the fit. The
+        ``state`` of the record is a checkpoint: continue with
+        ``fit(X, y, resume=state)``.
     verbose
-        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        Show a progress bar with the gap. None: on a terminal, if the fit takes longer
         than three seconds.
 
     Attributes
@@ -72,7 +72,7 @@ class ChainSVM(Tagger):
     coef_, transitions_, start_, end_
         Weights ``(classes, features)``, ``(from, to)`` and of the first and last tag.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
-        How the fit ended and went; ``n_iter_`` are the passes.
+        Final values and history of the fit; ``n_iter_`` is the number of passes.
 
     Notes
     -----

@@ -368,9 +368,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
-            with their gap, and a warning. A second one, or one before the first step,
-            raises; after that, as after any error, the estimator is what it was before.
+            Ctrl-C during the solver stops the fit with a warning and keeps the current
+            weights and their gap. A second Ctrl-C, or one before the first step,
+            raises. After an error the estimator is unchanged.
         """
         with unchanged_by_errors(self):
             # what this fit does not set would be another's

@@ -31,51 +31,51 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     Parameters
     ----------
     C
-        What the losses are multiplied by, > 0.
+        Factor of the losses, > 0.
     tol
-        The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
+        Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
         is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
-        ``tol``. In any case when rounding hides what is left.
+        ``tol``. The fit also stops when rounding hides the remaining gap.
     cost
         ``(class, class)``: the margin to keep between the class of the row and that of
         the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether there is an intercept: a constant feature of value
-        ``intercept_scaling``, whose weights are penalised as all others.
+        If True, add a constant feature of value ``intercept_scaling`` for the
+        intercept. Its weights are penalised like the others.
     intercept_scaling
         The value of that feature, > 0.
     shuffle
-        Whether each epoch has a fresh order of the samples.
+        If True, each epoch visits the samples in a new random order.
     shrinking
-        Whether epochs pass over samples that have no part in the last gap, and for up
-        to 31 epochs those that did not move. The gap is that of all samples in any
-        case, and wakes those that have a part.
+        If True, epochs skip samples that did not contribute to the last gap, and for up
+        to 31 epochs samples that did not move. Gaps always cover all samples and
+        reactivate those that contribute.
     random_state
-        Seed of the orders.
+        Seed of the sample orders.
     max_epochs
-        Passes over the samples, at most.
+        Maximum number of passes over the samples.
     certify_every
-        Epochs from one duality gap to the next, which costs about half an epoch over
-        all samples. ``"auto"``: after the first, and then when the gaps that an epoch
-        met on its way are near the goal or much smaller than the last.
+        Epochs between duality gaps, each of which costs about half an epoch.
+        ``"auto"``: after the first epoch, and then when the estimated gap of an epoch
+        is near the goal or much smaller than the last gap.
     store_dual
-        Whether to set ``dual_coef_`` and ``support_``.
+        If True, set ``dual_coef_`` and ``support_``.
     warm_start
-        Whether a fit begins with the dual variables of the one before: of the same
-        samples in the same order, at other weights, C or features. Other numbers of
-        samples, or other classes, are a ValueError.
+        If True, a fit starts from the dual variables of the previous fit. The samples
+        must be the same in the same order; weights, C and features may change. Another
+        number of samples or other classes raise a ValueError.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`; what is true ends the
-        fit. Its ``state`` is a checkpoint: ``fit(X, y, resume=state)`` goes on from
-        there.
+        Called with each :class:`~smoothsp.linear.Certificate`; a true return value ends
+        the fit. Its ``state`` is a checkpoint: continue with
+        ``fit(X, y, resume=state)``.
     verbose
-        A line of progress on stderr: always, never, or (None) on a terminal when the
-        fit takes longer than three seconds.
+        Progress on stderr: always (True), never (False), or on a terminal if the fit
+        takes longer than three seconds (None).
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     history_
         The certificates: epoch, seconds, primal, dual and gap.
     gap_, n_epochs_, n_iter_, status_
-        The gap of these weights, the epochs it took (twice), and how the fit ended.
+        Gap of the weights, number of epochs (twice), and why the fit ended.
 
     Raises
     ------

@@ -53,9 +53,9 @@ class L1SVC(BinaryClassifier):
     Parameters
     ----------
     C
-        What the losses are multiplied by, > 0.
+        Factor of the losses, > 0.
     tol
-        The relative gap at which to stop, >= 0; ``stopping`` says relative to what.
+        Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
     stopping
         As in :class:`HingeSVC`.
     class_weight

@@ -74,7 +74,7 @@ class LPBoostClassifier(BinaryClassifier):
     random_state
         Seed of the base estimators.
     verbose
-        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        Show a progress bar with the gap. None: on a terminal, if the fit takes longer
         than three seconds.
 
     Attributes

@@ -50,8 +50,8 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether there is an intercept: a constant feature of value 1, whose weights are
-        penalised as all others.
+        If True, add a constant feature of value 1 for the intercept. Its weights are
+        penalised like the others.
     warm_start
         Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
         variables, which are those of the same data (C may be another), with all other
@@ -66,7 +66,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Weights ``(classes, features)`` and ``(classes,)``; of two classes one row, that
         of the second.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
-        How the fit ended and went; ``n_iter_`` are the passes.
+        Final values and history of the fit; ``n_iter_`` is the number of passes.
 
     Notes
     -----
@@ -129,7 +129,7 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         resume: Mapping[str, NDArray[Any]] | None = None,
     ) -> "MulticlassSVM":
-        """Train.
+        """Fit the model.
 
         Parameters
         ----------
@@ -148,9 +148,9 @@ class MulticlassSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
-            with their gap, and a warning. A second one, or one before the first step,
-            raises; after that, as after any error, the estimator is what it was before.
+            Ctrl-C during the solver stops the fit with a warning and keeps the current
+            weights and their gap. A second Ctrl-C, or one before the first step,
+            raises. After an error the estimator is unchanged.
 
         Raises
         ------

@@ -79,12 +79,12 @@ class F1SVC(_SetSVC):
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
     fit_intercept
-        Whether there is an intercept: a constant feature of value
-        ``intercept_scaling``, whose weights are penalised as all others.
+        If True, add a constant feature of value ``intercept_scaling`` for the
+        intercept. Its weights are penalised like the others.
     intercept_scaling
         The value of that feature, > 0.
     max_epochs
-        Passes over the samples, at most.
+        Maximum number of passes over the samples.
     callback, verbose
         As in :class:`HingeSVC`.
 
@@ -170,7 +170,7 @@ class ROCSVC(_SetSVC):
         The relative gap at which to stop: the objective is then at most ``1 + tol``
         times its minimum.
     max_epochs
-        Passes over the samples, at most.
+        Maximum number of passes over the samples.
     callback, verbose
         As in :class:`HingeSVC`.
 

@@ -42,10 +42,9 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         :class:`~smoothsp.linear.problems.Shared`. What it does with one example must
         not depend on the others.
     C
-        Positive; multiplies the sum of the losses where ``|w|^2 / 2`` has factor 1.
-        None: 1.
+        Factor of the sum of the losses, positive; ``|w|^2 / 2`` has factor 1. None: 1.
     l2
-        lambda itself, positive, instead of C: both together are an error.
+        lambda, positive, in place of C. Setting both is an error.
     loss
         ``"hinge"``, or ``"likelihood"``: a conditional random field, of a structure
         that has ``log_partition``.
@@ -76,10 +75,11 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     random_state
         Seed, generator or None.
     callback
-        Called with a record at each certificate; a true answer stops. The ``state`` of
-        the record is a checkpoint: ``fit(X, y, resume=state)`` goes on from there.
+        Called with a record at each certificate; a true return value stops the fit. The
+        ``state`` of the record is a checkpoint: continue with
+        ``fit(X, y, resume=state)``.
     verbose
-        Whether to show a bar with the gap; None: on a terminal, if the fit takes longer
+        Show a progress bar with the gap. None: on a terminal, if the fit takes longer
         than three seconds.
 
     Attributes
@@ -90,7 +90,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     weights_
         The same as one vector.
     primal_, dual_, gap_, n_passes_, n_iter_, status_, history_
-        How the fit ended and went; ``n_iter_`` are the passes.
+        Final values and history of the fit; ``n_iter_`` is the number of passes.
 
     Notes
     -----
@@ -159,7 +159,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any, resume: Mapping[str, NDArray[Any]] | None = None
     ) -> "StructuredSVM":
-        """Train.
+        """Fit the model.
 
         Parameters
         ----------

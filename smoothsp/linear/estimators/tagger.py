@@ -211,7 +211,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         resume: Mapping[str, NDArray[Any]] | None = None,
     ) -> "Tagger":
-        r"""Train.
+        r"""Fit the model.
 
         Parameters
         ----------
@@ -241,10 +241,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
-            Ctrl-C while the solver runs does not raise: it leaves the weights reached,
-            with their certificate, and a warning. A second one, or one before the first
-            step, raises; after that, as after any error, the estimator is what it was
-            before.
+            Ctrl-C during the solver stops the fit with a warning and keeps the current
+            weights and their certificate. A second Ctrl-C, or one before the first
+            step, raises. After an error the estimator is unchanged.
 
         Raises
         ------

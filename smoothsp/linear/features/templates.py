@@ -23,18 +23,25 @@ _MOST = 2**31 - 1
 
 
 class Words(sparse.csr_array):  # type: ignore[misc]
-    """Features of words, a row each, that know where sentences end.
+    """Sparse features of words, one row each, with the lengths of sentences.
 
     Attributes
     ----------
     lengths : ndarray or None
-        Words of each sentence, as ``Templates.transform`` sets it; None for rows that
-        were picked out, and for all else that is computed from such a matrix.
+        Number of words of each sentence, set by ``Templates.transform``; None for
+        matrices computed from another one.
     hash_with_label : int or None
-        To how many weights features are hashed together with labels, if they are; set
-        by ``Templates.transform``, too.
+        Number of weights if features are hashed together with labels; set by
+        ``Templates.transform``.
     dictionary : object or None
-        What has the ``names()`` of the columns; None with hashing.
+        Object with the ``names()`` of the columns; None with hashing.
+
+    Examples
+    --------
+    >>> from smoothsp.linear.features import Templates
+    >>> words = Templates(["word", "bias"]).fit_transform([["Ada", "met"], ["Bo"]])
+    >>> words.shape, words.lengths.tolist()
+    ((3, 4), [2, 1])
     """
 
     lengths: NDArray[np.int64] | None = None

@@ -1,7 +1,6 @@
 """Problems: examples, features, costs, and an oracle for the worst output.
 
-A problem does not depend on how it is solved; any of ``smoothsp.linear.solvers`` takes
-any of them.
+Any problem can be solved by any of ``smoothsp.linear.solvers``.
 """
 
 from smoothsp.linear.problems.batch import BatchProblem

@@ -1,4 +1,4 @@
-"""Problems that answer for all examples at once: sums over the set."""
+"""Interface of problems that evaluate all examples at once."""
 
 from typing import Protocol, runtime_checkable
 
@@ -21,13 +21,20 @@ class BatchProblem(Protocol):
     .. math:: R(w) = \tfrac{1}{n} \sum_i \max_y z_i(y), \qquad
         z_i(y) = L_i(y) - \langle w, \psi_i(y) \rangle
 
-    Each answer is a mean over examples, so that one of a part of the set, times the
-    size of the part, adds up.
+    Each method returns a mean over examples.
 
     Notes
     -----
     Source of the smoothing: Zhang, Saha and Vishwanathan, "Regularized risk
     minimization by Nesterov's accelerated gradient methods", (53), (54), (62).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import BatchProblem, BinaryProblem
+    >>> problem = BinaryProblem(np.eye(2), np.array([1, -1]))
+    >>> isinstance(problem, BatchProblem), problem.risk(np.zeros(2))[0]
+    (True, 1.0)
     """
 
     @property
@@ -61,8 +68,8 @@ class BatchProblem(Protocol):
     def likelihood(self, w: Weights) -> Slope:
         r"""Mean negative log-likelihood of the gold outputs, and its gradient.
 
-        ``log sum_y exp(-<w, psi_i(y)>)``: without costs. A TypeError of problems that
-        cannot sum over outputs.
+        ``log sum_y exp(-<w, psi_i(y)>)``: without costs. Raises a TypeError for
+        problems that cannot sum over outputs.
         """
 
 

@@ -17,17 +17,24 @@ Answer = tuple[Any, float, Hashable]
 
 
 class Corner(NamedTuple):
-    """One output of one example, as a dual solver sees it.
+    """One output of one example, in the form that dual solvers use.
 
     Parameters
     ----------
     psi
-        ``(num_weights,)``: features of the gold output less those of this one. Of a
-        problem whose ``sparse`` is true a scipy CSR matrix ``(1, num_weights)``.
+        ``(num_weights,)``: features of the gold output minus those of this output. If
+        the problem is ``sparse``, a scipy CSR matrix ``(1, num_weights)``.
     loss
-        What this output costs, at least 0, and 0 for the gold one.
+        Cost of the output, at least 0, and 0 for the gold output.
     key
-        Hashable, equal for the same output only; None: psi and loss tell outputs apart.
+        Hashable identifier of the output; None if psi and loss identify it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import Corner
+    >>> Corner(psi=np.array([1.0, 0.0]), loss=1.0, key="wrong").loss
+    1.0
     """
 
     psi: Any
@@ -39,9 +46,17 @@ class Corner(NamedTuple):
 class LinearProblem(Protocol):
     """Interface of problems for solvers of single examples.
 
-    Every solver takes any object that has these three. One with
-    :class:`TopKLinearProblem`'s question too can be smoothed. One whose ``sparse`` is
-    true gives sparse corners, and a step costs their entries.
+    Every solver accepts any object with these three members. With the method of
+    :class:`TopKLinearProblem` the hinge can be smoothed. If ``sparse`` is true, corners
+    are sparse, and the cost of a step is their number of entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import LinearProblem, MulticlassProblem
+    >>> problem = MulticlassProblem(np.eye(3), [0, 1, 2])
+    >>> isinstance(problem, LinearProblem), len(problem), problem.num_weights
+    (True, 3, 9)
     """
 
     @property
@@ -56,7 +71,20 @@ class LinearProblem(Protocol):
 
 @runtime_checkable
 class TopKLinearProblem(LinearProblem, Protocol):
-    """A problem that also finds the k worst outputs: for ``"hinge-l2"``."""
+    """Interface of problems that also find the k worst outputs, for ``"hinge-l2"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import CallbackProblem, TopKLinearProblem
+    >>> def worst(i, w):
+    ...     return np.ones(2), 1.0, "wrong"
+    >>> def worst_few(i, w, k):
+    ...     return [(np.ones(2), 1.0, "wrong"), (np.zeros(2), 0.0, "gold")][:k]
+    >>> problem = CallbackProblem(1, 2, worst, worst_few)
+    >>> isinstance(problem, TopKLinearProblem)
+    True
+    """
 
     def worst_few(self, i: int, w: Weights, k: int) -> Sequence[Corner]:
         """The k outputs of largest ``loss - <w, psi>``, or all if they are fewer."""

@@ -103,6 +103,18 @@ class Shared:
     ----------
     shape
         Of the potentials: ``(S, S)`` for the transitions of a chain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import Parts, Shared, StructureProblem
+    >>> from smoothsp.oracles import Chain
+    >>> def chains(potentials, batch):
+    ...     return Chain(potentials["emissions"], potentials["transitions"])
+    >>> words = Parts(np.eye(4), [[2], [2]], states=3)
+    >>> features = {"emissions": words, "transitions": Shared((3, 3))}
+    >>> StructureProblem(chains, features, [[0, 1], [2, 0]]).num_weights
+    21
     """
 
     shape: tuple[int, ...]
@@ -119,6 +131,19 @@ class Batch(NamedTuple):
         For each kind of :class:`Parts` the shapes of their arrays, ``(batch,)`` or
         ``(batch, axes)`` int64, as they were given. What a tensor of potentials has
         beyond them is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import Parts, StructureProblem
+    >>> from smoothsp.oracles import Chain
+    >>> def chains(potentials, batch):
+    ...     lengths = batch.sizes["emissions"][:, 0]
+    ...     emissions = potentials["emissions"]
+    ...     return Chain(emissions, emissions.new_zeros(3, 3), lengths=lengths)
+    >>> words = Parts(np.eye(3), [[1], [2]], states=3)
+    >>> StructureProblem(chains, {"emissions": words}, [[0], [2, 0]]).num_weights
+    9
     """
 
     rows: Tensor

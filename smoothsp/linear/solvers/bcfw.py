@@ -31,23 +31,23 @@ class BCFW:
     .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2
         + \tfrac{1}{n} \sum_i \max_y L_i(y) - \langle w, \psi_i(y) \rangle
 
-    A step asks the max oracle for the worst output of one example and moves the dual
-    variable of that example towards it by exact line search. Every ``refresh_every``
-    passes the oracle is called for all examples, which gives the exact duality gap.
+    A step calls the max oracle for the worst output of one example and moves its dual
+    variable towards that output by exact line search. Every ``refresh_every`` passes
+    the oracle is called for all examples to compute the exact duality gap.
 
     Parameters
     ----------
     lam
         lambda, positive. ``1 / (C n)`` for the form that multiplies the sum by C.
     sampling
-        Which example is next: ``"gap"``, in proportion to the gap at its last oracle
-        call; ``"uniform"``; ``"permutation"``, a new random order each pass.
+        Choice of the next example: ``"gap"``, in proportion to the gap at its last
+        oracle call; ``"uniform"``; or ``"permutation"``, a new random order each pass.
     steps
-        ``"fw"``; ``"pairwise"``, which moves weight from the worst output met before to
-        the new one; ``"away"``; ``"safeguarded"``, pairwise or fw, and ``"best"``, any
-        of the three, whichever improves the dual more.
+        ``"fw"``; ``"pairwise"``, which moves weight from the worst stored output to the
+        new one; ``"away"``; ``"safeguarded"``, the better of pairwise and fw; or
+        ``"best"``, the best of all three.
     cache
-        Whether outputs met before may stand in for the oracle.
+        If True, stored outputs may replace calls of the oracle.
     tol
         The duality gap at which to stop, at least 0; a
         :class:`~smoothsp.linear.solvers.Tolerance` is relative to the objective. All
@@ -55,23 +55,24 @@ class BCFW:
     max_passes, max_seconds
         Budgets; a pass is n steps.
     seed
-        Of the random numbers: the same seed gives the same bits.
+        Seed of the random numbers; equal seeds give equal results bit for bit.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
+        Called with each :class:`~smoothsp.linear.Certificate`; a true return value
+        stops the run.
     progress
-        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        Show a progress bar with the gap. None: on a terminal, if the run takes longer
         than three seconds.
     averaging
-        Whether to return the average of the iterates, iterate k with weight k, and its
+        If True, return the average of the iterates, iterate k with weight k, and its
         gap.
     bounds
-        ``(lower, upper)``: numbers, arrays ``(num_weights,)`` or None, between which
-        the weights stay.
+        Bounds ``(lower, upper)`` of the weights: numbers, arrays ``(num_weights,)`` or
+        None.
     refresh_every
-        Passes from one certificate to the next.
+        Passes between certificates.
     cache_size
-        Outputs that an example keeps; those with weight in pairwise and away steps are
-        kept beyond that.
+        Number of outputs stored per example. Pairwise and away steps store all outputs
+        with weight in addition.
     cache_local, cache_global
         A cached output is used if its gap is at least the first times the gap of the
         example at its last oracle call, and at least the second times the last exact
@@ -82,8 +83,8 @@ class BCFW:
     batch_size
         Examples whose oracle is called at once, at equal weights, before their steps:
         of :class:`StructureProblem`, whose structures decode batches, and of
-        :class:`CallbackProblem` with a ``batch_oracle``. Answers are as many steps old,
-        so that more passes are needed; not of chains in compiled loops.
+        :class:`CallbackProblem` with a ``batch_oracle``. Outputs are then computed at
+        older weights, so more passes are needed. Not for chains in compiled loops.
 
     Notes
     -----
@@ -161,19 +162,19 @@ class BCFW:
         Parameters
         ----------
         problem
-            What to solve.
+            Problem to solve.
         start
             A solution of the same problem, at any lambda, to start from.
         resume
             The ``state`` of a solution of this solver, or that of a record in the
-            callback: goes on bit for bit as if it had not stopped. (After Ctrl-C within
-            an oracle in Python the pass under way is not done over.)
+            callback: the run continues bit for bit. (After Ctrl-C within a Python
+            oracle the current pass is not repeated.)
 
         Returns
         -------
         Solution
-            With the certificate at its weights. Ctrl-C does not raise: it gives what is
-            reached, and for chains its certificate; a second one, meanwhile, raises.
+            Weights with their certificate. Ctrl-C does not raise; it returns the
+            current weights, for chains with their certificate. A second Ctrl-C raises.
         """
         budget = Budget(self._limits, problem)
         passes = _Passes(self, engine_for(problem, self.plan), budget)

@@ -45,7 +45,7 @@ class CoordinateDescent:
     tol
         The gap at which to stop, >= 0.
     certify_every
-        Passes from one certificate to the next; each costs two products with X.
+        Passes between certificates; each costs two products with X.
     max_passes, max_seconds, callback, progress
         As in :class:`BCFW`. A pass is a sweep over all features, and then some over
         those whose weight is not 0; ``oracle_calls`` counts sweeps.
@@ -111,12 +111,12 @@ class CoordinateDescent:
         start
             A solution, or weights, to start from; by default 0.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
 
         Returns
         -------
         Solution
-            Ctrl-C does not raise: it gives what is reached.
+            Ctrl-C does not raise; it returns the current weights.
         """
         if not isinstance(problem, LeastSquaresProblem):
             raise TypeError(

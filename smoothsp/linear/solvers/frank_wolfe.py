@@ -37,9 +37,10 @@ class BatchFrankWolfe:
     max_passes, max_seconds
         Budgets; a pass is one oracle call for each example.
     callback
-        Called with each :class:`~smoothsp.linear.Certificate`; a true answer stops.
+        Called with each :class:`~smoothsp.linear.Certificate`; a true return value
+        stops the run.
     progress
-        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        Show a progress bar with the gap. None: on a terminal, if the run takes longer
         than three seconds.
     bounds
         ``(lower, upper)`` of the weights, as for :class:`BCFW`.
@@ -86,9 +87,9 @@ class BatchFrankWolfe:
         Parameters
         ----------
         problem
-            What to solve.
+            Problem to solve.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
         """
         asked = whole(problem)
         if hasattr(asked, "require_range"):

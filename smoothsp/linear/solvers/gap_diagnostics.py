@@ -1,4 +1,4 @@
-"""How well estimated gaps tell a solver where there is something to gain."""
+"""Diagnostics of the estimated gaps that drive gap sampling."""
 
 import math
 
@@ -9,7 +9,7 @@ from smoothsp.linear.engines.solution import Certificate
 
 
 def staleness(record: Certificate) -> float:
-    r"""The gap over what it was estimated to be: above 1, estimates were too small.
+    r"""Ratio of the gap to its estimate; above 1, estimates were too small.
 
     .. math:: \frac{\sum_i g_i}{\sum_i \hat g_i}
 
@@ -20,8 +20,8 @@ def staleness(record: Certificate) -> float:
     Parameters
     ----------
     record
-        What a callback of :class:`BCFW` is given, while the callback runs. Without
-        ``averaging``, whose gap is that of other weights.
+        Record of a callback of :class:`BCFW`, used within the callback. Not with
+        ``averaging``, whose gap refers to other weights.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def staleness(record: Certificate) -> float:
     Raises
     ------
     ValueError
-        If the record is no such one.
+        If the record is not of BCFW.
 
     Notes
     -----
@@ -80,7 +80,7 @@ def nonuniformity(numbers: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If they are not such numbers.
+        For numbers outside these ranges.
 
     Notes
     -----

@@ -40,7 +40,7 @@ def grid_search(
     Parameters
     ----------
     problem
-        What to solve.
+        Problem to solve.
     lams
         Positive, by default the 31 powers of two from :math:`2^{15}` to
         :math:`2^{-15}`.
@@ -55,9 +55,9 @@ def grid_search(
         Budgets of all values together; a pass is n oracle calls.
     callback
         Called with a :class:`PathPoint` for each value, which has the ``state`` of the
-        run; a true answer stops.
+        run; a true return value stops the run.
     progress
-        Whether to show a bar with the gap; None: on a terminal, if the run takes longer
+        Show a progress bar with the gap. None: on a terminal, if the run takes longer
         than three seconds.
     resume
         The ``state`` of a grid of the same parameters, budgets apart: goes on bit for

@@ -35,7 +35,7 @@ class LBFGS:
     loss
         ``"likelihood"``, ``"hinge-entropy"`` or ``"hinge-l2"``, as in :class:`SGD`.
     mu, k
-        Strength of the smoothing, and over how many outputs.
+        Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     memory
         Pairs of differences that are kept.
     tol
@@ -100,13 +100,13 @@ class LBFGS:
         start
             A solution, or weights, to start from.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
 
         Returns
         -------
         Solution
-            The objective falls from iterate to iterate. Ctrl-C does not raise: it
-            gives what is reached.
+            The objective falls from iterate to iterate. Ctrl-C does not raise; it
+            returns the current weights.
         """
         objective = objective_for(problem, self.loss, self.lam)
         budget = Budget(self._limits, problem)

@@ -40,7 +40,7 @@ class SGD:
         ``"hinge-entropy"``, smoothed over all; ``"likelihood"``, the negative
         log-likelihood of a conditional random field.
     mu, k
-        Strength of the smoothing, and over how many outputs.
+        Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     rate
         gamma, the first step, positive. Pegasos has none.
     decay
@@ -72,7 +72,7 @@ class SGD:
 
     Notes
     -----
-    The objective in the history is the one that is minimised, smoothing included.
+    The history records the minimised objective, including smoothing.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.2; Shalev-Shwartz et al., "Pegasos: primal estimated sub-gradient solver

@@ -32,7 +32,7 @@ class SVRG:
         ``"hinge-l2"``, ``"hinge-entropy"`` or ``"likelihood"``, as in :class:`SGD`;
         ``"hinge"`` is not smooth, and no more than a heuristic here.
     mu, k
-        Strength of the smoothing, and over how many outputs.
+        Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     rate
         gamma, positive, below ``1 / lam``.
     tol
@@ -43,7 +43,7 @@ class SVRG:
 
     Notes
     -----
-    The objective in the history is the one that is minimised, smoothing included.
+    The history records the minimised objective, including smoothing.
 
     Source: Johnson and Zhang (2013), as used by Pillutla et al., "A Smoother Way to
     Train Structured Prediction Models", section 7.2.

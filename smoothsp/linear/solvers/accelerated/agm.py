@@ -57,9 +57,8 @@ class AGM:
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + l_1 \|w\|_1 + R(w)
 
-    Where R is a maximum it is smoothed, :math:`R - \mu D \le R_\mu \le R`, or the dual
-    is maximised instead, whose averaged dual variables are weights. Either way the
-    certificate is one of P itself, smoothing and all.
+    If R is a maximum it is smoothed, :math:`R - \mu D \le R_\mu \le R`, or the dual is
+    maximised instead. The certificate always bounds P without smoothing.
 
     Parameters
     ----------
@@ -224,13 +223,13 @@ class AGM:
             A solution, or weights, to start from, of ``"primal-smoothing"``; by default
             0, or equal weights on the simplex.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
 
         Returns
         -------
         Solution
-            The best weights that were met. Ctrl-C does not raise: it gives what is
-            reached.
+            The best weights so far. Ctrl-C does not raise; it returns the current
+            weights.
         """
         if self.scheme == "decreasing":
             return self._excessive_gaps(problem, start, resume)

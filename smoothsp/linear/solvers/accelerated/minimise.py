@@ -18,7 +18,7 @@ Slope = Callable[[Floats], tuple[float, Floats]]
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a minimisation ended.
+    """Result of a minimisation.
 
     Parameters
     ----------
@@ -27,14 +27,24 @@ class Minimum:
     value
         f + Psi at x.
     bound
-        Below the minimum of f + Psi; ``-inf`` if the conjugate of Psi is not known.
+        Lower bound of the minimum of f + Psi; ``-inf`` if the conjugate of Psi is
+        unknown.
     iterations, evaluations
-        How many iterations, and evaluations of f: with its gradient, or without to try
-        a Lipschitz constant.
+        Number of iterations, and of evaluations of f with or without its gradient.
     lipschitz
-        The last one tried.
+        Last Lipschitz constant tried.
     converged
         Whether ``value - bound`` is at most ``tol``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.solvers import ElasticNet, minimise_composite
+    >>> def squares(w):
+    ...     return 0.5 * float((w - 3) @ (w - 3)), w - 3
+    >>> found = minimise_composite(squares, ElasticNet(l1=1.0, l2=1.0), np.zeros(1))
+    >>> found.x.round(3).tolist(), found.converged
+    ([1.0], True)
     """
 
     x: Floats

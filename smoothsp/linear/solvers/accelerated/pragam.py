@@ -95,16 +95,16 @@ class Pragam:
         Parameters
         ----------
         problem
-            What to solve.
+            Problem to solve.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
 
         Returns
         -------
         Solution
-            Its ``state`` has the dual variables, ``alpha``. Ctrl-C does not raise: it
-            gives what is reached. There is no warm start: the first step must be taken
-            from 0.
+            Its ``state`` has the dual variables, ``alpha``. Ctrl-C does not raise; it
+            returns the current weights. There is no warm start: the first step must be
+            taken from 0.
         """
         if not isinstance(problem, BinaryProblem):
             raise TypeError(

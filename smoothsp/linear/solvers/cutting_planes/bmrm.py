@@ -47,8 +47,8 @@ class BMRM:
     tol
         The gap at which to stop, >= 0.
     certify_every
-        Passes from one certificate to the next. Each costs nothing: the next pass uses
-        what it finds.
+        Passes between certificates. Each costs nothing: the next pass uses what it
+        finds.
     max_passes, max_seconds, callback, progress
         As in :class:`BCFW`. A pass is one evaluation of the risk and a subgradient.
 
@@ -110,13 +110,13 @@ class BMRM:
         start
             A solution, or weights, to take the first tangent at; by default 0.
         resume
-            The ``state`` of a solution of this solver: goes on bit for bit.
+            The ``state`` of a solution of this solver; the run continues bit for bit.
 
         Returns
         -------
         Solution
-            The best weights that were met. Ctrl-C does not raise: it gives what is
-            reached.
+            The best weights so far. Ctrl-C does not raise; it returns the current
+            weights.
         """
         cuts: Model = OneAverage(self.lam)
         if self.inner == "qp":

@@ -58,7 +58,8 @@ class RegularisationPath:
         Budgets: breakpoints; n oracle calls each, those for certificates included;
         seconds.
     callback
-        Called with a :class:`PathPoint` at each breakpoint; a true answer stops.
+        Called with a :class:`PathPoint` at each breakpoint; a true return value stops
+        the run.
     progress
         Whether to show a bar with lambda and the gap; None: on a terminal, if the run
         takes longer than three seconds.

@@ -13,7 +13,7 @@ from smoothsp.linear.inputs import checks
 
 @dataclass(frozen=True)
 class PathPoint(Resumable):
-    """Weights at one lambda, and what it took to get there.
+    """Weights at one lambda, with their certificate and cost.
 
     Parameters
     ----------
@@ -26,10 +26,20 @@ class PathPoint(Resumable):
     gap
         The duality gap, or its estimate where it was not computed.
     oracle_calls, seconds
-        Since the beginning, those for certificates included.
+        Totals since the start of the run, including certificates.
     begins
-        On a path the weights serve from here, at or above ``lam``, down to where those
-        of the next point begin.
+        Largest lambda for which the path uses these weights, at least ``lam``; they
+        apply down to ``begins`` of the next point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import RegularisationPath
+    >>> path = RegularisationPath(eps=0.05).solve(MulticlassProblem(np.eye(2), [0, 1]))
+    >>> point = path.points[0]
+    >>> point.w.shape, point.gap <= 0.05
+    ((4,), True)
     """
 
     lam: float
@@ -52,25 +62,34 @@ class PathSolution:
     ends_at
         The smallest lambda that there are weights for; 0 if the path is complete.
     eps
-        How far the objective is from its minimum, at most, anywhere on the path.
+        Upper bound of the suboptimality anywhere on the path.
     certified
-        Whether that is certain, or only estimated.
+        True if ``eps`` is certified; False if it is only estimated.
     lam_infinity
-        From here on upwards the first dual point is known to be good without looking.
+        Lambda from which upwards the first dual point is good enough.
     complete
         Whether there are weights for every lambda above 0.
     flat
-        Whether it ends because a smaller lambda changes nothing: the mean hinge stays
-        above eps, and the minimum at ten times the last lambda is at most eps above
-        that at the last. The last weights are what these data allow, probably for
-        every smaller lambda, too, but this is not proved below ``ends_at``.
+        True if the path ends because smaller lambda change nothing: the mean hinge
+        stays above eps, and the minimum at ten times the last lambda exceeds that at
+        the last by at most eps. The last weights are probably good for every smaller
+        lambda, but this is not certified below ``ends_at``.
     oracle_calls, seconds
-        What the whole path took, its end included.
+        Totals of the whole path.
     status
-        Why the path ends, as a sentence.
+        Reason why the path ends, as a sentence.
     state
-        Arrays by name, from which ``solve(problem, resume=state)`` goes on.
+        Arrays by name; ``solve(problem, resume=state)`` continues the run.
         ``numpy.savez`` stores them without pickle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import RegularisationPath
+    >>> path = RegularisationPath(eps=0.05).solve(MulticlassProblem(np.eye(2), [0, 1]))
+    >>> path.certified, path.evaluate(0.1).shape
+    (True, (4,))
     """
 
     points: list[PathPoint]
@@ -125,10 +144,19 @@ class GridSolution:
     oracle_calls, seconds
         What the whole grid took.
     status
-        Why it ended, as a sentence.
+        Reason why it ended, as a sentence.
     state
-        Arrays by name, from which ``grid_search(problem, resume=state)`` goes on with
-        the same parameters. ``numpy.savez`` stores them without pickle.
+        Arrays by name; ``grid_search(problem, resume=state)`` continues with the same
+        parameters. ``numpy.savez`` stores them without pickle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import grid_search
+    >>> grid = grid_search(MulticlassProblem(np.eye(2), [0, 1]), [1.0, 0.1])
+    >>> [point.lam for point in grid.points]
+    [1.0, 0.1]
     """
 
     points: list[PathPoint]
