@@ -102,7 +102,7 @@ class Chain(ReadOnly, Summed):
         return dict(zip(NAMES, self._buffers.potentials, strict=True))
 
     def _wide(self) -> "Chain":
-        """The same in float64."""
+        """Structure in float64."""
         emissions, transitions, start, end = self._buffers.potentials
         shared = emissions.double(), transitions.double()
         return self._like(*shared, start.double(), end.double())

@@ -240,7 +240,7 @@ class IntegerProgram(ReadOnly):
         return {"scores": self.scores}
 
     def _wide(self) -> "IntegerProgram":
-        """The same in float64."""
+        """Structure in float64."""
         return self._like(self.scores.double(), self._which, "scores")
 
     def scale(self, factor: float) -> "IntegerProgram":

@@ -148,7 +148,7 @@ class SearchStructure(ReadOnly):
         return self._own
 
     def _wide(self: Self) -> Self:
-        """The same in float64."""
+        """Structure in float64."""
         return self._like({name: x.double() for name, x in self._own.items()})
 
     @property
