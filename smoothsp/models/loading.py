@@ -1,4 +1,4 @@
-"""Any trained model, from its folder."""
+"""Loading of trained models."""
 
 import os
 from typing import Any
@@ -18,20 +18,20 @@ LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
 def load(
     folder: str | os.PathLike[str], device: str | torch.device | None = None
 ) -> Any:
-    """Return the model that ``save`` wrote. Runs no code that is in the folder.
+    """Load a model that ``save`` wrote, without running code from the folder.
 
     Parameters
     ----------
     folder
-        Of ``model.safetensors``, ``config.json``, and of taggers and parsers
-        ``vocabulary.json``.
+        Folder with ``model.safetensors`` and ``config.json``; for taggers and parsers
+        also ``vocabulary.json``.
     device
-        Where it computes; if absent, on the GPU where there is one.
+        Device of the model; by default a GPU if there is one.
 
     Returns
     -------
     Tagger, Parser or Localiser
-        As ``config.json`` says: see :class:`~smoothsp.models.Tagger`,
+        According to ``config.json``: see :class:`~smoothsp.models.Tagger`,
         :class:`~smoothsp.models.Parser` and
         :class:`~smoothsp.models.localiser.Localiser`.
 
@@ -40,13 +40,13 @@ def load(
     FileNotFoundError
         If there is no model.
     TypeError
-        If ``folder`` is no path, or ``device`` no name.
+        If ``folder`` is not a path or ``device`` not a name.
     ModuleNotFoundError
-        If it is a localiser, and one of the libraries it needs is not installed.
+        If a localiser needs a library that is not installed.
     ValueError
-        If a file is missing, damaged or edited, or weights are missing, too many, of
-        wrong shapes or not finite: names the file and what is wrong. If there is no
-        such device.
+        If a file is missing, damaged or edited, if weights are missing, superfluous, of
+        wrong shapes or not finite, or if the device does not exist. The message names
+        the file.
     """
     place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)

@@ -1,4 +1,4 @@
-"""A localiser that was trained: from a folder, to a folder, and to the images."""
+"""Trained object localisers: save, load and locate."""
 
 import json
 import os
@@ -40,7 +40,7 @@ class Found:
     boxes: list[tuple[float, float, float, float]]
     """Left, top, right and bottom in pixels; the last two are the first outside."""
     scores: list[float]
-    """Comparable between images; no probabilities."""
+    """Scores, comparable between images; not probabilities."""
     width: int
     height: int
 
@@ -69,20 +69,20 @@ class LocaliserNetwork(nn.Module):
 
 
 class Localiser:
-    """A network that scores boxes, and where the boxes come from.
+    """A network that scores candidate boxes, with its proposal method.
 
     Parameters
     ----------
     network
-        In evaluation from now on.
+        Network; it is switched to evaluation mode.
     kind
-        What it looks for.
+        Class of the objects.
     proposals, max_boxes
-        As ``smoothsp.models.proposals.propose`` takes them.
+        As for ``smoothsp.models.proposals.propose``.
     side
-        Pixels of the longer side of an image, as the network sees it; at least 32.
+        Longer side of the resized image in pixels, at least 32.
     about
-        Anything that JSON can hold: how it was trained, say.
+        Any JSON value, such as a description of the training.
 
     Examples
     --------
@@ -122,15 +122,15 @@ class Localiser:
         nbest: int = 1,
         overlap: float = 0.5,
     ) -> list[Found]:
-        """The best boxes of each image.
+        """Return the best boxes of each image.
 
         Parameters
         ----------
         images
-            Files, images of Pillow, or pixels ``(height, width, 3)``, uint8, red first;
-            of any sizes, in any number.
+            Files, images of Pillow, or RGB pixels ``(height, width, 3)``, uint8, of any
+            sizes.
         nbest
-            How many boxes of each, at most.
+            Maximum number of boxes per image.
         overlap
             Boxes whose intersection over union with a better one is above this are left
             out; in (0, 1], and 1 keeps all.
@@ -138,7 +138,7 @@ class Localiser:
         Raises
         ------
         TypeError
-            For what is no image.
+            For values that are not images.
         ValueError
             For files that do not decode, and numbers out of range.
         """
@@ -177,8 +177,8 @@ class Localiser:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``config.json``.
 
-        A model that is there is replaced in one step: killed at any moment, the folder
-        holds the old one or the new one, whole.
+        An existing model is replaced atomically: if the process is killed, the folder
+        holds either the old model or the new one.
         """
         kinds = {kind: name for name, kind in KINDS.items()}
         config = {

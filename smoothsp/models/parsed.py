@@ -1,4 +1,4 @@
-"""Sentences with their dependency trees, and how they are shown."""
+"""Parsed sentences, and their output formats."""
 
 import json
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class Parsed:
 
     words: list[str]
     heads: list[int]
-    """Of each word the number of its head, from 1; 0 is the root."""
+    """Number of the head of each word, from 1; 0 is the root."""
     labels: list[str]
-    """Of the arc from its head to each word."""
+    """Label of the arc to each word."""
     score: float
-    """Of the tree without its labels, before normalisation."""
+    """Unnormalised score of the tree without labels."""
     text: str = ""
-    """The text as given, or words that were given with blanks between them."""
+    """Text as given, or the given words joined by blanks."""
     places: tuple[tuple[int, int], ...] = ()
     """Of each word its first character and the first one after it:
     ``text[start:end]`` is the word."""

@@ -1,4 +1,4 @@
-"""A parser that was trained: from a folder, to a folder, and to the trees."""
+"""Trained dependency parsers: save, load and parse."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,13 +47,13 @@ class Parser:
     Parameters
     ----------
     network
-        In evaluation from now on.
+        Network; it is switched to evaluation mode.
     vocabulary, labels
-        As the network was built with.
+        Vocabulary and arc labels of the network.
     about
-        Anything that JSON can hold: how it was trained, say.
+        Any JSON value, such as a description of the training.
     tokenizer
-        How texts are cut into words, as of :class:`~smoothsp.models.Tagger`.
+        Word tokenizer of texts, as for :class:`~smoothsp.models.Tagger`.
 
     Examples
     --------
@@ -86,8 +86,8 @@ class Parser:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
 
-        A model that is there is replaced in one step: killed at any moment, the folder
-        holds the old one or the new one, whole.
+        An existing model is replaced atomically: if the process is killed, the folder
+        holds either the old model or the new one.
         """
         network = self.network
         config = {"format": FORMAT, "labels": self.labels, "about": self.about}
@@ -100,18 +100,17 @@ class Parser:
         batch_size: int = 64,
         structure: str | None = None,
     ) -> list[Parsed]:
-        """Return the best tree of each sentence. Several threads may call it at once.
+        """Return the best tree of each sentence. Thread-safe.
 
         Parameters
         ----------
         sentences
-            Lists of words, of any length, in any number. Or texts, of one sentence
-            each, or one text: ``tokenizer`` says how they are cut into words.
+            Lists of words. Or texts of one sentence each, or one text, which
+            ``tokenizer`` splits into words.
         batch_size
-            Sentences that are computed at once, at most.
+            Maximum number of sentences per batch.
         structure
-            Which trees to choose from, ``"projective"`` say; those of the training if
-            absent.
+            Type of trees, such as ``"projective"``; by default that of the training.
 
         Raises
         ------
@@ -121,8 +120,7 @@ class Parser:
             For values other than words, texts and integers.
         ValueError
             For an empty word, ``batch_size`` below 1 or beyond 64 bits, a structure
-            without scores, and for a list of single words, which might be one sentence
-            or many.
+            without scores, and for a flat list of words, which is ambiguous.
         """
         return list(self.stream(as_list(sentences), batch_size, structure))
 

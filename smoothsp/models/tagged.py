@@ -1,4 +1,4 @@
-"""Sentences with what a tagger found in them, and how they are shown."""
+"""Tagged sentences, and their output formats."""
 
 import json
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class Span:
     text: str
     """``Tagged.text[start:end]``."""
     start: int
-    """Place of its first character in ``Tagged.text``."""
+    """Position of its first character in ``Tagged.text``."""
     end: int
-    """Place of the first character after it."""
+    """Position after its last character."""
     confidence: float | None = None
     """The probability that exactly these words are a span of this type, whatever else
     the sentence holds: an exact marginal of the chain. None if not asked for."""
@@ -54,19 +54,19 @@ class Tagged:
 
     words: list[str]
     tags: list[str]
-    """One for each word, in ``Tagger.scheme``."""
+    """Tag of each word, in ``Tagger.scheme``."""
     spans: list[Span]
     score: float
-    """Of this tagging, before normalisation."""
+    """Unnormalised score of this tagging."""
     probability: float | None = None
-    """Of this tagging among all; None if not asked for."""
+    """Probability of this tagging; None if not requested."""
     others: tuple["Tagged", ...] = ()
-    """The next best, best first, if more than one were asked for."""
+    """Further taggings, best first, if ``nbest`` exceeds 1."""
     text: str = ""
-    """As it was given, or words that were given with blanks between them."""
+    """Text as given, or the given words joined by blanks."""
 
     def columns(self) -> str:
-        """A word, a tab and its tag on each line; in the end an empty line.
+        """Return lines of word, tab and tag, with an empty line at the end.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class Tagged:
         return "".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n"
 
     def json(self) -> str:
-        """One line of JSON: text, words, tags, spans, and optional fields of ``tag``.
+        """Return one line of JSON: text, words, tags, spans and what ``tag`` computed.
 
         Probabilities have two significant digits.
         """
@@ -107,10 +107,10 @@ class Tagged:
         return found
 
     def coloured(self, types: Sequence[str] = ()) -> str:
-        """The text, its spans in colours of the terminal and named behind them.
+        """Return the text with coloured spans, each followed by its type.
 
-        ``types`` says which type has the first colour, and so on; if empty, those of
-        this sentence do, in alphabetical order.
+        ``types`` lists the types in the order of colours; if empty, the types of this
+        sentence in alphabetical order.
         """
         order = list(types) or sorted({span.type for span in self.spans})
         found, end = "", 0

@@ -1,4 +1,4 @@
-"""A tagger that was trained: from a folder, to a folder, and to the words."""
+"""Trained taggers: train, save, load and tag."""
 
 import math
 import os
@@ -72,18 +72,18 @@ class Tagger:
     Parameters
     ----------
     network
-        In evaluation from now on.
+        Network; it is switched to evaluation mode.
     vocabulary
-        What it was built with.
+        Vocabulary of the network.
     labels
-        In BIOES.
+        Labels of the network, in BIOES.
     about
-        Anything that JSON can hold: how it was trained, say.
+        Any JSON value, such as a description of the training.
     scheme
-        The tagging scheme of its answers: that of the tags it was trained on.
+        Tagging scheme of the predicted tags: the scheme of the training tags.
     tokenizer
-        How texts are cut into words: ``"treebank"`` as the Penn Treebank does, by
-        NLTK's ``NLTKWordTokenizer``, ``"blanks"`` at white space. Folders keep it.
+        Word tokenizer of texts: ``"treebank"`` is NLTK's ``NLTKWordTokenizer``,
+        ``"blanks"`` splits at white space. It is saved with the model.
 
     Examples
     --------
@@ -128,30 +128,30 @@ class Tagger:
     ) -> "Tagger":
         """Train a tagger on sentences whose words have tags.
 
-        The network, its training and its result are those of ``recipes/conll_ner.py``,
-        which calls this. Ctrl-C after the first round ends the training, and the best
-        round so far is returned, with ``about["interrupted"]``.
+        ``recipes/conll_ner.py`` calls this method. Ctrl-C after the first round ends
+        the training and returns the best round so far, with ``about["interrupted"]``.
 
         Parameters
         ----------
         sentences
             Lists of words. With ``context=True`` an empty one parts documents.
         tags
-            One for each word, in any scheme that ``smoothsp.schemes`` recognises, in
-            which the tagger will answer; None for a word whose tag is unknown.
+            One tag per word, in any scheme that ``smoothsp.schemes`` detects; None for
+            an unknown tag. The tagger predicts tags in this scheme.
         encoder
-            A pretrained encoder of transformers, by folder or name, to train along.
+            A pretrained encoder of transformers, by folder or name, to fine-tune.
         dev
-            Sentences and tags that choose the best round; one sentence in ten is held
-            out if absent.
+            Sentences and tags for choosing the best round. If absent, one sentence in
+            ten is held out.
         vectors
-            Of lower-cased words with 0 for each digit, all of one length, float32.
+            Word vectors by lower-cased word with 0 for each digit, all of one length,
+            float32.
         tokenizer
-            As of the class.
+            As for the class.
         on_round
             Called with the :class:`~smoothsp.models.training.Training` before the first
-            round, where it may ``load`` a state to go on from, and after each. Writes a
-            line on standard error if absent.
+            round, where it may ``load`` a state to resume, and after each round. By
+            default it writes a line to standard error.
         **options
             Fields of :class:`~smoothsp.models.training.Options`: ``loss``, ``epochs``,
             ``steps``, ``patience``, ``seed``, ``hidden``, ...
@@ -159,7 +159,7 @@ class Tagger:
         Raises
         ------
         TypeError
-            For an option that there is not.
+            For an unknown option.
         ValueError
             If sentences and tags do not match, or options do not fit together.
 
@@ -209,8 +209,8 @@ class Tagger:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
 
-        A model that is there is replaced in one step: killed at any moment, the folder
-        holds the old one or the new one, whole.
+        An existing model is replaced atomically: if the process is killed, the folder
+        holds either the old model or the new one.
         """
         config = {"format": FORMAT, "about": self.about, "scheme": self.scheme}
         config |= {"labels": self.labels, "tokenizer": self.tokenizer}
@@ -224,33 +224,30 @@ class Tagger:
         confidence: bool = False,
         batch_size: int = 64,
     ) -> list[Tagged]:
-        """Tags and spans of each sentence. Several threads may call it at once.
+        """Return tags and spans of each sentence. Thread-safe.
 
         Parameters
         ----------
         sentences
-            Lists of words, of any length, in any number. Or texts, of one sentence
-            each, or one text: ``tokenizer`` says how they are cut into words. A tagger
-            that was trained with ``context=True`` reads neighbouring sentences
-            together: put an empty one between documents.
+            Lists of words. Or texts of one sentence each, or one text, which
+            ``tokenizer`` splits into words. A tagger trained with ``context=True`` reads
+            neighbouring sentences together; separate documents by an empty sentence.
         nbest
-            How many taggings of each, at most: the best, and others beside it, no two
-            alike.
+            Maximum number of different taggings per sentence, best first.
         confidence
-            Whether to compute the probability of each tagging and each span.
+            If True, compute the probability of each tagging and each span.
         batch_size
-            Sentences that are computed at once.
+            Number of sentences per batch.
 
         Raises
         ------
         ModuleNotFoundError
             For texts, where NLTK is not installed.
         TypeError
-            For what is neither words nor text, and what is no int.
+            For values other than words, texts and integers.
         ValueError
             For an empty word, ``nbest`` below 1 or above a million, ``batch_size``
-            below 1 or beyond 64 bits, and for a list of single words, which might be
-            one sentence or many.
+            below 1 or beyond 64 bits, and for a flat list of words, which is ambiguous.
         """
         return list(self.stream(as_list(sentences), nbest, confidence, batch_size))
 

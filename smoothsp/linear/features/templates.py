@@ -53,8 +53,8 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse indicator features of tokens, described by templates.
 
     ``"word[-1]=the"`` is one feature: it is 1 at the positions whose left neighbour is
-    ``the``. A template describes a family of them. It names what is looked at, and
-    where, and ``&`` joins several into one:
+    ``the``. A template describes a family of features: it names a column and an offset,
+    and ``&`` joins several pieces:
 
     ==============================  ====================================================
     ``word``                        the string in column ``word`` at the position itself
@@ -68,7 +68,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ``bias``                        1 everywhere
     ==============================  ====================================================
 
-    Beyond an end of the sentence a piece has a value of its own.
+    Pieces beyond the ends of the sentence have a separate value.
 
     Parameters
     ----------
@@ -77,28 +77,29 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     columns
         Names of the strings of a token, in order.
     hashing
-        None: features are numbered as ``fit`` meets them, and others are dropped. A
-        number from 1 to 2^31 - 1: that many columns, found by hashing; nothing is
-        learnt, and features that collide add up. The hash is the same everywhere.
+        None: ``fit`` numbers the features it finds, and others are dropped. A number
+        from 1 to 2^31 - 1: that many hashed columns; ``fit`` learns nothing, and
+        colliding features add up. Hashes are equal on all machines.
     min_count
-        Features of fewer positions are left out. Only without hashing.
+        Minimum number of positions of a feature; rarer ones are dropped. Only without
+        hashing.
     hash_with_label
         A number from 1 to 2^31 - 1, instead of ``hashing``: features and labels are
         hashed together, into so many weights, by
         :class:`~smoothsp.linear.problems.HashedChainProblem`, which takes such a
         matrix as it is. Its columns are the features' own hashes, 2^31 - 1 of them.
     dtype
-        float64 or float32, of the values.
+        Dtype of the values, float64 or float32.
 
     Attributes
     ----------
     num_features : int
-        Columns of the matrices that ``transform`` makes.
+        Number of columns of the matrices of ``transform``.
 
     Raises
     ------
     ValueError
-        If a template cannot be read, or stands twice.
+        If a template cannot be parsed or occurs twice.
 
     Notes
     -----
@@ -144,7 +145,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._parse()
 
     def set_params(self, **params: Any) -> "Templates":
-        """Change parameters; what was fitted is forgotten."""
+        """Set parameters and discard the fitted features."""
         found = clone(self)
         BaseEstimator.set_params(found, **params)
         found._dictionary = None
@@ -205,13 +206,13 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def num_features(self) -> int:
-        """Columns of the matrices that ``transform`` makes."""
+        """Number of columns of the matrices of ``transform``."""
         if self._size is not None:
             return self._size
         return sum(self._fitted().sizes)
 
     def fit(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> "Templates":
-        """Number the features of ``sentences``; ``y`` is not looked at.
+        """Number the features of ``sentences``; ``y`` is ignored.
 
         ``sentences`` may come from an iterator, here and in ``transform``: some of them
         are in memory at a time.
@@ -228,7 +229,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._matrix(self._fit(tokens), tokens)
 
     def transform(self, sentences: Iterable[Sequence[Any]]) -> Words:
-        """Features of each token, sentence after sentence.
+        """Return the features of each token, sentence after sentence.
 
         Parameters
         ----------
@@ -267,12 +268,12 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._fitted().names()
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the columns that ``transform`` makes; not with hashing.
+        """Return the names of the columns of ``transform``; not with hashing.
 
         Parameters
         ----------
         input_features
-            Not looked at.
+            Ignored.
 
         Returns
         -------
@@ -282,7 +283,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.array(self.names(), dtype=object)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a file of JSON, whole or not at all."""
+        """Write the fitted templates to a JSON file atomically."""
         content = {
             "format": _FORMAT,
             "templates": list(self.templates),
@@ -297,12 +298,12 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Templates":
-        """The templates in a file that ``save`` wrote.
+        """Load templates from a file of ``save``.
 
         Raises
         ------
         ValueError
-            If the file is no such file, is damaged, or does not fit together.
+            If the file has another format, is damaged or inconsistent.
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
