@@ -230,8 +230,9 @@ class Tagger:
         ----------
         sentences
             Lists of words. Or texts of one sentence each, or one text, which
-            ``tokenizer`` splits into words. A tagger trained with ``context=True`` reads
-            neighbouring sentences together; separate documents by an empty sentence.
+            ``tokenizer`` splits into words. A tagger trained with ``context=True``
+            reads neighbouring sentences together: put an empty sentence between
+            documents.
         nbest
             Maximum number of different taggings per sentence, best first.
         confidence
