@@ -107,28 +107,6 @@ def test_control_c_returns_the_best_round(monkeypatch):
         Tagger.train(words, tags, dev=dev, epochs=1, on_round=at_once, **SMALL)
 
 
-def test_a_run_goes_on_from_its_state():
-    (words, tags), dev = parts()
-    options = {"dev": dev, "epochs": 2, **SMALL}
-    whole = Tagger.train(words, tags, **options)
-    states = []
-
-    def stop(run):
-        if run.history:
-            states.append(run.state())
-            raise KeyboardInterrupt
-
-    Tagger.train(words, tags, on_round=stop, **options)
-    again = Tagger.train(
-        words,
-        tags,
-        on_round=lambda run: run.history or run.load(states[0]),
-        **options,
-    )
-    for name, weights in whole.network.state_dict().items():
-        assert torch.equal(again.network.state_dict()[name], weights), name
-
-
 def test_a_run_ends_when_it_is_out_of_patience():
     (words, tags), dev = parts()
     rounds = []

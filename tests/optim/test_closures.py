@@ -190,21 +190,6 @@ def test_statistics_of_batch_norm_are_those_of_the_iterates(kind, compiled):
         assert all(map(torch.equal, statistics(network), before))
 
 
-def test_statistics_in_a_run_resumed_within_an_epoch():
-    batches = list(torch.randn(4, 6, 3, generator=seeded()))
-    network, closure = normed()
-    optimizer = SVRG(network.parameters(), 0.1)
-    optimizer.snapshot(closure, batches)
-    optimizer.step(lambda: closure(batches[0]))
-    again, other = normed()
-    again.load_state_dict(network.state_dict())
-    resumed = SVRG(again.parameters(), 0.1)
-    resumed.load_state_dict(optimizer.state_dict())
-    for one, call in ((optimizer, closure), (resumed, other)):
-        one.step(lambda call=call: call(batches[1]))
-    assert all(map(torch.equal, statistics(network), statistics(again)))
-
-
 def test_buffers_that_a_module_replaces():
     class Counting(nn.Module):
         def __init__(self):

@@ -1,18 +1,37 @@
-"""Optimizers on a chain: a resumed run equals an uninterrupted one."""
+"""One contract for all optimizers: a run that is cut goes on, bit for bit.
 
+From each of its states, by epochs and by steps within them; after Ctrl-C in a closure;
+and only on the parameters that it began with.
+"""
+
+import copy
+import functools
 import io
 import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, TensorDataset
 
 from smoothsp.losses import L2, StructuralHinge
-from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
-from smoothsp.oracles import Chain
-from tests.optim.problems import seeded
+from smoothsp.optim import (
+    SVRG,
+    CasimirSVRG,
+    ProxLinear,
+    SubgradientLR,
+    weighted_average,
+)
+from smoothsp.oracles import Chain, Multiclass
+from tests.optim.problems import Vector, ridge, seeded, squares
+from tests.optim.prox_linear.test_prox_linear_networks import Head, candidates
 
-VARIANTS = {
+OPTIMIZERS = {
     "svrg": lambda p, s: SVRG(p, 0.05, 0.01, generator=seeded()),
     "const": lambda p, s: CasimirSVRG.const(
         p,
@@ -43,9 +62,15 @@ VARIANTS = {
 }
 
 
+class Run(NamedTuple):
+    """All that has a state, one unit of training, and the closure that it calls."""
+
+    parts: list[Any]
+    advance: Callable[[], Any]
+
+
 def tagging():
-    generator = seeded(7)
-    x = torch.randn(24, 5, 4, generator=generator, dtype=torch.float64)
+    x = torch.randn(24, 5, 4, generator=seeded(7), dtype=torch.float64)
     tags = x[..., :3].argmax(-1)
     return list(zip(x.split(4), tags.split(4), strict=True))
 
@@ -54,80 +79,241 @@ def tagger(variant):
     torch.manual_seed(1)
     model = nn.ModuleList([nn.Linear(4, 3), nn.Linear(3, 3, bias=False)]).double()
     hinge = StructuralHinge(L2(mu=1.0, k=3))
-    optimizer = VARIANTS[variant](model.parameters(), hinge.smoothing)
+    optimizer = OPTIMIZERS[variant](model.parameters(), hinge.smoothing)
 
     def closure(batch):
-        chain = Chain(model[0](batch[0]), model[1].weight)
-        loss = hinge(chain, batch[1])
+        loss = hinge(Chain(model[0](batch[0]), model[1].weight), batch[1])
         loss.backward()
         return loss
 
-    return model, hinge, optimizer, closure
+    return model, optimizer, closure
 
 
-def on_disk(state):
-    """What torch.save and the restricted torch.load make of it."""
+def epochs(variant, press):
+    model, optimizer, closure = tagger(variant)
+    batches = tagging()
+    return Run([model, optimizer], lambda: optimizer.epoch(press(closure), batches))
+
+
+def steps(model, optimizer, closure, batches, press):
+    """One step of an epoch, whose snapshot and end belong to the first and the last."""
+
+    def advance():
+        progress = optimizer.progress
+        if not progress["open"]:
+            optimizer.snapshot(press(closure), batches)
+        batch = batches[progress["step"] % len(batches)]
+        optimizer.step(lambda: press(closure)(batch))
+        if progress["step"] % len(batches) == 0:
+            optimizer.end_epoch()
+
+    return Run([model, optimizer], advance)
+
+
+def batch_norm(press):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+    def closure(batch):
+        loss = network(batch).square().mean()
+        loss.backward()
+        return loss
+
+    batches = list(torch.randn(4, 6, 3, generator=seeded()))
+    return steps(network, SVRG(network.parameters(), 0.1), closure, batches, press)
+
+
+def halved(kind, press):
+    """Steps that are too long at first."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 6, dtype=torch.float64, generator=seeded())
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    options = {} if kind is SVRG else {"kappa": 0.1}
+    optimizer = kind(model.parameters(), 3.0, generator=seeded(), **options)
+
+    def closure(batch):
+        loss = (model(batch)[:, 0] - 4 * batch[:, 0] * batch[:, 1]).square().mean()
+        loss.backward()
+        return loss
+
+    return Run([model, optimizer], lambda: optimizer.epoch(press(closure), x.split(4)))
+
+
+def squared(press, scheduled=False):
+    """Least squares, by a loader that shares the generator, or by a scheduler."""
+    problem = ridge()
+    model = Vector(torch.zeros(3, dtype=torch.float64))
+    closure = press(squares(model.w))
+    if scheduled:
+        growing = {"smoothness": 8.0, "kappa": 0.5, "mu": 2.0, "decreasing": True}
+        optimizer = CasimirSVRG(model.parameters(), generator=seeded(), **growing)
+        scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+        def advance():
+            optimizer.epoch(closure, problem.batches(8))
+            scheduler.step()
+
+        return Run([model, optimizer, scheduler], advance)
+    optimizer = SVRG(model.parameters(), 0.15, 0.1, generator=seeded())
+    data = TensorDataset(problem.X, problem.y)
+    load = functools.partial(DataLoader, data, 8, shuffle=True)
+    return Run(
+        [model, optimizer],
+        lambda: optimizer.epoch(closure, load(generator=optimizer.generator)),
+    )
+
+
+def subgradient(press):
+    """Steps of torch's SGD, with our step sizes and average."""
+    problem = ridge()
+    model = Vector(torch.zeros(3, dtype=torch.float64))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = SubgradientLR(optimizer, "inverse")
+    average = AveragedModel(model, avg_fn=weighted_average)
+    closure = press(squares(model.w))
+
+    def advance():
+        optimizer.zero_grad()
+        closure((problem.X, problem.y))
+        optimizer.step()
+        scheduler.step()
+        average.update_parameters(model)
+
+    return Run([model, optimizer, scheduler, average], advance)
+
+
+def prox_linear(press, structure=Chain):
+    """A network, with the tolerance and the smoothing that change."""
+    torch.manual_seed(2)
+    hinge = StructuralHinge(L2(mu=1.0, k=3))
+    options = {"smoothing": hinge.smoothing, "generator": seeded()}
+    if structure is Chain:
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+        options |= {"smoothness": 8.0, "epochs": 2, "tolerance": 5.0}
+        optimizer = ProxLinear(model, 0.5, 0.01, **options)
+        further, batches = (torch.zeros(3, 3, dtype=torch.float64),), tagging()[:1]
+    else:
+        model = Head()
+        optimizer = ProxLinear(model, 10.0, 1e-3, smoothness=4.0, **options)
+        further, batches = (), candidates()
+
+    def closure(batch):
+        loss = hinge(structure(optimizer.model(batch[0]), *further), batch[1])
+        loss.backward()
+        return loss
+
+    return Run([model, optimizer], lambda: optimizer.step(press(closure), batches))
+
+
+RUNS = {
+    **{name: functools.partial(epochs, name) for name in OPTIMIZERS},
+    **{
+        f"{name}, by steps": lambda press, name=name: steps(
+            *tagger(name), tagging(), press
+        )
+        for name in OPTIMIZERS
+    },
+    "batch norm, by steps": batch_norm,
+    "svrg, halved": functools.partial(halved, SVRG),
+    "casimir, halved": functools.partial(halved, CasimirSVRG),
+    "svrg, loader": squared,
+    "casimir, scheduled": functools.partial(squared, scheduled=True),
+    "subgradient": subgradient,
+    "prox-linear": prox_linear,
+    "prox-linear, candidates": functools.partial(prox_linear, structure=Multiclass),
+}
+UNITS = {"prox-linear": 40}
+
+
+def states(run):
+    """What torch.save and the restricted torch.load make of all states."""
     file = io.BytesIO()
-    torch.save(state, file)
+    torch.save([part.state_dict() for part in run.parts], file)
     file.seek(0)
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_resumed_run_equals_uninterrupted_bit_for_bit(variant):
-    batches = tagging()
-    model, hinge, optimizer, closure = tagger(variant)
-    for _ in range(3):
-        optimizer.epoch(closure, batches)
-    states = on_disk([model.state_dict(), optimizer.state_dict()])
-    for _ in range(4):
-        optimizer.epoch(closure, batches)
-
-    again, other_hinge, resumed, other = tagger(variant)
-    again.load_state_dict(states[0])
-    resumed.load_state_dict(states[1])
-    for _ in range(4):
-        resumed.epoch(other, batches)
-    same = zip(model.parameters(), again.parameters(), strict=True)
-    assert all(torch.equal(p, q) for p, q in same)
-    assert resumed.progress == optimizer.progress
-    assert resumed.oracle_calls == optimizer.oracle_calls
-    assert hinge.smoothing.mu == other_hinge.smoothing.mu
+def load(run, saved):
+    for part, state in zip(run.parts, copy.deepcopy(saved), strict=True):
+        part.load_state_dict(state)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_run_resumed_in_the_middle_of_an_epoch(variant):
-    batches = tagging()
-    model, _, optimizer, closure = tagger(variant)
-    optimizer.epoch(closure, batches)
-    optimizer.snapshot(closure, batches)
-    for batch in batches[:3]:
-        optimizer.step(lambda batch=batch: closure(batch))
-    again, _, resumed, other = tagger(variant)
-    again.load_state_dict(model.state_dict())
-    resumed.load_state_dict(optimizer.state_dict())
-    for one, call in ((optimizer, closure), (resumed, other)):
-        for batch in batches[3:]:
-            one.step(lambda batch=batch, call=call: call(batch))
-        one.end_epoch()
-        one.epoch(call, batches)
-    same = zip(model.parameters(), again.parameters(), strict=True)
-    assert all(torch.equal(p, q) for p, q in same)
+@functools.cache
+def whole(name):
+    """States before each unit and after the last."""
+    run, found = RUNS[name](lambda closure: closure), []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* are halved")
+        for _ in range(UNITS.get(name, 14)):
+            found.append(states(run))
+            run.advance()
+    return [*found, states(run)]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.filterwarnings("ignore:.* are halved")
+@pytest.mark.parametrize("name", RUNS)
+def test_the_next_unit_of_each_state_is_that_of_the_run(name):
+    for before, after in itertools.pairwise(whole(name)):
+        assert not same(before, after)
+        again = RUNS[name](lambda closure: closure)
+        load(again, before)
+        again.advance()
+        assert same(states(again), after)
+
+
+@pytest.mark.filterwarnings("ignore:.* are halved")
+@pytest.mark.parametrize("name", RUNS)
+def test_ctrl_c_in_a_closure_leaves_an_optimizer_that_goes_on(name):
+    found = whole(name)
+    left = [0]
+
+    def press(closure):
+        def pressed(*batch):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return closure(*batch)
+
+        return pressed
+
+    run = RUNS[name](press)
+    for call in (1, 2, 5):
+        load(run, found[1])
+        left[0] = call
+        try:
+            run.advance()
+        except KeyboardInterrupt:
+            load(run, found[1])
+            run.advance()
+        assert same(states(run), found[2])
+
+
+def test_prox_linear_changes_its_tolerance_and_descends():
+    progress = [optimizer["progress"] for _, optimizer in whole("prox-linear")]
+    assert {one["epochs"] for one in progress[1:]} == {1, 2}
+    assert progress[-1]["objective"] < 0.9 * progress[-1]["first_objective"]
+
+
+@pytest.mark.parametrize("variant", OPTIMIZERS)
 def test_trains_a_chain_with_a_smoothed_hinge(variant):
-    batches = tagging()
-    _, _, optimizer, closure = tagger(variant)
-    losses = [optimizer.epoch(closure, batches) for _ in range(15)]
+    _, optimizer, closure = tagger(variant)
+    losses = [optimizer.epoch(closure, tagging()) for _ in range(15)]
     assert losses[-1] < 0.5 * losses[0]
 
 
 def test_snapshot_steps_end_epoch_are_an_epoch():
     batches = tagging()
-    model, _, optimizer, closure = tagger("const")
+    model, optimizer, closure = tagger("const")
     optimizer.epoch(closure, batches)
-    again, _, other, call = tagger("const")
+    again, other, call = tagger("const")
     drawn = torch.randint(len(batches), (len(batches),), generator=other.generator)
     other.snapshot(call, batches)
     for i in drawn.tolist():
@@ -135,82 +321,25 @@ def test_snapshot_steps_end_epoch_are_an_epoch():
     other.snapshot(call, batches)  # ends the epoch before
     assert other.progress["outer"] == 1
     iterates = [other.state[p]["iterate"] for p in again.parameters()]
-    same = zip(model.parameters(), iterates, strict=True)
-    assert all(torch.equal(p, w) for p, w in same)
+    pairs = zip(model.parameters(), iterates, strict=True)
+    assert all(torch.equal(p, w) for p, w in pairs)
 
 
 @pytest.mark.parametrize("variant", ["const", "adapt", "relative"])
 def test_states_of_earlier_versions_load(variant):
     """They know neither restarts nor what is proved."""
-    batches = tagging()
-    model, _, optimizer, closure = tagger(variant)
-    for _ in range(2):
-        optimizer.epoch(closure, batches)
-    state = optimizer.state_dict()
+    found = copy.deepcopy(whole(variant)[2])
+    progress = found[1]["progress"]
     for new in ("proved", "restarts", "start_objective", "start_mu", "epoch_steps"):
-        del state["progress"][new]
+        del progress[new]
     for new in ("terms", "num_batches", "weight_decay"):
-        del state["progress"][new]
-    for group in state["param_groups"]:
+        del progress[new]
+    for group in found[1]["param_groups"]:
         del group["first_lr"]
         group["derived_lr"] = group["derived_lr"] is not None
-    again, _, resumed, other = tagger(variant)
-    again.load_state_dict(model.state_dict())
-    resumed.load_state_dict(state)
-    assert not resumed.progress["proved"]
+    run = RUNS[variant](lambda closure: closure)
+    load(run, found)
+    assert not run.parts[1].progress["proved"]
     for _ in range(3):
-        optimizer.epoch(closure, batches)
-        resumed.epoch(other, batches)
-    same = zip(model.parameters(), again.parameters(), strict=True)
-    assert all(torch.equal(p, q) for p, q in same)
-
-
-def network():
-    """A network under prox-linear, with the tolerance and the smoothing that change."""
-    torch.manual_seed(2)
-    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
-    hinge = StructuralHinge(L2(mu=1.0, k=3))
-    optimizer = ProxLinear(
-        model,
-        0.5,
-        0.01,
-        smoothness=8.0,
-        smoothing=hinge.smoothing,
-        epochs=2,
-        tolerance=5.0,
-        generator=seeded(),
-    )
-    zeros = torch.zeros(3, 3, dtype=torch.float64)
-
-    def closure(batch):
-        loss = hinge(Chain(optimizer.model(batch[0]), zeros), batch[1])
-        loss.backward()
-        return loss
-
-    return model, optimizer, closure
-
-
-def test_prox_linear_resumed_from_each_of_40_steps():
-    """The next step of each is the next one of the run, and so are all that follow."""
-    batches = tagging()[:1]
-    model, optimizer, closure = network()
-    states = []
-    for _ in range(41):
-        states.append(on_disk([model.state_dict(), optimizer.state_dict()]))
-        optimizer.step(closure, batches)
-    assert optimizer.progress["objective"] < 0.9 * optimizer.progress["first_objective"]
-    assert {states[k][1]["progress"]["epochs"] for k in range(1, 41)} == {1, 2}
-    for (weights, state), after in itertools.pairwise(states):
-        again, resumed, other = network()
-        again.load_state_dict(weights)
-        resumed.load_state_dict(state)
-        resumed.step(other, batches)
-        assert same([again.state_dict(), resumed.state_dict()], after)
-
-
-def same(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+        run.advance()
+    assert same(states(run)[0], whole(variant)[5][0])

@@ -29,23 +29,6 @@ def test_rates_of_each_group(decay):
         scheduler.step()
 
 
-def test_scheduler_resumes():
-    def build():
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-        return optimizer, SubgradientLR(optimizer, "inverse")
-
-    optimizer, scheduler = build()
-    for _ in range(3):
-        optimizer.step()
-        scheduler.step()
-    other, resumed = build()
-    resumed.load_state_dict(scheduler.state_dict())
-    other.load_state_dict(optimizer.state_dict())
-    other.step()
-    resumed.step()
-    assert resumed.get_last_lr() == [1 / 5]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_weighted_average_is_its_closed_form(dtype):
     model = Vector(torch.zeros(3, dtype=dtype))

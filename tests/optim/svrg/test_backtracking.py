@@ -1,6 +1,5 @@
 """Steps that are too long: SVRG and Casimir return to the snapshot and halve them."""
 
-import math
 import warnings
 
 import pytest
@@ -124,15 +123,3 @@ def test_a_share_is_positive(value, error):
     w = nn.Parameter(torch.zeros(1))
     with pytest.raises(error, match=r"backtrack: expected a (positive )?number, got"):
         SVRG([w], 0.1, backtrack=value)
-
-
-@every_kind
-def test_a_run_resumed_after_halvings_goes_on_with_the_same_steps(kind):
-    with pytest.warns(RuntimeWarning, match="halved"):
-        _, optimizer = training(kind, 3.0, epochs=2)
-    again = BUILDERS[kind](
-        [torch.zeros_like(p) for g in optimizer.param_groups for p in g["params"]], 3.0
-    )
-    again.load_state_dict(optimizer.state_dict())
-    assert again.step_sizes == optimizer.step_sizes != [3.0]
-    assert math.isfinite(again.progress["first_loss"])

@@ -56,25 +56,6 @@ def test_schedulers_multiply_the_derived_step(kind, options):
         plain.epoch(other, batches)
 
 
-def test_a_resumed_run_keeps_the_factor_of_its_scheduler():
-    w, optimizer, closure, batches = casimir(**GROWING)
-    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
-    for _ in range(3):
-        optimizer.epoch(closure, batches)
-        scheduler.step()
-    v, resumed, other, _ = casimir(**GROWING)
-    again = lr_scheduler.ExponentialLR(resumed, 0.5)
-    resumed.load_state_dict(optimizer.state_dict())
-    again.load_state_dict(scheduler.state_dict())
-    with torch.no_grad():
-        v.copy_(w)
-    for one, call, follow in ((optimizer, closure, scheduler), (resumed, other, again)):
-        for _ in range(2):
-            one.epoch(call, batches)
-            follow.step()
-    assert torch.equal(v, w) and resumed.step_sizes == optimizer.step_sizes
-
-
 def test_a_step_set_by_hand_is_kept_in_proportion():
     _, optimizer, closure, batches = casimir(**GROWING)
     optimizer.param_groups[0]["lr"] /= 4

@@ -1,12 +1,10 @@
 """SVRG: its formula, its rate, its batches."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from smoothsp.optim import SVRG
 from tests.optim.problems import ridge, ridge_gradient, seeded, squares, svrg_on
@@ -94,25 +92,6 @@ def test_size_overrides_the_number_of_examples():
 
     optimizer.snapshot(closure, [1, 5], size=lambda target: target)
     assert_close(optimizer.state[w]["full_gradient"].item(), -(1 + 25) / 6)
-
-
-def test_data_loader_and_its_generator_resume_with_the_optimizer():
-    problem = ridge()
-    w, optimizer = svrg_on(problem)
-    data = TensorDataset(problem.X, problem.y)
-
-    def load():
-        return DataLoader(data, 8, shuffle=True, generator=optimizer.generator)
-
-    optimizer.epoch(squares(w), load())
-    saved, at = copy.deepcopy(optimizer.state_dict()), w.detach().clone()
-    optimizer.epoch(squares(w), load())
-    ended = w.detach().clone()
-    with torch.no_grad():
-        w.copy_(at)
-    optimizer.load_state_dict(saved)
-    optimizer.epoch(squares(w), load())
-    assert torch.equal(w.detach(), ended)
 
 
 def test_epoch_draws_with_replacement_from_lists_and_follows_loaders():
