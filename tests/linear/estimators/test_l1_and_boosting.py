@@ -364,6 +364,8 @@ def test_boosting_learns_what_no_stump_knows():
         LPBoostClassifier(n_estimators=3, tol=1e-3).fit(X, y)
 
 
+# whose base HingeSVC shares
+@pytest.mark.long
 @pytest.mark.parametrize(
     "estimator",
     [L1SVC(max_epochs=200), LPBoostClassifier(n_estimators=6, lam=0.05)],

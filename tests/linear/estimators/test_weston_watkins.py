@@ -128,6 +128,7 @@ def test_a_wrong_gamma_is_refused(gamma):
         WestonWatkinsSVC(kernel="rbf", gamma=gamma).fit(X, y)
 
 
+@pytest.mark.long
 def test_scikit_learn_accepts_a_precomputed_kernel():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
