@@ -5,6 +5,7 @@ import pytest
 import voc_localization
 from conll_ner import Config, main
 from localization import figures, toy
+from parsing import brackets, conllu, grammar, phrases
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
@@ -22,6 +23,28 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("tiny"), (12, 4, 1))
+
+
+@pytest.fixture(scope="session")
+def few(tmp_path_factory):
+    """A folder with drawn phrases, of which the last file is held out."""
+    folder = tmp_path_factory.mktemp("trees")
+    train, dev = phrases.make(train=60, dev=16)
+    for name, part in (("a", train[:30]), ("b", train[30:]), ("c", dev)):
+        lines = "\n".join(map(brackets.text, part))
+        (folder / f"{name}.mrg").write_text(lines)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def bank(tmp_path_factory):
+    """A folder with drawn sentences and their dependencies."""
+    folder = tmp_path_factory.mktemp("bank")
+    parts = grammar.make(train=60, dev=16)
+    for name in ("train", "dev"):
+        text = conllu.text(getattr(parts, name))
+        (folder / f"drawn-{name}.conllu").write_text(text)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

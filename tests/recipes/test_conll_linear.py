@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import os
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from linear_tagging import figures as linear_tagging_figures
 from linear_tagging.data import Split, columns_of
 from linear_tagging.methods import STUDIES, Method
 from smoothsp.linear.solvers import SVRG, CasimirSVRG
-from tests.recipes.runs import killed
 
 
 @pytest.fixture
@@ -86,43 +84,6 @@ def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
         ValueError, match=r"train.tsv, line 4: expected 4 columns parted"
     ):
         data.load(tmp_path)
-
-
-def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
-    whole = main(quick(tmp_path / "whole", "smoothing"))
-    follow, left = linear_tagging_curves.follow, [3]
-
-    def stops(*arguments):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return follow(*arguments)
-
-    monkeypatch.setattr(linear_tagging_curves, "follow", stops)
-    config = quick(tmp_path / "stopped", "smoothing")
-    with pytest.raises(KeyboardInterrupt):
-        main(config)
-    assert len(list((config.out / "curves").iterdir())) == 3
-    # the runs that are missing, and no more
-    left[0] = 5
-    assert main(config) == whole
-    left[0] = 0
-    assert main(config) == whole
-    with pytest.raises(KeyboardInterrupt):
-        main(quick(config.out, "smoothing", hashing=101))
-
-
-@pytest.mark.long
-def test_a_run_killed_while_it_writes_is_made_again(small, tmp_path):
-    whole = main(quick(tmp_path / "whole", "smoothing"))
-    config = quick(tmp_path / "killed", "smoothing")
-    killed(os, "replace", 3, lambda: main(config))
-    curves = config.out / "curves"
-    assert len(list(curves.glob("*.csv"))) == 3 == len(list(curves.iterdir())) - 1
-    kept = [path.stat().st_mtime_ns for path in sorted(curves.glob("*.csv"))]
-    assert main(config) == whole
-    assert len(list(curves.iterdir())) == len(list(curves.glob("*.csv"))) > 3
-    assert set(kept) <= {path.stat().st_mtime_ns for path in curves.iterdir()}
 
 
 @pytest.mark.parametrize("content", ["", "F,F1\n1,x\n", "F,F1\n1\n", "F\n1,2\n"])

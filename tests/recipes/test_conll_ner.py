@@ -75,9 +75,6 @@ def test_the_result_depends_on_the_seed_and_on_nothing_else(tiny, tmp_path):
     assert runs[0] == runs[1] != runs[2]
 
 
-# --- killed and resumed ---
-
-
 def blocks(output):
     """(score, words, tags) of each tagging that was printed."""
     for block in output.strip().split("\n\n"):

@@ -147,22 +147,11 @@ def test_wrong_settings_are_named(change, message):
             {"predict": "-", "confidence": True},
             "confidence: expected --predict FILE with --show json or colour beside it",
         ),
-        ({"predict": "-", "resume": True}, "resume: expected --resume or --predict"),
     ],
 )
 def test_settings_that_no_run_takes_are_named(change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         main(Config(out=tmp_path, **change))
-
-
-def test_predicting_without_a_model_says_where_it_was_sought(tmp_path):
-    with pytest.raises(FileNotFoundError, match="out: expected a trained model, found"):
-        main(Config(out=tmp_path, predict="-"))
-
-
-def test_resuming_nothing_says_so(tiny, tmp_path):
-    with pytest.raises(FileNotFoundError, match="resume: expected a run to continue"):
-        main(Config(tiny, out=tmp_path, resume=True))
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut"])

@@ -4,13 +4,11 @@ import csv
 import dataclasses
 import gzip
 import json
-import os
 from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.datasets import dump_svmlight_file
 
 import multiclass_svm
 from multiclass import fits as multiclass_fits
@@ -18,21 +16,7 @@ from multiclass import paper, sets
 from multiclass.cells import Cells
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
-from tests.recipes.runs import killed
-
-
-def write_set(folder, name="dna.scale", test="dna.scale.t", seed=0):
-    """Three classes in five dimensions, labels 1 to 3."""
-    rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(3, 5))
-    for file, size in ((name, 60), (test, 30)):
-        if file:
-            y = rng.integers(3, size=size)
-            X = centres[y] + rng.normal(size=(size, 5))
-            opened = gzip.open if file.endswith(".gz") else open
-            with opened(folder / file, "wb") as sink:
-                dump_svmlight_file(X, y + 1, sink, zero_based=False)
-    return folder / name
+from tests.recipes.runs import write_set
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -141,48 +125,6 @@ def test_tables_show_ours_and_the_papers(run, capsys):
     assert "| drawn-4 | 4 | 2^0 |" in out
 
 
-def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
-    config, result = run
-    stopped = dataclasses.replace(config, out=tmp_path)
-    fits = []
-    honest = multiclass_fits.score
-
-    def score(*arguments):
-        if len(fits) == 3:
-            raise KeyboardInterrupt
-        fits.append(arguments[1:3])
-        return honest(*arguments)
-
-    monkeypatch.setattr(multiclass_fits, "score", score)
-    with pytest.raises(KeyboardInterrupt):
-        main(stopped)
-    began = list(fits)
-    fits[:] = []
-    monkeypatch.setattr(
-        multiclass_fits, "score", lambda *x: fits.append(x[1:3]) or honest(*x)
-    )
-    again = main(dataclasses.replace(stopped, resume=True))
-    assert len(began) == 3 and len(fits) == 5
-    scores = {name for name in result if not name.startswith("ratio")}
-    assert {n: again[n] for n in scores} == {n: result[n] for n in scores}
-
-
-def test_a_run_killed_while_it_writes_goes_on_where_it_was(run, tmp_path, monkeypatch):
-    stopped = dataclasses.replace(run[0], out=tmp_path)
-    killed(os, "replace", 3, lambda: main(stopped))
-    assert len(json.loads((tmp_path / "cells.json").read_text())["cells"]) == 3
-    assert list(tmp_path.glob(".*.part"))
-    fits, honest = [], multiclass_fits.score
-    monkeypatch.setattr(
-        multiclass_fits, "score", lambda *x: fits.append(x[1:3]) or honest(*x)
-    )
-    again = main(dataclasses.replace(stopped, resume=True))
-    assert len(fits) == 5
-    scores = {name for name in run[1] if not name.startswith("ratio")}
-    assert {n: again[n] for n in scores} == {n: run[1][n] for n in scores}
-    assert not list(tmp_path.glob(".*.part"))
-
-
 @pytest.mark.filterwarnings("ignore:.*the fit was interrupted")
 def test_an_interrupted_fit_is_no_result(monkeypatch):
     samples = sets.drawn(3, 0)
@@ -245,11 +187,6 @@ def test_a_cell_that_lacks_a_field_is_named(field, run, tmp_path):
     (tmp_path / "cells.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"cells\.json: .* \(KeyError: '{field}'\)"):
         main(dataclasses.replace(run[0], out=tmp_path, resume=True))
-
-
-def test_other_settings_cannot_go_on(run):
-    with pytest.raises(ValueError, match=r"resume: expected .*'seed': 0"):
-        main(dataclasses.replace(run[0], seed=1, resume=True))
 
 
 def test_nothing_to_go_on_with_is_told(tmp_path):

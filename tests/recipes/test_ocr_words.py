@@ -130,32 +130,6 @@ def test_tables_show_variants_and_courses(run, capsys):
     assert "| heuristic path, BCFW + gap sampling |" in out
 
 
-def test_a_stopped_run_goes_on_where_it_was(run, tmp_path, monkeypatch):
-    config, result = run
-    stopped = dataclasses.replace(config, out=tmp_path)
-    done, honest = [], runs.train
-
-    def train(variant, *arguments):
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append(str(variant))
-        return honest(variant, *arguments)
-
-    monkeypatch.setattr(runs, "train", train)
-    with pytest.raises(KeyboardInterrupt):
-        main(stopped)
-    assert len(json.loads((tmp_path / "cells.json").read_text())["cells"]) == 3
-    again = []
-    monkeypatch.setattr(
-        runs, "train", lambda v, *x: again.append(str(v)) or honest(v, *x)
-    )
-    few = dataclasses.replace(stopped, settings=("small",), courses=(), resume=True)
-    found = main(few)
-    assert len(again) == 16 - 3
-    gaps = {name for name in found if name.endswith("_gap")}
-    assert gaps and {n: found[n] for n in gaps} == {n: result[n] for n in gaps}
-
-
 def test_a_budget_that_ends_at_once_is_told_in_tables(tmp_path):
     few = {"settings": (), "drawn": 20, "eps": 0.4, "out": tmp_path}
     result = main(Config(max_seconds=1e-9, **few))
@@ -272,11 +246,6 @@ def test_drawn_words_are_the_same_for_a_seed():
     assert first.checksum == again.checksum != other.checksum
     assert first.pixels.shape[1] == 63 and first.labels.max() < 12
     assert first.lengths.min() >= 3 and first.lengths.max() <= 8
-
-
-def test_other_settings_cannot_go_on(run):
-    with pytest.raises(ValueError, match=r"resume: expected .*'tol': 0\.01"):
-        main(dataclasses.replace(run[0], tol=0.1, resume=True))
 
 
 @pytest.mark.parametrize(

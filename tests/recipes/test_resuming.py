@@ -1,101 +1,329 @@
-"""Runs that are killed, stopped and continued."""
+"""One contract for all recipes: a run that is cut goes on, bit for bit.
 
+Cut as a checkpoint is about to take the place of the one before: by Ctrl-C, and by
+kill -9. All that the resumed run leaves is compared, but for how long it took.
+"""
+
+import csv
 import dataclasses
+import functools
+import importlib
+import json
 import os
+import re
+import shutil
 import sys
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
 import conll_ner
-from conll_ner import Config, main
-from runs import checkpoint
+import matching_points
+from linear_tagging import data as linear_data
+from localization import training as localization
+from multiclass import fits
+from pose import drawn
 from smoothsp.models import training
 from tests.programs import ROOT, run
-from tests.recipes.runs import EPOCHS, TRAIN, killed, numbers
+from tests.recipes.running.test_run_folder import SAVING
+from tests.recipes.runs import die, killed, write_set
+from tests.sweeps import thinned
+
+
+class Run(NamedTuple):
+    """A small run: after how many checkpoints it is cut, and its options.
+
+    ``others`` are settings with which it does not go on, and what the message names.
+    """
+
+    after: int
+    others: list[tuple[str, Any, str]]
+    options: dict[str, Any]
+
+
+def cut(after, *others, **options):
+    others = [one if len(one) == 3 else (*one, one[0]) for one in others]
+    return Run(after, others, options)
+
+
+NETWORK = {"model": "network", "limit": 8, "superpixels": 40, "epochs": 2}
+RUNS = {
+    "conll_ner": cut(
+        2,
+        *(("loss", "crf"), ("mu", 2.0), ("top_k", 7), ("epochs", 9), ("seed", 2)),
+        epochs=3,
+    ),
+    "constituency": cut(1, ("held_out", 2, "data"), epochs=2, hidden=20),
+    "ud_parser": cut(
+        1,
+        *(("loss", "hinge"), ("hidden", 31), ("structure", "sibling")),
+        **{"epochs": 2, "hidden": 30},
+    ),
+    "pose_tree": cut(1, ("loss", "softmax"), epochs=2),
+    "matching_points": cut(
+        1,
+        *(("points", 7, "data"), ("loss", "softmax"), ("seed", 2)),
+        **{"epochs": 2, "points": 8, "features": "orb"},
+    ),
+    "horse_segmentation": cut(
+        2,
+        *(("limit", 7, "data"), ("eps", 0.2), ("seed", 2), ("cost", "pixels")),
+        **{"limit": 8, "superpixels": 40, "eps": 0.3, "tol": 0.1},
+    ),
+    "horse_segmentation, hinge": cut(1, ("loss", "cross-entropy"), **NETWORK),
+    "horse_segmentation, cross-entropy": cut(
+        1, ("epochs", 3), loss="cross-entropy", **NETWORK
+    ),
+    "voc_localization": cut(
+        3,
+        *(("max_boxes", 30, "data"), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
+        *(("scores", "nonlinear"), ("smoothness", 7.0), ("decay", 7.0)),
+        passes=6,
+    ),
+    "shortest_path": cut(
+        2,
+        *(("steps", 5), ("degrees", (1,))),
+        **{"sizes": (60,), "degrees": (1, 8), "noises": (0.0,), "seeds": 2},
+        **{"steps": 20, "test": 50},
+    ),
+    "multiclass_svm": cut(
+        3,
+        *(("seed", 1), ("tolerances", (0.09,))),
+        **{"log2_c": (-2, 0), "tolerances": (0.09, 0.009), "classes": (4,)},
+        **{"race_log2_c": (0,), "repeats": 1},
+    ),
+    "ocr_words": cut(
+        3,
+        *(("tol", 0.1), ("max_passes", 9)),
+        **{"lam": (0.05,), "tol": 1e-2, "max_passes": 10, "eps": 0.4, "drawn": 20},
+        **{"settings": ("small",), "courses": ()},
+    ),
+    "frank_wolfe_rules": cut(3, ("eps", 0.3), drawn=20, max_passes=4, eps=0.4),
+    "conll_linear": cut(
+        2,
+        **{"study": ("smoothing",), "c": (1.0,), "calls": 4, "seeds": (0,)},
+        **{"bound_passes": 20, "hashing": 127},
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Few people, images and sentences, and no fit is timed for long."""
+    few = {"train": 24, "dev": 6, "test": 6}
+    load = linear_data.load
+
+    def fewer(*given):
+        return tuple(
+            linear_data.Split(part.tokens[:25], part.tags[:25]) for part in load(*given)
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn, "SIZES", few)
+        patch.setattr(matching_points, "DRAWN", {"train": 2, "dev": 1, "test": 1})
+        patch.setattr(fits, "AT_LEAST", 0.0)
+        patch.setattr(linear_data, "load", fewer)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, few, bank, localise, tmp_path_factory):
+    """A whole run of a recipe: its main(), its configuration, and what came back."""
+    data = {
+        "conll_ner": {"data": tiny},
+        "constituency": {"data": few, "held_out": 1},
+        "ud_parser": {"data": bank},
+    }
+
+    @functools.cache
+    def run(name):
+        own, out = RUNS[name], tmp_path_factory.mktemp("whole")
+        recipe = importlib.import_module(name.partition(",")[0])
+        if name == "voc_localization":
+            config = localise(out, **own.options)
+        else:
+            given = data.get(name, {})
+            if name == "multiclass_svm":
+                given = {"data": (write_set(tmp_path_factory.mktemp("set")),)}
+            config = recipe.Config(out=out, **given | own.options)
+        return recipe.main, config, recipe.main(config)
+
+    return run
+
+
+def goes_on(config, out):
+    """The same run in another folder, to be resumed."""
+    resume = {"resume": True} if hasattr(config, "resume") else {}
+    return dataclasses.replace(config, out=out, **resume)
+
+
+# and without where it stands; the state of a path has seconds within
+TIMES = re.compile("seconds|ratio|^(out|resume|path)$")
+
+
+def untimed(found):
+    """Without numbers that say how long something took."""
+    if isinstance(found, dict):
+        rows = found.get("history")
+        if rows and isinstance(rows[0], list):  # passes, calls, seconds and gap
+            found = found | {"history": [[*row[:2], row[3]] for row in rows]}
+        return {k: untimed(x) for k, x in found.items() if not TIMES.search(str(k))}
+    if isinstance(found, list | tuple):
+        return [untimed(x) for x in found]
+    return found.numpy() if isinstance(found, torch.Tensor) else found
+
+
+def kept(out):
+    """The content of all files of a run but its figures."""
+    found = {}
+    for path in sorted(out.rglob("*")):
+        name = str(path.relative_to(out))
+        if path.suffix == ".json":
+            found[name] = untimed(json.loads(path.read_text()))
+        elif path.suffix == ".pt":
+            found[name] = untimed(torch.load(path, weights_only=True))
+        elif path.suffix == ".csv":
+            with path.open(newline="") as file:
+                found[name] = untimed([*csv.DictReader(file)])
+        elif path.suffix in (".safetensors", ".conllu", ".txt"):
+            found[name] = path.read_bytes()
+        else:
+            found[name] = "there"
+    return found
+
+
+def same(one, other):
+    np.testing.assert_equal(kept(one), kept(other))
+
+
+def checkpoints_until(after, press):
+    """In place of os.replace: press() where one more checkpoint would be written."""
+    replace, left = os.replace, [after]
+
+    def counted(source, target):
+        name = os.path.basename(target)
+        if name in ("checkpoint.pt", "cells.json") or "curves" in str(target):
+            left[0] -= 1
+            if left[0] < 0:
+                press()
+        replace(source, target)
+
+    return counted
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_ctrl_c_keeps_what_is_done_and_the_run_goes_on(
+    name, whole, tmp_path, monkeypatch, capsys
+):
+    main, config, result = whole(name)
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", checkpoints_until(RUNS[name].after, interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            main(dataclasses.replace(config, out=tmp_path))
+    if name not in ("conll_linear", "frank_wolfe_rules", "shortest_path"):
+        assert "--resume" in capsys.readouterr().out
+    assert not (tmp_path / "metrics.json").exists()
+    assert untimed(main(goes_on(config, tmp_path))) == untimed(result)
+    same(tmp_path, config.out)
+
+
+# a second kind of network in plain runs, and a study
+@pytest.mark.parametrize("name", thinned(RUNS, 8, 2))
+def test_a_run_killed_while_it_writes_goes_on(name, whole, tmp_path, monkeypatch):
+    main, config, result = whole(name)
+    monkeypatch.setattr(os, "replace", checkpoints_until(RUNS[name].after, die))
+    killed(lambda: main(dataclasses.replace(config, out=tmp_path)))
+    monkeypatch.undo()
+    assert untimed(main(goes_on(config, tmp_path))) == untimed(result)
+    same(tmp_path, config.out)
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_finished_run_resumes_to_its_report(name, whole):
+    main, config, result = whole(name)
+    again = main(goes_on(config, config.out))
+    assert untimed(again) == untimed(result)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_other_settings_and_data_are_named(name, whole, tmp_path):
+    main, config, _ = whole(name)
+    for option, value, said in RUNS[name].others:
+        other = dataclasses.replace(config, resume=True, **{option: value})
+        cells = f"resume: expected .*'{option}'"
+        with pytest.raises(ValueError, match=f"({said}|{cells}).* as in the run to"):
+            main(other)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name in SAVING])
+def test_a_damaged_model_is_named(name, whole, tmp_path):
+    main, config, _ = whole(name)
+    shutil.copytree(config.out / "model", tmp_path / "model")
+    (weights,) = (tmp_path / "model").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    image = tmp_path / "a.png"
+    image.write_bytes(b"")
+    files = {"matching_points": (image, image), "voc_localization": tmp_path}
+    files = files.get(name, image)
+    with pytest.raises(ValueError, match=r"safetensors: expected the content"):
+        main(dataclasses.replace(config, out=tmp_path, predict=files))
+
+
+def test_other_vectors_are_named(whole, vectors):
+    main, config, _ = whole("conll_ner")
+    other = dataclasses.replace(config, resume=True, embeddings=str(vectors))
+    with pytest.raises(ValueError, match="embeddings: expected 0 vectors with check"):
+        main(other)
 
 
 @pytest.mark.long
-def test_a_run_killed_twice_ends_with_the_same_numbers(trained, data, tmp_path):
-    config, result = trained
-    again = dataclasses.replace(config, out=tmp_path)
-    resumed = dataclasses.replace(again, resume=True)
-    batches = -(-TRAIN // conll_ner.Config.batch)
-    # in the middle of the second epoch, and while the third one is written
-    killed(training.Training, "_step", batches * 3 // 2, lambda: main(again))
-    assert len(checkpoint.load(again.checkpoint)["history"]) == 1
-    killed(os, "replace", 1, lambda: main(resumed))
-    assert len(checkpoint.load(again.checkpoint)["history"]) == 2
-    assert not (tmp_path / "metrics.json").exists()
-    # by a process that knows nothing of this one
-    arguments = ["--data", data, "--epochs", str(EPOCHS), "--out", str(tmp_path)]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "recipes/conll_ner.py", *arguments, "--resume"]
-    done = run(*command, env=env)
-    assert "resuming" in done.stdout, done.stderr
-    assert numbers(tmp_path) == numbers(config.out)
-    assert numbers(tmp_path)["result"] == result
-    ours, whole = (checkpoint.load(c.checkpoint) for c in (again, config))
-    for part in ("model", "best", "average"):
-        for name, weights in whole[part].items():
-            assert torch.equal(ours[part][name], weights), (part, name)
-    assert not list(tmp_path.glob(".*.part"))
-
-
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
-    path = tmp_path / "metrics.json"
-    checkpoint.write(path, lambda sink: sink.write(b"old"))
-    with pytest.raises(ZeroDivisionError):
-        checkpoint.write(path, lambda sink: sink.write(b"n") / 0)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_control_c_keeps_the_last_epoch_and_says_how_to_go_on(
-    tiny, tmp_path, monkeypatch, capsys
-):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    config = Config(tiny, epochs=2, out=tmp_path / "run")
-    whole = main(dataclasses.replace(config, out=tmp_path / "whole"))
-    epoch = training.Training.epoch
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            training.Training,
-            "epoch",
-            lambda run, *rest: interrupted() if run.history else epoch(run, *rest),
-        )
-        arguments = ["--data", tiny, "--epochs", "2", "--out", str(config.out)]
-        patch.setattr(sys, "argv", ["conll_ner.py", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            conll_ner.command_line()
-    assert stop.value.code == 130
-    assert "stopped; add --resume to continue after epoch 1" in capsys.readouterr().out
-    assert main(dataclasses.replace(config, resume=True)) == whole
-
-
-def test_a_finished_run_resumes_to_its_report(trained):
-    config, result = trained
-    assert main(dataclasses.replace(config, resume=True)) == result
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "owner", "step", "calls"),
     [
-        ({"loss": "crf"}, "loss: expected hinge-l2 as in the run to resume"),
-        ({"mu": 2.0}, "mu: expected 1.0 as in"),
-        ({"top_k": 7}, "top_k: expected 5 as in"),
-        ({"epochs": 9}, f"epochs: expected {EPOCHS} as in"),
-        ({"seed": 2}, "seed: expected 1 as in"),
-        ({"data": "tiny"}, f"data: expected {TRAIN + 40} sentences with checksum"),
-        ({"embeddings": "vectors"}, "embeddings: expected 0 vectors with checksum"),
+        ("conll_ner", training.Training, "_step", 1),
+        # an epoch asks thrice about each of 6 images, a record once, and about 3 others
+        ("voc_localization", localization.Run, "_question", 9 + 18 + 9 + 9),
     ],
 )
-def test_resuming_with_other_settings_names_them(
-    change, message, trained, tiny, vectors, request
+def test_a_run_killed_within_a_pass_goes_on_in_a_process_of_its_own(
+    name, owner, step, calls, whole, tmp_path, monkeypatch
 ):
-    places = {"tiny": tiny, "vectors": str(vectors)}
-    change = {name: places.get(value, value) for name, value in change.items()}
-    with pytest.raises(ValueError, match=message):
-        main(dataclasses.replace(trained[0], resume=True, **change))
+    main, config, _ = whole(name)
+    honest, left = getattr(owner, step), [calls]
+
+    def counted(*given, **more):
+        left[0] -= 1
+        return die() if left[0] < 0 else honest(*given, **more)
+
+    monkeypatch.setattr(owner, step, counted)
+    monkeypatch.setattr(os, "replace", os.replace)
+    killed(lambda: main(dataclasses.replace(config, out=tmp_path)))
+    monkeypatch.undo()
+    command = [sys.executable, f"recipes/{name}.py", "--data", config.data]
+    command += ["--out", tmp_path, "--resume"]
+    if name == "conll_ner":
+        command += ["--epochs", config.epochs]
+    else:
+        command += ["--class", config.kind, "--cache", config.cache, "--passes", 6]
+        command += ["--proposals", "grid", "--max-boxes", 60, "--side", 160]
+        command += ["--backbone", "efficientnet-lite0"]
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    assert "resuming" in run(*command, env=env).stdout
+    same(tmp_path, config.out)
+
+
+def test_the_command_ends_with_status_130(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training.Training, "epoch", lambda *_: interrupt())
+    monkeypatch.setattr(sys, "argv", ["", "--data", tiny, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        conll_ner.command_line()
+    assert stop.value.code == 130
+    assert "stopped; no epoch was finished" in capsys.readouterr().out

@@ -1,7 +1,6 @@
 """The recipe of predicted costs: a small run, its finding, files, what it refuses."""
 
 import csv
-import dataclasses
 
 import numpy as np
 import pytest
@@ -35,31 +34,6 @@ def test_a_small_run_has_the_finding_of_the_paper(run):
     assert len(rows) == 2 * 2 * len(METHODS)
     mine = [float(x["regret"]) for x in rows if x["method"] == "spo+"]
     assert np.mean(mine[2:]) == pytest.approx(others[0], rel=1e-5)
-
-
-def test_a_run_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
-    config, means = run
-    mine, whole, left = (
-        dataclasses.replace(config, out=tmp_path),
-        linear_models.fit,
-        [2],
-    )
-
-    def until_stopped(*arguments):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return whole(*arguments)
-
-    monkeypatch.setattr(linear_models, "fit", until_stopped)
-    with pytest.raises(KeyboardInterrupt):
-        main(mine)
-    left[0] = 2  # those that are left, and no other
-    assert main(dataclasses.replace(mine, resume=True)) == means
-    assert left[0] == 0
-    assert "| 60 | degree 8, noise 0 |" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"resume: expected .*'steps': 60.*'steps': 5"):
-        main(dataclasses.replace(mine, resume=True, steps=5))
 
 
 def test_runs_side_by_side_are_those_of_each_alone():

@@ -3,20 +3,16 @@
 import dataclasses
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-import constituency
 from constituency import Config, main
 from corpora.column_files import AS_USUAL, read, read_levels
 from parsing import nested
 from parsing.spans import binarisations, target
 from runs.failures import Failures
 from smoothsp.oracles import SpanTree
-from tests.programs import run
 
 # as GermEval has it, with a source in a comment
 GERMEVAL = """\
@@ -32,7 +28,6 @@ GERMEVAL = """\
 2\tspielt\tO\tO
 
 """
-RECIPE = Path(constituency.__file__)
 ORG, KOELN, BONN = ("ORG", 0, 3), ("LOC", 3, 3), ("LOC", 5, 5)
 
 
@@ -150,22 +145,26 @@ def test_names_of_training_are_looked_up():
     ]  # fmt: skip
 
 
-def test_the_command_trains_scores_and_tags(folder, tmp_path):
+def test_the_command_trains_scores_and_tags(folder, tmp_path, capsys):
     out = tmp_path / "run"
-    command = [sys.executable, RECIPE, "--out", out]
-    dev = folder / "NER-de-dev.tsv"
-    options = ["--nested", "--data", folder, "--epochs", 12, "--hidden", 60]
-    printed = run(*command, *options).stdout
+    dev = str(folder / "NER-de-dev.tsv")
+    config = Config(str(folder), nested=True, out=out, epochs=12, hidden=60)
+    main(config)
+    printed = capsys.readouterr().out
     content = json.loads((out / "metrics.json").read_text())
     result = content["result"]
     assert result["f1"] > 0.6 and result["outer"] > 0.6 and result["inner"] > 0.1
     assert result["look_up_f1"] == content["scores"]["look-up"]["f1"]
     assert re.search(r"look-up +\d", printed)
-    scored = run(*command, "--evaluate", dev).stdout
+    # the model says of itself that entities are nested
+    config = Config(out=out, evaluate=dev)
+    main(config)
+    scored = capsys.readouterr().out
     row = re.search(r"the parser +(.*)", scored)[1].split()
     assert row == [f"{100 * result[x]:.2f}" for x in content["scores"]["look-up"]]
     # what it writes is what it reads
-    tagged = run(*command, "--predict", dev).stdout
+    main(dataclasses.replace(config, evaluate=None, predict=dev))
+    tagged = capsys.readouterr().out
     assert tagged == (out / "dev.txt").read_text()
     (tmp_path / "found.tsv").write_text(tagged)
     gold, found = nested.read(dev, ()), nested.read(tmp_path / "found.tsv", ())

@@ -1,9 +1,7 @@
 """Training a dependency parser, and parsing with it."""
 
 import dataclasses
-import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,23 +12,10 @@ from parsing import conllu, grammar, trees
 from smoothsp.models import Parser, load
 from smoothsp.models.encoder import Encoder
 from tests.models.encoders import write_encoder
-from tests.programs import run
-from tests.recipes.runs import killed
+from tests.recipes.runs import numbers
 from ud_parser import Config, main
 
-RECIPES = Path(ud_parser.__file__).parent
 SMALL = {"hidden": 80, "epochs": 5}
-
-
-@pytest.fixture(scope="session")
-def bank(tmp_path_factory):
-    """A folder with drawn sentences."""
-    folder = tmp_path_factory.mktemp("bank")
-    parts = grammar.make(train=150, dev=40)
-    for name in ("train", "dev"):
-        text = conllu.text(getattr(parts, name))
-        (folder / f"drawn-{name}.conllu").write_text(text)
-    return str(folder)
 
 
 @pytest.fixture(scope="session")
@@ -38,13 +23,6 @@ def trained(tmp_path_factory):
     """A whole run on the embedded sentences."""
     config = Config(out=tmp_path_factory.mktemp("parser"), **SMALL)
     return config, main(config)
-
-
-def numbers(out):
-    content = json.loads((out / "metrics.json").read_text())
-    for row in content["history"]:
-        del row["seconds"], row["cpu_seconds"]
-    return content
 
 
 def test_training_beats_attaching_to_neighbours(trained):
@@ -98,13 +76,12 @@ def test_plain_text_is_parsed_as_the_model_cuts_it(trained, tmp_path, capsys):
     assert printed.startswith("# text = A dog slept.\n") and "SpaceAfter=No" in printed
 
 
-def test_the_command_trains_an_encoder_along_and_goes_on(bank, tmp_path):
+def test_an_encoder_is_trained_along(bank, tmp_path, capsys):
     pytest.importorskip("transformers")
-    encoder = write_encoder(tmp_path / "encoder")
+    encoder = str(write_encoder(tmp_path / "encoder"))
     out = tmp_path / "out"
-    command = [sys.executable, RECIPES / "ud_parser.py", "--out", out, "--hidden", 20]
-    command += ["--encoder", encoder, "--data", bank, "--epochs", 1]
-    printed = run(*command).stdout
+    main(Config(bank, encoder=encoder, epochs=1, hidden=20, out=out))
+    printed = capsys.readouterr().out
     assert "weights on" in printed and "epoch  1/1" in printed
     parser = load(out / "model", "cpu")
     assert isinstance(parser, Parser) and parser.network.encoder.mix is not None
@@ -112,7 +89,8 @@ def test_the_command_trains_an_encoder_along_and_goes_on(bank, tmp_path):
     after = parser.network.encoder.model.state_dict()
     moved = [not torch.equal(before[name], after[name]) for name in before]
     assert sum(moved) > len(moved) / 2
-    scored = run(*command[:4], "--evaluate", Path(bank) / "drawn-dev.conllu").stdout
+    main(Config(out=out, evaluate=f"{bank}/drawn-dev.conllu"))
+    scored = capsys.readouterr().out
     assert re.search(r"the parser +\d+\.\d\d +\d+\.\d\d\n", scored)
 
 
@@ -165,20 +143,6 @@ def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
         assert not any(trees.crossing(s.heads) for s in found)
 
 
-def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(bank, tmp_path):
-    whole = Config(bank, out=tmp_path / "whole", epochs=2, hidden=30)
-    main(whole)
-    cut = dataclasses.replace(whole, out=tmp_path / "cut")
-    killed(ud_parser.Run, "epoch", 1, lambda: main(cut))
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(whole.out)
-    for other in ({"loss": "hinge"}, {"hidden": 31}, {"structure": "sibling"}):
-        with pytest.raises(
-            ValueError, match=f"{next(iter(other))}: expected .* resume"
-        ):
-            main(dataclasses.replace(cut, resume=True, **other))
-
-
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
     parser = load(trained[0].model, "cpu")
     sentences = [s.words for s in grammar.make(seed=9).dev[:9]]
@@ -217,11 +181,8 @@ def test_a_loss_that_is_no_number_ends_the_run(bank, tmp_path, monkeypatch):
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"hidden": 0}, "hidden: expected at least 1, got 0"),
         ({"seed": -1}, "seed: expected at least 0, got -1"),
-        ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
         ({"evaluate": "x", "predict": "x"}, "evaluate: expected --evaluate or --pred"),
         ({"evaluate": "x"}, "out: expected a trained model, found none"),
-        ({"resume": True}, "resume: expected a run to continue"),
-        ({"predict": "x"}, "out: expected a trained model, found none"),
         ({"data": "nowhere"}, "nowhere: expected a folder"),
     ],
 )

@@ -15,7 +15,7 @@ from pose import changes, drawn, joints, photographs, report
 from pose.joints import Figures
 from pose_tree import Config, main
 from smoothsp.models import files
-from tests.recipes.runs import killed
+from tests.recipes.runs import numbers
 
 FEW = {"train": 24, "dev": 6, "test": 6}
 
@@ -50,13 +50,6 @@ def folder(tmp_path_factory):
     rows[3, :, ::4] = np.array([-500.0, 900, 0])[:, None]
     scipy.io.savemat(found / "joints.mat", {"joints": rows})
     return found
-
-
-def numbers(out):
-    content = json.loads((out / "metrics.json").read_text())
-    for row in content["history"]:
-        del row["seconds"], row["cpu_seconds"]
-    return content
 
 
 def test_the_tree_of_joints_has_one_root_and_mirrors_itself():
@@ -216,20 +209,6 @@ def test_photographs_in_a_folder_are_trained_on(encoder, folder, tmp_path, monke
     assert main(dataclasses.replace(config, predict=path)) == {"joints": 14}
 
 
-def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "sheet", lambda *_: None)
-    whole = Config(epochs=2, out=tmp_path / "whole")
-    main(whole)
-    cut = dataclasses.replace(whole, out=tmp_path / "cut")
-    killed(pose_tree.Run, "epoch", 1, lambda: main(cut))
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(whole.out)
-    with pytest.raises(
-        ValueError, match="loss: expected hinge as in the run to resume"
-    ):
-        main(dataclasses.replace(cut, resume=True, loss="softmax"))
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -239,9 +218,6 @@ def test_a_killed_run_that_is_resumed_ends_as_one_that_was_not(tmp_path, monkeyp
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"people": 3}, "people: expected at least 20, got 3"),
         ({"data": "nowhere"}, r"data: expected .*joints\.mat, found no such file"),
-        ({"resume": True}, "resume: expected a run to continue"),
-        ({"predict": "x"}, "out: expected a trained model, found none"),
-        ({"predict": "x", "resume": True}, "resume: expected --resume or --predict"),
     ],
 )
 def test_wrong_arguments_are_one_line(wrong, message, tmp_path):

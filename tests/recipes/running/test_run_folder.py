@@ -208,6 +208,16 @@ def test_a_run_is_replaced_only_if_that_is_said(name, tmp_path):
     assert recipe.check(recipe.Config(out=tmp_path, overwrite=True)) is None
 
 
+# the other wants a folder with images first
+@pytest.mark.parametrize("name", SAVING[:-1])
+def test_a_model_to_use_has_to_be_there(name, tmp_path):
+    files = ("a", "b") if name == "matching_points" else tmp_path / "a"
+    with pytest.raises(ValueError, match="resume: expected --resume or --predict"):
+        begin(name, tmp_path, predict=files, resume=True)
+    with pytest.raises(FileNotFoundError, match="out: expected a trained model, found"):
+        begin(name, tmp_path, predict=files)
+
+
 @pytest.mark.parametrize("name", SAVING)
 def test_a_file_in_the_place_of_the_model_is_told_before_training(
     name, tmp_path, monkeypatch

@@ -1,4 +1,4 @@
-"""Ctrl-C while a recipe is not yet, or no longer, in its own code: it ends quietly."""
+"""Recipes start, and Ctrl-C ends them quietly before and after their own code."""
 
 import signal
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import Program
+from tests.programs import Program, run
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 SLOW = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
@@ -30,11 +30,21 @@ terminal.run(recipe)
 """
 
 
+RECIPE_FILES = sorted(path.name for path in RECIPES.glob("*.py"))
+
+
 def program(script, path):
     return Program(sys.executable, script, env={"PYTHONPATH": str(path)})
 
 
-@pytest.mark.parametrize("recipe", sorted(path.name for path in RECIPES.glob("*.py")))
+# trained they are by other tests, on the data that they make themselves
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", RECIPE_FILES)
+def test_it_starts_as_users_start_it(recipe):
+    assert "--out" in run(sys.executable, RECIPES / recipe, "--help").stdout
+
+
+@pytest.mark.parametrize("recipe", RECIPE_FILES)
 def test_while_it_imports(recipe, tmp_path):
     for name in ("numpy", "torch", "tqdm"):
         (tmp_path / f"{name}.py").write_text(SLOW)

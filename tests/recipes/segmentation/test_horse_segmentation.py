@@ -11,9 +11,9 @@ from PIL import Image
 
 import horse_segmentation
 from horse_segmentation import Config, main
-from segmentation import linear, model_folder, network, study, training
+from segmentation import linear, model_folder, network, study
 from smoothsp.models import files
-from tests.recipes.runs import killed
+from tests.recipes.runs import numbers
 
 SMALL = {"limit": 12, "superpixels": 40, "eps": 0.3, "tol": 0.1}
 NETWORK = {"model": "network", "limit": 8, "superpixels": 40, "epochs": 2}
@@ -29,15 +29,6 @@ def horses(tmp_path_factory):
 @pytest.fixture
 def nets(tmp_path):
     return Config(out=tmp_path / "nets", **NETWORK)
-
-
-def numbers(out):
-    """All that a run wrote down, but for how long it took."""
-    content = json.loads((out / "metrics.json").read_text())
-    for row in content["history"]:
-        for name in ("seconds", "cpu_seconds"):
-            row.pop(name, None)
-    return content
 
 
 def test_training_beats_what_looks_at_no_image(horses):
@@ -88,24 +79,6 @@ def test_new_images_are_segmented(horses, tmp_path, capsys):
     assert one["images"] == 1
 
 
-@pytest.mark.long
-def test_a_killed_path_that_is_resumed_ends_as_one_that_was_not(horses, tmp_path):
-    cut = dataclasses.replace(horses[0], out=tmp_path / "cut")
-    killed(horse_segmentation.checkpoint, "save", 2, lambda: main(cut))
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(horses[0].out)
-    # what is whole is not done over
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(horses[0].out)
-
-
-def test_resuming_with_other_settings_names_them(horses):
-    for other in ({"eps": 0.2}, {"seed": 2}, {"cost": "pixels"}, {"limit": 11}):
-        name = next(iter(other)).replace("limit", "data")
-        with pytest.raises(ValueError, match=f"{name}: expected .* resume"):
-            main(dataclasses.replace(horses[0], resume=True, **other))
-
-
 @pytest.mark.parametrize("loss", ["hinge", "cross-entropy"])
 def test_a_network_learns_and_segments(loss, nets):
     whole = dataclasses.replace(nets, loss=loss)
@@ -121,35 +94,6 @@ def test_a_network_learns_and_segments(loss, nets):
     model_folder.save(whole.model_folder, model)
     with pytest.raises(ValueError, match=r"edited .* known loss, got 'mse'"):
         main(dataclasses.replace(whole, predict=path))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("loss", ["hinge", "cross-entropy"])
-def test_a_killed_network_that_is_resumed_ends_as_one_that_was_not(loss, nets):
-    whole = dataclasses.replace(nets, loss=loss)
-    main(whole)
-    cut = dataclasses.replace(whole, out=nets.out / "cut")
-    killed(training.Run, "epoch", 1, lambda: main(cut))
-    main(dataclasses.replace(cut, resume=True))
-    assert numbers(cut.out) == numbers(whole.out)
-
-
-def test_ctrl_c_keeps_what_is_reached(tmp_path, monkeypatch, capsys):
-    config = Config(out=tmp_path, **SMALL)
-    calls = []
-
-    def stop(w, graphs):
-        calls.append(w)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return before(w, graphs)
-
-    before = linear.labels_of
-    monkeypatch.setattr(linear, "labels_of", stop)
-    with pytest.raises(KeyboardInterrupt):
-        main(config)
-    assert "add --resume" in capsys.readouterr().out
-    assert config.checkpoint.is_file()
 
 
 def test_the_backbone_is_efficientnet_lite0(tmp_path):
@@ -190,9 +134,6 @@ def test_solvers_are_compared(monkeypatch, tmp_path, capsys):
         ({"eps": 0.0}, "eps: expected a number between 0 and 1, got 0"),
         ({"tol": 2.0}, "tol: expected a number between 0 and 1, got 2"),
         ({"study": True, "model": "network"}, "study: expected --model linear, got"),
-        ({"resume": True, "predict": "x"}, "resume: expected --resume or --predict"),
-        ({"resume": True}, "resume: expected a run to continue"),
-        ({"predict": "x"}, "out: expected a trained model, found none"),
         ({"data": "nowhere"}, "data: expected a folder of images and masks"),
     ],
 )
@@ -274,13 +215,3 @@ def test_weights_of_another_size_are_named(horses, tmp_path):
             shown = name.removesuffix(".w")
             with pytest.raises(ValueError, match=f"this recipe, .* {shown}: "):
                 model_folder.load(tmp_path / "model")
-
-
-def test_a_damaged_model_is_refused(horses, tmp_path):
-    for name in ("config.json", "model.safetensors"):
-        content = (horses[0].model_folder / name).read_bytes()
-        (tmp_path / name).write_bytes(content)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(ValueError, match=r"model\.safetensors: expected the content"):
-        model_folder.load(tmp_path)
