@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from smoothsp.oracles import ProjectiveDependencies, SemiMarkov
 from smoothsp.oracles._circuits import compiled, levels, on_device, schedule
 from smoothsp.oracles._circuits.query import Leaves
+from tests import sweeps
 from tests.instances.circuits import BUILDERS, projective, semi_markov, small
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
@@ -30,10 +31,13 @@ def _scratch_is_poisoned():
     torch.use_deterministic_algorithms(False)
 
 
-every_structure = pytest.mark.parametrize(
-    "build", BUILDERS, ids=[build.__name__ for build in BUILDERS]
-)
+def name(build):
+    return getattr(build, "__name__", str(build))
+
+
+every_structure = pytest.mark.parametrize("build", BUILDERS, ids=name)
 # the interpreter takes seconds for each
+one_structure = pytest.mark.parametrize("build", thinned(BUILDERS, 4), ids=name)
 both_dtypes = pytest.mark.parametrize(
     "dtype", thinned([torch.float32, torch.float64], 2), ids=str
 )
@@ -73,7 +77,7 @@ def compare(leaves, query, rtol, atol):
 
 @pytest.mark.parametrize(
     ("dtype", "spread"),
-    thinned(itertools.product((torch.float32, torch.float64), (1.0, 300.0)), 3),
+    thinned(itertools.product((torch.float32, torch.float64), (1.0, 300.0)), 4),
     ids=str,
 )
 @every_structure
@@ -99,7 +103,7 @@ def test_forbidden_parts_and_ties(build, dtype):
     compare(leaves.map(coarse), query, **tolerance(dtype == torch.float32))
 
 
-@every_structure
+@one_structure
 def test_rows_without_an_output_have_no_nan(build):
     leaves, query = small(build, torch.float64)
     own = leaves.own[0].clone()
@@ -138,7 +142,8 @@ def test_scores_above_exponents_are_done_in_log_space(dtype):
     compare(mixed, query, rtol=1e-5, atol=1e-5)
     found, alone = sums(mixed, query), sums(leaves, query)
     assert_close([x[1:] for x in found], [x[1:] for x in alone], rtol=0, atol=0)
-    compare(large, query, rtol=1e-5, atol=1e-5)
+    if sweeps.long:
+        compare(large, query, rtol=1e-5, atol=1e-5)
 
 
 def test_sums_far_from_one_keep_their_precision():
@@ -155,14 +160,14 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
     )
     leaves, query = structure._leaves(), structure._query
     together = (*sums(leaves, query), *choose(leaves, query))
-    for row in (0, 7, 9):
+    for row in (0, 9):
         alone = compiled.pick(leaves, torch.tensor([row]))
         asked_alone = query.select(torch.tensor([row]))
         found = (*sums(alone, asked_alone), *choose(alone, asked_alone))
         assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
 
 
-@every_structure
+@one_structure
 def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))

