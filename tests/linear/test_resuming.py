@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
 
 from smoothsp.linear import (
     F1SVC,
@@ -86,9 +87,11 @@ def searching(warm_start):
 
 def fitting(model, X, y, others, **options):
     def train(X=X, y=y, resume=None, **more):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return model(**{**options, **more}).fit(X, y, resume=resume)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ConvergenceWarning)
+            fitted = model(**{**options, **more}).fit(X, y, resume=resume)
+        fitted.told = [str(warning.message) for warning in told]
+        return fitted
 
     return Run(train, others)
 
@@ -201,7 +204,7 @@ SOLVERS = {
         )
         for mode, every in itertools.product(("fixed", "adaptive"), (1, 7))
     },
-    "AGM": lambda: of_set(AGM),
+    "AGM": lambda: of_set(AGM, others=({"smoothing": "entropy"}, {"prox": "data"})),
     "AGM dual": lambda: of_set(AGM, scheme="dual", memory="one"),
     "AGM dual smoothing": lambda: of_set(AGM, scheme="dual-smoothing"),
     "AGM annealed": lambda: of_set(AGM, anneal=True, memory="one"),
@@ -272,6 +275,14 @@ def tagger(model, solver):
     return fitting(model, X, Y, ({"y": turned}, {"C": 2.0}), **options)
 
 
+def kernel():
+    X, y = data_for(WestonWatkinsSVC)
+    gram = rbf_kernel(X, gamma=0.3)
+    options = {"kernel": "precomputed", "tol": 1e-6, "random_state": 0}
+    every = {"X": gram + 1}, {"y": y[::-1]}, {"C": 2.0}
+    return fitting(WestonWatkinsSVC, gram, y, every, **options)
+
+
 def gaussian():
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(T, 2)) for T in (4, 3, 1, 0)]
@@ -321,6 +332,7 @@ ESTIMATORS = {
         for solver in ("lbfgs", "sgd")
     },
     "ChainGP": gaussian,
+    "WestonWatkinsSVC kernel": kernel,
     **{
         f"StructuredSVM {solver}": functools.partial(parser, solver)
         for solver in ("bcfw", "lbfgs")
@@ -382,6 +394,8 @@ def test_a_run_goes_on_after_ctrl_c_bit_for_bit(name):
     part = run.train(callback=press)
     status = getattr(part, "status", None) or part.status_
     assert "interrupted" in getattr(status, "value", status)
+    if name in ESTIMATORS:
+        assert "interrupted" in part.told[0]
     with pytest.raises(ValueError, match="while the callback"):
         seen[0][0].state  # noqa: B018
     state = part.state if hasattr(part, "state") else loaded(seen[-1][1])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from smoothsp.linear.problems import (
-    BinaryProblem,
     LeastSquaresProblem,
     LPBoostProblem,
 )
@@ -48,12 +47,3 @@ def test_wrong_data_are_named():
         minimise_composite(lambda x: (0.0, np.zeros(1)), ElasticNet(), np.zeros(2))
     with pytest.raises(ValueError, match="expected finite numbers"):
         minimise_composite(lambda x: (np.nan, x), ElasticNet(), np.zeros(2))
-
-
-@pytest.mark.parametrize("setting", [{"smoothing": "entropy"}, {"prox": "data"}])
-def test_states_of_another_smoothing_are_refused(setting):
-    problem = BinaryProblem(np.eye(3), [1, -1, 1])
-    plain, other = (AGM(lam=0.1, max_passes=2, tol=1e-6, **x) for x in ({}, setting))
-    for one, two in ((plain, other), (other, plain)):
-        with pytest.raises(ValueError, match="resume: expected a state of AGM scheme="):
-            two.solve(problem, resume=one.solve(problem).state)

@@ -355,21 +355,6 @@ def test_conjugates_and_minima_are_the_best_of_many_points(simple):
     assert ElasticNet(1.0).conjugate(np.array([0.5])) == 0
 
 
-def test_a_state_goes_on_bit_for_bit():
-    rng = np.random.default_rng(9)
-    f, simple = LeastSquares(rng, 9, 4, 0.1), ElasticNet(0.1, 0.1)
-    for method in (InfiniteMemory, OneMemory):
-        runs = [method(f, simple, simple.at(np.ones(4)), 1.0, True, 0.1) for _ in "ab"]
-        for _ in range(7):
-            runs[0].step()
-        runs[1].load(runs[0].state())
-        for _ in range(7):
-            for run in runs:
-                run.step()
-        assert (runs[0].x == runs[1].x).all() and runs[0].L == runs[1].L
-        assert runs[0].lower_bound() == runs[1].lower_bound()
-
-
 def test_trials_go_down_as_well():
     # a quartic: steep at the start, flat at the end
     class Quartic:

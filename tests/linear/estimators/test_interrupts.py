@@ -3,9 +3,7 @@
 One rule for all estimators: it does not raise while the solver runs, and warns.
 """
 
-import signal
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 
 from smoothsp.linear import (
-    ChainCRF,
-    ChainSVM,
     CrammerSingerSVC,
     HingeSVC,
     MulticlassSVM,
@@ -119,28 +115,6 @@ def test_with_a_kernel_too():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_signal_ends_the_fit_with_a_warning(model):
-    X, y = data_for(model)
-
-    def press(certificate):
-        if certificate.epoch == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    broken = model(random_state=0, tol=0, certify_every=1, callback=press)
-    message = f"{model.__name__}: the fit was interrupted; .* the gap is .* 3 passes"
-    with pytest.warns(ConvergenceWarning, match=message):
-        assert broken.fit(X, y) is broken
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        whole = model(random_state=0, tol=0, certify_every=1, max_epochs=3).fit(X, y)
-    assert broken.status_ is Status.INTERRUPTED
-    assert broken.n_epochs_ == broken.n_iter_ == len(broken.history_) == 3
-    np.testing.assert_array_equal(broken.coef_, whole.coef_)
-    assert broken.history_[-1].gap == whole.history_[-1].gap
-    assert (broken.predict(X) == whole.predict(X)).all()
-
-
-@pytest.mark.parametrize("model", MODELS)
 def test_a_second_press_raises_and_changes_nothing(model, monkeypatch):
     X, y = data_for(model)
     fitted = model(random_state=0).fit(X, y)
@@ -182,22 +156,6 @@ def test_a_callback_ends_the_fit(model):
     assert ends.status_ is Status.STOPPED and ends.n_iter_ == 2
     value = primal(model, all_rows(ends), X, y, 1.0)
     assert ends.history_[-1].primal == pytest.approx(value, rel=1e-12)
-
-
-@pytest.mark.parametrize("model", [ChainSVM, ChainCRF, MulticlassSVM])
-def test_the_other_estimators_do_the_same(model):
-    X, y = data_for(CrammerSingerSVC)
-    if model is not MulticlassSVM:
-        X, y = [X[:20], X[20:]], [y[:20], y[20:]]
-
-    def press(record):
-        if record.passes >= 20:
-            signal.raise_signal(signal.SIGINT)
-
-    broken = model(tol=0, callback=press)
-    with pytest.warns(ConvergenceWarning, match=r"interrupted after \d+ passes"):
-        assert broken.fit(X, y) is broken
-    assert np.isfinite(broken.coef_).all()
 
 
 @pytest.mark.filterwarnings(CALM)

@@ -1,56 +1,14 @@
 """SVMs of samples that go on: from a checkpoint, from the fit before."""
 
-import io
-
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import rbf_kernel
 
-from smoothsp.linear import CrammerSingerSVC, MulticlassSVM, WestonWatkinsSVC
-from smoothsp.linear.descent.coordinate_descent import Status
+from smoothsp.linear import CrammerSingerSVC, MulticlassSVM
 from tests.truth.svm_objectives import MODELS, data_for
 
 ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SOLVERS = ("bcfw", "sgd", "svrg", "casimir")
-
-
-def checkpoints(states):
-    """A callback that keeps each state in a file."""
-
-    def keep(record):
-        file = io.BytesIO()
-        np.savez(file, **record.state)
-        states.append(file)
-
-    return keep
-
-
-def read(file):
-    file.seek(0)
-    return np.load(file, allow_pickle=False)
-
-
-@ROUGH
-def test_a_checkpoint_of_a_kernel_and_of_a_fit_that_was_stopped():
-    X, y = data_for(WestonWatkinsSVC)
-    gram = rbf_kernel(X, gamma=0.3)
-    states = []
-    given = {"kernel": "precomputed", "tol": 1e-6, "random_state": 0}
-    whole = WestonWatkinsSVC(**given, callback=checkpoints(states)).fit(gram, y)
-    assert whole.status_ is Status.CONVERGED and len(states) > 2
-    again = WestonWatkinsSVC(**given).fit(gram, y, resume=read(states[1]))
-    assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
-    # nothing left to do
-    done = WestonWatkinsSVC(**given).fit(gram, y, resume=read(states[-1]))
-    assert done.status_ is Status.CONVERGED and done.n_iter_ == whole.n_iter_
-    stopped = []
-    part = WestonWatkinsSVC(
-        **given, callback=lambda c: checkpoints(stopped)(c) or c.epoch >= 4
-    )
-    assert part.fit(gram, y).status_ is Status.STOPPED
-    again = WestonWatkinsSVC(**given).fit(gram, y, resume=read(stopped[-1]))
-    assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -112,32 +112,6 @@ def test_a_warm_start_finds_features_by_their_names():
     np.testing.assert_array_equal(table[4:6], moves)
 
 
-@pytest.mark.parametrize(("make", "solver"), RUNS)
-def test_ctrl_c_keeps_weights_and_their_certificate_and_warns(make, solver):
-    def press(record):
-        raise KeyboardInterrupt
-
-    tagger = make(solver=solver, callback=press, tol=1e-9, max_passes=50)
-    with pytest.warns(
-        ConvergenceWarning, match="interrupted after .* are those reached"
-    ):
-        tagger.fit(X, Y)
-    objective = make is ChainSVM and solver == "bcfw"
-    if objective or solver == "lbfgs":
-        assert tagger.gap_ == pytest.approx(tagger.primal_ - tagger.dual_)
-    assert [len(p) for p in tagger.predict(X)] == [len(x) for x in X]
-
-
-def test_ctrl_c_in_classes_warns_too():
-    def press(record):
-        raise KeyboardInterrupt
-
-    model = MulticlassSVM(callback=press, tol=1e-9)
-    with pytest.warns(ConvergenceWarning, match="MulticlassSVM: interrupted after"):
-        model.fit([[0.0], [1.0], [2.0]], [0, 1, 1])
-    assert "interrupted" in model.status_
-
-
 @pytest.mark.parametrize("C", [1.0, 100.0])
 def test_a_default_fit_reaches_its_tolerance(C):
     with warnings.catch_warnings():

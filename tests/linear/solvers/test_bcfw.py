@@ -232,24 +232,6 @@ def test_budgets_and_callbacks_stop_with_a_sentence(problem):
     assert status(tol=10.0) == ("the gap is at most tol = 10", True)
 
 
-@pytest.mark.parametrize("kind", ["compiled", "callbacks"])
-def test_an_interrupt_gives_what_is_reached(problem, kind):
-    given = problem if kind == "compiled" else as_callbacks(problem)
-
-    def interrupt(record):
-        if record.passes == 6:
-            raise KeyboardInterrupt
-
-    options = {"lam": LAM, "tol": 0, "refresh_every": 3}
-    solution = BCFW(**options, max_passes=50, callback=interrupt).solve(given)
-    assert solution.status.startswith("interrupted after 6 passes")
-    assert not solution.converged
-    calm = BCFW(**options, max_passes=6).solve(given)
-    np.testing.assert_array_equal(solution.w, calm.w)
-    again = BCFW(**options, max_passes=9).solve(given, resume=solution.state)
-    np.testing.assert_array_equal(again.w, BCFW(**options, max_passes=9).solve(given).w)
-
-
 def test_the_bar_shows_the_gap(problem, capsys):
     solution = BCFW(lam=LAM, progress=True, tol=1e-2).solve(problem)
     shown = capsys.readouterr().err

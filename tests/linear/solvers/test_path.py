@@ -300,23 +300,6 @@ def test_without_certificates_no_pass_is_spent_on_them(problem):
         assert excess(problem, found, lam) <= 2 * EPS
 
 
-def test_an_interrupt_keeps_the_breakpoints(problem):
-    def interrupt(point):
-        assert isinstance(point, PathPoint)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        seen.append(point)
-
-    seen = []
-    options = {"eps": EPS, "kappa": KAPPA, "smallest": 0.05}
-    found = RegularisationPath(**options, callback=interrupt).solve(problem)
-    assert len(found.points) == 4 and found.status.startswith("interrupted")
-    assert excess(problem, found, found.ends_at) <= EPS + 1e-9
-    again = RegularisationPath(**options).solve(problem, resume=found.state)
-    whole = RegularisationPath(**options).solve(problem)
-    np.testing.assert_array_equal(again.points[-1].w, whole.points[-1].w)
-
-
 def test_budgets_and_callbacks_stop_with_a_sentence(problem):
     def status(**options):
         return RegularisationPath(eps=EPS, **options).solve(problem).status
@@ -368,8 +351,3 @@ def test_the_bar_shows_lambda_and_the_gap(separable, capsys):
 def test_wrong_parameters_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         RegularisationPath(**options)
-
-
-def test_a_state_of_another_path_is_refused(problem, path):
-    with pytest.raises(ValueError, match=r"resume: expected a state of eps=0\.2"):
-        RegularisationPath(eps=0.2).solve(problem, resume=path.state)

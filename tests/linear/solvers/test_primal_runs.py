@@ -93,23 +93,6 @@ def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut(problem):
         lbfgs().solve(problem, start=whole, resume=whole.state)
 
 
-@pytest.mark.parametrize("problem", [COSTS, WIDE], ids=["padded", "wide"])
-def test_lbfgs_interrupted_goes_on(problem):
-    def interrupt(record):
-        if len(seen) == 7:
-            raise KeyboardInterrupt
-        seen.append(record)
-
-    seen = []
-    stopped = lbfgs(max_passes=40, callback=interrupt).solve(problem)
-    assert "interrupted" in stopped.status and len(stopped.history) == 8
-    assert stopped.primal == pytest.approx(stopped.history[-1].primal)
-    again = lbfgs(max_passes=40).solve(problem, resume=stopped.state)
-    whole = lbfgs(max_passes=40).solve(problem)
-    assert whole.w.tobytes() == again.w.tobytes()
-    assert len(again.history) == len(whole.history)
-
-
 def test_the_objective_of_lbfgs_falls():
     primals = [r.primal for r in lbfgs(max_passes=60).solve(COSTS).history[:-1]]
     assert (np.diff(primals) < 0).all()
