@@ -396,7 +396,7 @@ def test_a_run_goes_on_after_ctrl_c_bit_for_bit(name):
     assert "interrupted" in getattr(status, "value", status)
     if name in ESTIMATORS:
         assert "interrupted" in part.told[0]
-    with pytest.raises(ValueError, match="while the callback"):
+    with pytest.raises(ValueError, match="within the callback"):
         seen[0][0].state  # noqa: B018
     state = part.state if hasattr(part, "state") else loaded(seen[-1][1])
     np.testing.assert_equal(numbers(run.train(resume=state)), numbers(whole))
