@@ -1,4 +1,4 @@
-"""The Python blocks of README and docs run, and relative links lead somewhere."""
+"""The Python blocks of all pages run, and relative links lead somewhere."""
 
 import builtins
 import importlib
@@ -16,7 +16,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     page for page in ROOT.rglob("*.md") if page.relative_to(ROOT).parts[0][0] != "."
 )
-EXECUTED = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GOES_ON = "# After the block above.\n"
 
 
@@ -36,10 +35,11 @@ def programs(page):
 
 BLOCKS = [
     pytest.param(page, block, output, id=f"{page.stem}-{number}")
-    for page in EXECUTED
+    for page in PAGES
     for number, (block, output) in enumerate(programs(page))
 ]
-FOR_USERS = [page for page in EXECUTED if page.stem != "architecture"]
+FOR_USERS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOR_USERS.remove(ROOT / "docs/architecture.md")
 # Classes of other libraries, and what structures of one's own are written with.
 NAMES_OF_OTHERS = {"AveragedModel", "DataLoader", "DistributedDataParallel"}
 NAMES_OF_OTHERS |= {"LinearConstraint"}
