@@ -131,8 +131,14 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     >>> import torch
     >>> from transformers import BertConfig
     >>> from smoothsp.hugging_face import ChainConfig, ChainForTokenClassification
-    >>> small = BertConfig(16, 8, 1, 2, 8, max_position_embeddings=16)
-    >>> config = ChainConfig(small, id2label={0: "O", 1: "B-PER", 2: "I-PER"})
+    >>> encoder = BertConfig(
+    ...     vocab_size=16,
+    ...     hidden_size=8,
+    ...     num_hidden_layers=1,
+    ...     num_attention_heads=2,
+    ...     intermediate_size=8,
+    ... )
+    >>> config = ChainConfig(encoder, id2label={0: "O", 1: "B-PER", 2: "I-PER"})
     >>> model = ChainForTokenClassification(config).eval()
     >>> starts = torch.ones(1, 5, dtype=torch.long)
     >>> model(torch.zeros(1, 5, dtype=torch.long), word_starts=starts).logits.shape
