@@ -12,8 +12,8 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.log_sums import entropies, log_sum, shares
 from smoothsp.oracles._questions.rounding import at_most_zero
-from smoothsp.oracles._searches.labels import log_sum, shares
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles.spanning_tree import SpanningTree
 
@@ -169,32 +169,32 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     def _relative(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best of each word."""
         arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
-        if not arcs.numel():
-            return arcs
-        top = arcs.detach().amax((1, 3), keepdim=True)
-        return arcs - top.masked_fill(top == -torch.inf, 0)
+        return arcs - self._tops()[:, None, :, None]
+
+    def _tops(self) -> Tensor:
+        """The best of each word ``[B, m]`` in float64, 0 where it has none."""
+        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        top = arcs.amax((1, 3)) if arcs.numel() else arcs.new_zeros(arcs.shape[::2])
+        return top.masked_fill(top == -torch.inf, 0)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals. Differentiable twice.
         """
-        arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
-        found = self._trees(log_sum(arcs)).log_partition()
-        return found.to(self.arcs.dtype)
+        # the best of each word is added last: sums of large scores would round chances
+        found = self._trees(log_sum(self._relative())).log_partition()
+        return (found + self._tops().sum(1)).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
-        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
-        tops = arcs.amax((1, 3)) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         found = self._trees(log_sum(self._relative().detach())).log_partition()
-        return self._around(self.log_partition(), tops, found)
+        return self._around(self.log_partition(), self._tops(), found)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Probability of each arc with each label. Differentiable once."""
         arcs = self._relative()
-        joined = log_sum(arcs)
-        chances = self._trees(joined).marginals(name)
-        return (chances[..., None] * shares(arcs, joined)).to(self.arcs.dtype)
+        chances = self._trees(log_sum(arcs)).marginals(name)
+        return (chances[..., None] * shares(arcs)).to(self.arcs.dtype)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -222,10 +222,8 @@ class LabelledSpanningTree(SearchStructure, Divergences):
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._relative()
-        joined = log_sum(arcs)
-        trees, share = self._trees(joined), shares(arcs, joined)
-        spread = -(share * share.masked_fill(share == 0, 1).log()).sum(3)
-        found = trees.entropy() + (trees.marginals() * spread).sum((1, 2))
+        trees = self._trees(log_sum(arcs))
+        found = trees.entropy() + (trees.marginals() * entropies(arcs)).sum((1, 2))
         return found.to(self.arcs.dtype)
 
     def sample(
@@ -242,9 +240,8 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         arcs = self._relative().detach()
         if not checks.flag("replace", replace):
             return self._trees(arcs[..., 0])._distinct(arcs, n, generator)
-        joined = log_sum(arcs)
-        heads = self._trees(joined).sample(n, generator)
-        share = shares(arcs, joined).cumsum(3)
+        heads = self._trees(log_sum(arcs)).sample(n, generator)
+        share = shares(arcs).cumsum(3)
         words = heads.shape[2]
         word = torch.arange(1, words + 1, device=heads.device)
         upto = share[torch.arange(B, device=heads.device)[:, None, None], heads, word]

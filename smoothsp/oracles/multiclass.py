@@ -7,6 +7,7 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import scaled
@@ -218,7 +219,7 @@ class Multiclass(ReadOnly, Divergences):
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score); its gradient is the marginals."""
-        return self._filled.logsumexp(1) * self.mask.any(1)
+        return log_sum(self._filled) * self.mask.any(1)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch candidate"]:
         """Probability of each candidate."""
@@ -255,11 +256,11 @@ class Multiclass(ReadOnly, Divergences):
 
     def _exact_log_partition(self) -> Exact:
         if not is_eager():
-            return Exact(self._filled.double().logsumexp(1) * self.mask.any(1))
+            return Exact(log_sum(self._filled.double()) * self.mask.any(1))
         filled = self._filled.detach()
         top = filled.amax(1)
         # the maximum, and what is relative to it
-        rest = (filled - top[:, None]).logsumexp(1)
+        rest = log_sum(filled - top[:, None])
         parts = torch.stack([top.double(), rest.double()], -1)
         return Exact(self.log_partition(), parts * self.mask.any(1, keepdim=True))
 
@@ -276,11 +277,7 @@ class Multiclass(ReadOnly, Divergences):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
-        log_chance = self._filled.log_softmax(1)
-        # forbidden, or so far below the others that the dtype has no such number
-        seen = (self.scores > -torch.inf) & (log_chance > -torch.inf)
-        log_chance = log_chance.masked_fill(~seen, 0)
-        return -(log_chance.exp() * seen * log_chance).sum(1)
+        return entropies(self._filled) * self.mask.any(1)
 
     def max_marginals(self) -> Float[Tensor, "batch candidate"]:
         """The scores, -inf where there is no candidate. Not differentiable."""

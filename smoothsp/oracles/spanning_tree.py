@@ -14,9 +14,9 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.log_sums import log_sum, shares
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
-from smoothsp.oracles._searches.labels import log_sum, shares
 from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
 
@@ -326,9 +326,8 @@ class SpanningTree(SearchStructure, Divergences):
         """Distinct trees of arcs with labels, ``(batch, n, words, 2)``."""
 
         def sums(arcs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-            joined = log_sum(arcs)
-            trees = SpanningTree._of(joined, lengths, self._single)
-            chances = trees.marginals()[..., None] * shares(arcs, joined)
+            trees = SpanningTree._of(log_sum(arcs), lengths, self._single)
+            chances = trees.marginals()[..., None] * shares(arcs)
             # sums are of rows that have a tree
             none = torch.from_numpy(~trees._best()[1]).to(arcs.device)
             return trees.log_partition().masked_fill(none, -torch.inf), chances

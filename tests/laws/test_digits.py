@@ -35,6 +35,7 @@ def test_a_common_offset_takes_no_digits_of_a_loss(kind, dtype, offset):
     moved = {name: x + offset for name, x in case.potentials.items()}
     case = replace(case, potentials=case.repair(moved)).map(lambda x: x.to(dtype))
     gold = torch.stack([outputs[len(outputs) // 2] for outputs in case.outputs])
+    case = case.leaves()
     built = case.structure()
     # over a power of two, so that potentials over mu are exact
     soft = Entropy(0.5)
@@ -47,7 +48,7 @@ def test_a_common_offset_takes_no_digits_of_a_loss(kind, dtype, offset):
         found["likelihood"] = F.crf_nll(built, gold)
         found["entropy"] = F.structural_hinge(built, gold, smoothing=soft, cost=None)
     if kind != "box_search":  # its costs are of boxes
-        cost = built.hamming(gold)
+        cost = built.hamming(gold).detach()
         found["hinge"] = F.structural_hinge(built, gold)
         found["hinge, L2"] = F.structural_hinge(built, gold, smoothing=L2(0.5, 2))
         found["SPO+"] = losses.SPOPlus("none")(built, gold, cost)
@@ -69,11 +70,42 @@ def test_a_common_offset_takes_no_digits_of_a_loss(kind, dtype, offset):
                 truth["SPO+"] = max(2 * x - c for x, c in zip(above, paid, strict=True))
                 if sums:
                     truth["hinge, entropy"] = log_sum(with_cost, MU)
+                    slope = slopes(found["entropy"][b], case)
+                    for name, x in used(case, b, softmax(above, MU)).items():
+                        gap = slope[name].double() - x
+                        assert (gap.abs() <= 64 * unit_of(dtype)).all(), (name, b)
             assert truth.keys() == found.keys()
             for name, true in truth.items():
                 error = abs(Decimal(found[name][b].item()) - true)
-                unit = Decimal(torch.finfo(dtype).eps)
+                unit = Decimal(unit_of(dtype))
                 assert error <= 8 * unit * max(abs(true), 1), (name, b)
+
+
+def unit_of(dtype):
+    return torch.finfo(dtype).eps
+
+
+def slopes(loss, case):
+    """Gradients of a loss by the names of the potentials."""
+    found = torch.autograd.grad(
+        loss, list(case.potentials.values()), retain_graph=True, materialize_grads=True
+    )
+    return dict(zip(case.potentials, found, strict=True))
+
+
+def softmax(scores, mu):
+    top = max(scores)
+    weights = [((s - top) / mu).exp() for s in scores]
+    return [float(x / sum(weights)) for x in weights]
+
+
+def used(case, b, chances):
+    """How often outputs of these chances use each entry, less the middle output."""
+    found = {n: torch.zeros(x.shape).double() for n, x in case.potentials.items()}
+    for i, (y, chance) in enumerate(zip(case.outputs[b], chances, strict=True)):
+        for name, place in case.parts(b, y):
+            found[name][place] += chance - (i == len(chances) // 2)
+    return found
 
 
 def exact(case, b):
