@@ -1,8 +1,7 @@
 """Logarithms of sums of exponentials, the shares of the terms, and their entropies.
 
-By ``log_softmax`` and ``softmax``: PyTorch's ``exp`` and ``log`` hand arrays of a few
-hundred numbers to threads, which a forked child does not have, and take longer for
-numbers whose exponential is 0.
+By ``softmax`` and ``log_softmax``, whose gradients keep their digits beside large
+scores: that of ``logsumexp`` is ``exp(scores - value)`` with a value that is rounded.
 """
 
 import torch
