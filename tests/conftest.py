@@ -59,7 +59,7 @@ FIRST = (
     "kernels/test_device_compilation.py",
     "ptx/test_kernels.py",
     "optim/test_ranks.py",
-    "faults/test_faults.py",
+    "mutations/test_mutations.py",
     "linear/solvers/test_bcfw.py",
     "kernels/test_triton_twins.py",
     "oracles/test_device_check.py",

@@ -13,7 +13,7 @@ try:
     from smoothsp.linear.estimators.l1_svc import L1SVC
     from smoothsp.linear.estimators.lp_boost import LPBoostClassifier
     from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
-    from smoothsp.linear.estimators.set_svc import F1SVC, ROCSVC
+    from smoothsp.linear.estimators.multivariate_svc import F1SVC, ROCSVC
     from smoothsp.linear.estimators.structured_svm import StructuredSVM
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
 except ModuleNotFoundError as error:

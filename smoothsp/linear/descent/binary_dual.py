@@ -1,4 +1,4 @@
-"""The binary dual as the loop of ``_descent`` takes it."""
+"""The binary dual as the loop of ``coordinate_descent`` takes it."""
 
 from typing import Any
 

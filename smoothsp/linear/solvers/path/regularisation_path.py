@@ -1,7 +1,7 @@
 r"""The regularisation path: weights for every lambda, each certified.
 
 Breakpoints are solved one after the other, lambda falling, and each two neighbours
-prove what lies between them; see ``_neighbours``. Below the last one the dual point is
+prove what lies between them. Below the last one the dual point is
 mixed with the gold outputs, whose dual value is 0 at lambda = 0: with gap g and mean
 hinge H its weights have at ``rho lambda`` the gap ``g + (1 - rho) (H - g)``, and are
 good for every smaller lambda if H is at most eps.

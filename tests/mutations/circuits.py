@@ -1,6 +1,7 @@
 """Deliberate faults in topologies and in the engine of circuits, and a check of laws.
 
-Run as ``python -m tests.faults.circuits FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.circuits FOLDER 1``; see
+``tests/mutations/runner.py``.
 """
 
 import sys
@@ -8,7 +9,7 @@ import sys
 import torch
 from torch.testing import assert_close
 
-from tests.faults.runner import report
+from tests.mutations.runner import report
 from tests.truth.circuits import chain
 from tests.truth.circuits.cases import draw
 

@@ -1,6 +1,7 @@
 """Deliberate faults in projections and accelerated methods, and their laws.
 
-Run as ``python -m tests.faults.accelerated FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.accelerated FOLDER 1``; see
+``tests/mutations/runner.py``.
 """
 
 import sys
@@ -9,8 +10,8 @@ import numpy as np
 import torch
 
 from smoothsp.projections import project_box_equality
-from tests.faults.runner import report
 from tests.linear.accelerated import test_agm, test_estimate_functions
+from tests.mutations.runner import report
 from tests.projections import test_boxes_and_balls as boxes
 
 KERNEL = "_kernels/multiclass/box_equality"

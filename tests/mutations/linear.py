@@ -1,6 +1,6 @@
 """Deliberate faults in compiled loops of chains and in the path, and their laws.
 
-Run as ``python -m tests.faults.linear FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.linear FOLDER 1``; see ``tests/mutations/runner.py``.
 """
 
 import itertools
@@ -14,11 +14,11 @@ from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, RegularisationPath
 from smoothsp.linear.solvers.path import run
-from tests.faults.runner import report
 from tests.linear.problems.test_hashed_chain import (
     SOLVERS,
     test_iterates_are_those_on_the_enumeration,
 )
+from tests.mutations.runner import report
 from tests.truth.chain_losses import Truth, sgd, svrg_epoch
 from tests.truth.frank_wolfe import as_callbacks
 from tests.truth.linear_chain import corners, phi, random_chain

@@ -1,14 +1,14 @@
 """Deliberate faults in the binary dual, and its laws.
 
-Run as ``python -m tests.faults.hinge FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.hinge FOLDER 1``; see ``tests/mutations/runner.py``.
 """
 
 import sys
 
 import numpy as np
 
-from tests.faults.runner import report
 from tests.linear.estimators import test_binary_rows as laws
+from tests.mutations.runner import report
 
 KERNEL, DUAL = "_kernels/multiclass/binary_hinge", "linear/descent/binary_dual"
 

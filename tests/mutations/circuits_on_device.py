@@ -1,7 +1,7 @@
 """Deliberate faults in the Triton kernels of circuits, and a check that sees them.
 
-Run as ``python -m tests.faults.circuits_on_device FOLDER 1`` with TRITON_INTERPRET=1;
-see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.circuits_on_device FOLDER 1`` with
+TRITON_INTERPRET=1; see ``tests/mutations/runner.py``.
 """
 
 import sys
@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from smoothsp.oracles import SpanTree
 from smoothsp.oracles._circuits import compiled, levels, on_device
-from tests.faults.runner import report
 from tests.instances.circuits import projective, semi_markov, small
+from tests.mutations.runner import report
 
 KERNELS = "_kernels/circuits/cuda/"
 ENGINE = "oracles/_circuits/"

@@ -1,6 +1,6 @@
 """Deliberate faults in the kernels of chains, and a check of the laws that sees them.
 
-Run as ``python -m tests.faults.chain FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.chain FOLDER 1``; see ``tests/mutations/runner.py``.
 """
 
 import sys
@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain, SparseMAP
-from tests.faults.runner import report
+from tests.mutations.runner import report
 from tests.truth.chain_cases import ChainCase
 
 # name: (kernel, line, what stands there instead); the line occurs at least once

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from tests.faults.runner import check_lines, verdicts
+from tests.mutations.runner import check_lines, verdicts
 
 PROGRAMS = (
     "chain",  # kernels of chains
@@ -26,7 +26,7 @@ CASES = [
 def test_every_fault_is_in_a_line_that_there_is(program):
     if program == "circuits_on_device":
         pytest.importorskip("triton")
-    check_lines(importlib.import_module(f"tests.faults.{program}").FAULTS)
+    check_lines(importlib.import_module(f"tests.mutations.{program}").FAULTS)
 
 
 @pytest.mark.parametrize(("program", "step"), CASES)
@@ -36,7 +36,7 @@ def test_every_deliberate_fault_turns_the_laws_red(
     if program == "circuits_on_device":
         pytest.importorskip("triton")
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-    name = f"tests.faults.{program}"
+    name = f"tests.mutations.{program}"
     found, errors = verdicts(name, tmp_path, step)
     assert found.pop("none") == "green", errors
     faults = list(importlib.import_module(name).FAULTS)[::step]

@@ -1,6 +1,6 @@
 """Deliberate faults in solvers of the whole set and their problems, and their laws.
 
-Run as ``python -m tests.faults.planes FOLDER 1``; see ``tests/faults/runner.py``.
+Run as ``python -m tests.mutations.planes FOLDER 1``; see ``tests/mutations/runner.py``.
 """
 
 import sys
@@ -8,7 +8,6 @@ import sys
 import numpy as np
 
 from smoothsp.linear.problems import ROCAreaProblem
-from tests.faults.runner import report
 from tests.linear.estimators import test_l1_and_boosting as estimators
 from tests.linear.problems import test_binary, test_set_losses
 from tests.linear.solvers import test_degenerate_sets, test_pragam
@@ -17,6 +16,7 @@ from tests.linear.solvers.cutting_planes import (
     test_lower_bounds,
     test_simplex_qp,
 )
+from tests.mutations.runner import report
 
 TABLES, PLANES = "_kernels/linear/contingency", "linear/solvers/cutting_planes/"
 CUTS = "_kernels/searches/cuts"
