@@ -41,7 +41,7 @@ def test_what_was_compiled_beforehand_is_not_compiled_again():
 def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
     terminal, watch = Terminal(), Watch()
     monkeypatch.setattr(sys, "stderr", terminal)
-    ours, theirs = of("smoothsp._kernels.chain.cpu.best"), of("scipy.best")
+    ours, theirs = of("smoothsp._kernels.chain.cpu.viterbi"), of("scipy.best")
     watch.on_start(theirs)
     watch.on_start(of(None))  # of code that was made by exec
     assert terminal.getvalue() == ""
@@ -60,8 +60,8 @@ def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
 def test_nothing_is_told_where_there_is_no_terminal(monkeypatch):
     quiet, watch = io.StringIO(), Watch()
     monkeypatch.setattr(sys, "stderr", quiet)
-    watch.on_start(of("smoothsp._kernels.chain.cpu.best"))
-    watch.on_end(of("smoothsp._kernels.chain.cpu.best"))
+    watch.on_start(of("smoothsp._kernels.chain.cpu.viterbi"))
+    watch.on_end(of("smoothsp._kernels.chain.cpu.viterbi"))
     assert quiet.getvalue() == ""
 
 

@@ -94,19 +94,19 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     chain = (new(B, T, S), new(*edges), new(S), new(S), steps, lengths, shared)
     parts = (new(B, T, S), new(B, 1 if shared else T - 1, S, S), new(B, S), new(B, S))
     wide = (new(B, K, dtype=WIDE), new(*edges, dtype=WIDE), new(S, dtype=WIDE))
-    yield "sums", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
+    yield "forward_backward", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
     if S <= 64 and scan_multiplies(dtype):
         yield "scan", "forward_backward", (*chain, new(B, dtype=WIDE), *parts)
     moves = new(S, S) if shared else parts[1]
-    yield "weigh", "weigh", (new(B), *parts, shared, parts[0], moves, new(S), new(S))
-    yield "best", "viterbi", (*chain, labels[:, 0])
-    yield "best", "viterbi_topk", (*chain, labels, valid)
+    yield "vjp", "vjp", (new(B), *parts, shared, parts[0], moves, new(S), new(S))
+    yield "viterbi", "viterbi", (*chain, labels[:, 0])
+    yield "viterbi", "viterbi_topk", (*chain, labels, valid)
     yield "samples", "sample", (*chain, new(B, K, T, dtype=WIDE), labels)
     yield "samples", "entropy", (*chain, new(B))
-    yield "given_outputs", "score", (*chain, labels, wide[0], lengths)
+    yield "scores", "score", (*chain, labels, wide[0], lengths)
     rest = (steps, lengths, shared)
     yield (
-        "given_outputs",
+        "scores",
         "count",
         (new(B, K), labels, *rest, parts[0], *wide[1:], wide[2]),
     )
@@ -122,7 +122,7 @@ def compile_chains() -> None:
 
 
 def compile_circuits(*dtypes: torch.dtype) -> None:
-    from smoothsp._kernels.circuits.cuda import best, sums
+    from smoothsp._kernels.circuits.cuda import inside_outside, max_product
     from smoothsp.oracles._circuits.schedule import placed
 
     for dtype in dtypes:
@@ -132,9 +132,9 @@ def compile_circuits(*dtypes: torch.dtype) -> None:
         own, value = structure.segments.flatten(1), torch.zeros(B, dtype=WIDE)
         shared, far = torch.zeros(9, dtype=dtype), torch.zeros(B, dtype=torch.bool)
         marginals = torch.zeros(B, own.shape[1] + 9, dtype=dtype)
-        sums.sums(own, shared, circuit, rows, True, value, far, marginals)
+        inside_outside.sums(own, shared, circuit, rows, True, value, far, marginals)
         labels = torch.zeros(B, T, dtype=torch.int64)
-        best.best(own, shared, circuit, rows, value, labels, labels.int())
+        max_product.best(own, shared, circuit, rows, value, labels, labels.int())
 
 
 if __name__ == "__main__":

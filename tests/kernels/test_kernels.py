@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from smoothsp._kernels.chain.cpu import (
-    sums_by_step,
-    sums_in_lanes,
-    sums_in_log_space,
-    sums_over_states,
+    forward_backward_by_step,
+    forward_backward_in_lanes,
+    forward_backward_in_log_space,
+    forward_backward_over_states,
 )
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from tests.instances.drawn import forbid_some, generators, structure, values
@@ -69,14 +69,18 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
     options = (order, zeros, 1 / floor, pending)
     if kernel == "lanes":
         groups = -(-B // len(zeros))
-        sums_in_lanes.forward_backward(0, groups, *chain, *options, *out)
+        forward_backward_in_lanes.forward_backward(0, groups, *chain, *options, *out)
     elif kernel == "states":
-        sums_over_states.forward_backward(0, -(-B // 4), *chain, *options, *out)
+        forward_backward_over_states.forward_backward(
+            0, -(-B // 4), *chain, *options, *out
+        )
     elif kernel == "scaled":
         zero = np.zeros(1, dtype)
-        sums_by_step.forward_backward(0, B, *chain, zero, floor, pending, *out)
+        forward_backward_by_step.forward_backward(
+            0, B, *chain, zero, floor, pending, *out
+        )
     else:
-        sums_in_log_space.forward_backward(0, B, *chain, pending, *out)
+        forward_backward_in_log_space.forward_backward(0, B, *chain, pending, *out)
     # the log-partition is a sum of two numbers
     return ~pending, [out[0].sum(1), *out[1:]]
 

@@ -120,7 +120,7 @@ def test_ordinary_rows_never_reach_log_space(kernel, T, S, per_edge, monkeypatch
     def unexpected(*args):
         raise AssertionError
 
-    for module in ("sums", "scan"):
+    for module in ("forward_backward", "scan"):
         monkeypatch.setattr(kernels(module), "forward_backward_row", unexpected)
     case = large_case(1, T, S, per_edge=per_edge)
     getattr(Twins.of(case, torch.float32, torch.Generator()), kernel)()
@@ -136,7 +136,7 @@ def test_a_row_without_a_feasible_output_has_no_nan(per_edge):
     fill += [torch.full((2, 3, 2), math.nan, dtype=WIDE)]
     fill += [torch.full((2, 2 if per_edge else 1, 2, 2), math.nan, dtype=WIDE)]
     fill += [torch.full((2, 2), math.nan, dtype=WIDE)] * 2
-    found = twins.run(kernels("sums").forward_backward, fill=fill)
+    found = twins.run(kernels("forward_backward").forward_backward, fill=fill)
     assert found[0].tolist() == [-math.inf, pytest.approx(3 * math.log(2))]
     assert all((x[0] == 0).all() and x[1].isfinite().all() for x in found[1:])
 
@@ -151,7 +151,7 @@ def test_a_label_out_of_range_is_found_where_it_stands():
     y[2, :, 1:] = -1
     fill = [torch.zeros(3, 2, dtype=WIDE), torch.full((3,), 9)]
     twins = Twins.of(case, WIDE, torch.Generator())
-    _, fault = twins.run(kernels("given_outputs").score, y, fill=fill)
+    _, fault = twins.run(kernels("scores").score, y, fill=fill)
     assert fault.tolist() == [-1, 2, 1]
 
 

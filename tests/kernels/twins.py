@@ -105,7 +105,9 @@ class Twins:
     def forward_backward(self) -> None:
         expected = self.sums()
         fill = [torch.full_like(x, math.nan) for x in expected]
-        self.close(self.run(kernels("sums").forward_backward, fill=fill), expected)
+        self.close(
+            self.run(kernels("forward_backward").forward_backward, fill=fill), expected
+        )
 
     def scan(self) -> None:
         expected = self.sums()
@@ -114,7 +116,7 @@ class Twins:
             kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
             self.close(self.run(kernel, fill=fill), expected)
 
-    def weigh(self) -> None:
+    def vjp(self) -> None:
         _, *parts = self.sums()
         weights = self.randn(len(parts[0]))
         wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
@@ -122,13 +124,13 @@ class Twins:
         expected = [wide[0], moves, wide[2].sum(0), wide[3].sum(0)]
         expected = [x.to(weights.dtype) for x in expected]
         fill = [torch.full_like(x, math.nan) for x in expected]
-        kernel = kernels("weigh").weigh
+        kernel = kernels("vjp").vjp
         self.close(self.call(kernel, weights, *parts, self.shared, fill=fill), expected)
 
     def viterbi(self) -> None:
         B, T, _ = self.sizes
         fill = [torch.full((B, T), OLD_LABEL)]
-        (found,) = self.run(kernels("best").viterbi, fill=fill)
+        (found,) = self.run(kernels("viterbi").viterbi, fill=fill)
         assert torch.equal(found, OPS.chain_decode(*self.chain)[1])
 
     def viterbi_topk(self) -> None:
@@ -147,7 +149,7 @@ class Twins:
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         B, T, _ = self.sizes
         fill = [torch.full((B, k, T), OLD_LABEL), torch.ones(B, k).bool()]
-        labels, valid = self.run(kernels("best").viterbi_topk, fill=fill)
+        labels, valid = self.run(kernels("viterbi").viterbi_topk, fill=fill)
         return labels, valid
 
     def scores(self, labels: Tensor, valid: Tensor) -> Tensor:
@@ -173,7 +175,7 @@ class Twins:
             y = self.labels(k)
             expected = OPS.chain_score(*self.chain, y)
             fill = [torch.full_like(expected, math.nan), torch.full((len(y),), -9)]
-            found, fault = self.run(kernels("given_outputs").score, y, fill=fill)
+            found, fault = self.run(kernels("scores").score, y, fill=fill)
             assert torch.equal(found, expected)
             assert (fault == -1).all()
 
@@ -186,7 +188,7 @@ class Twins:
             edges = (1, 1, S, S) if self.shared else (B, max(T - 1, 0), S, S)
             sums = [torch.zeros(x, dtype=WIDE) for x in (edges, (S,), (S,))]
             fill = [weights.new_zeros(B, T, S), *sums]
-            kernel, given = kernels("given_outputs").count, (weights, y, steps, lengths)
+            kernel, given = kernels("scores").count, (weights, y, steps, lengths)
             found = self.call(kernel, *given, self.shared, fill=fill)
             pairs = zip(found, expected, strict=True)
             self.close([x.to(e.dtype).view_as(e) for x, e in pairs], expected)
@@ -240,7 +242,7 @@ UGLY = [
 KERNELS = (
     "forward_backward",
     "scan",
-    "weigh",
+    "vjp",
     "viterbi",
     "viterbi_topk",
     "sample",

@@ -32,7 +32,7 @@ def train(B: int, T: int) -> None:
     y, rows = torch.zeros(B, 1, T, dtype=torch.int64), torch.ones(B)
     _, *parts = on_device.log_partition(*asked, False)
     on_device.score(*asked, y, trusted=True)
-    on_device.weigh(rows, tuple(parts), True)
+    on_device.vjp(rows, tuple(parts), True)
     on_device.count(rows[:, None], y, *asked[4:], TAGS, True, 1)
     on_device.decode(*asked)
     on_device.decode_topk(*asked, 3)

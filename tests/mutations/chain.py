@@ -14,24 +14,24 @@ from tests.truth.chain_cases import ChainCase
 
 # name: (kernel, line, what stands there instead); the line occurs at least once
 _OF_KERNELS = {
-    "none": ("chain/cpu/given_outputs", "", ""),
+    "none": ("chain/cpu/scores", "", ""),
     "forward without emissions": (
-        "chain/cpu/sums_by_step",
+        "chain/cpu/forward_backward_by_step",
         "into[s] *= w",
         "into[s] *= 1",
     ),
     "backward one step off": (
-        "chain/cpu/sums_by_step",
+        "chain/cpu/forward_backward_by_step",
         "pull[j] = weights[n, j] * beta[j]",
         "pull[j] = weights[n - 1, j] * beta[j]",
     ),
     "edges transposed": (
-        "chain/cpu/sums_by_step",
+        "chain/cpu/forward_backward_by_step",
         "edges[b, t - 1, i, j] = a * move[i, j] * pull[j]",
         "edges[b, t - 1, j, i] = a * move[i, j] * pull[j]",
     ),
     "log space without end": (
-        "chain/cpu/sums_in_log_space",
+        "chain/cpu/forward_backward_in_log_space",
         "beta[s] = end[s]",
         "beta[s] = 0",
     ),
@@ -41,12 +41,12 @@ _OF_KERNELS = {
         "row[n * S + s] = emissions[b, n, s]",
     ),
     "lanes without end": (
-        "chain/cpu/sums_in_lanes",
+        "chain/cpu/forward_backward_in_lanes",
         "taken, rest, own, top, last_top,",
         "taken, rest, own, top, 0.0,",
     ),
     "lanes that begin too late": (
-        "chain/cpu/sums_in_lanes",
+        "chain/cpu/forward_backward_in_lanes",
         "inverse = where_below(here, ends, inverse, zero)",
         "inverse = where_below(after, ends, inverse, zero)",
     ),
@@ -56,12 +56,12 @@ _OF_KERNELS = {
         "d = fma(v, splat_at(matrix, e + 2), d)",
     ),
     "states without the mask": (
-        "chain/cpu/sums_over_states",
+        "chain/cpu/forward_backward_over_states",
         "e = (b * T + steps[b, n]) * S",
         "e = (b * T + n) * S",
     ),
     "states without end": (
-        "chain/cpu/sums_over_states",
+        "chain/cpu/forward_backward_over_states",
         "b = load(tail, j)",
         "b = load(tail, 0)",
     ),
@@ -72,37 +72,37 @@ _OF_KERNELS = {
         "e = o + n * P + i",
     ),
     "decoding lanes without end": (
-        "chain/cpu/best_in_lanes",
+        "chain/cpu/viterbi_in_lanes",
         "+ end[s]",
         "+ 0 * end[s]",
     ),
     "minimum at the end": (
-        "chain/cpu/best_in_lanes",
+        "chain/cpu/viterbi_in_lanes",
         "if reach > best",
         "if reach < best",
     ),
     "back along another lane": (
-        "chain/cpu/best_in_lanes",
+        "chain/cpu/viterbi_in_lanes",
         "state[x] = int(get(weights, (n * S + j) * L + x))",
         "state[x] = int(get(weights, (n * S + j) * L))",
     ),
     "moves transposed": (
-        "chain/cpu/best_over_states",
+        "chain/cpu/viterbi_over_states",
         "moves[i * P + j] = transitions[0, 0, i, j]",
         "moves[i * P + j] = transitions[0, 0, j, i]",
     ),
     "mask skipped": (
-        "chain/cpu/best_over_states",
+        "chain/cpu/viterbi_over_states",
         "labels[b, 0, steps[b, n]] = j",
         "labels[b, 0, n] = j",
     ),
     "maximum for the wrong row": (
-        "chain/cpu/best_over_states",
+        "chain/cpu/viterbi_over_states",
         "o1, o2, o3 = o + R, o + 2 * R, o + 3 * R",
         "o1, o2, o3 = o + R, o + 2 * R, o + 2 * R",
     ),
     "edges from the first state": (
-        "chain/cpu/best_over_states",
+        "chain/cpu/viterbi_over_states",
         "load_some(edges, e + i * S + j, S - j, low)",
         "load_some(edges, e + j, S - j, low)",
     ),
@@ -117,32 +117,32 @@ _OF_KERNELS = {
         "offers[r + P + i] = -1",
     ),
     "gradient of the wrong move": (
-        "chain/cpu/weigh",
+        "chain/cpu/vjp",
         "total[i * S + j - low] += weights[b]",
         "total[j * S + i - low] += weights[b]",
     ),
     "labels left out of the gradient": (
-        "chain/cpu/weigh",
+        "chain/cpu/vjp",
         "emissions[b, t, labels[b, t]] += weights[b]",
         "emissions[b, t, labels[b, t]] += 0",
     ),
     "rows in the wrong order": (
-        "chain/cpu/whole_calls",
+        "chain/cpu/fused",
         "first[T - n + 1] += 1",
         "first[T - n] += 1",
     ),
     "cost of the gold label": (
-        "chain/cpu/best_in_lanes",
+        "chain/cpu/viterbi_in_lanes",
         "y = gold[b, t]",
         "y = 0",
     ),
     "violation of half the rows": (
-        "chain/cpu/whole_calls",
+        "chain/cpu/fused",
         "sum_ += row_weights[b] * excess[b]",
         "sum_ += row_weights[b] * excess[0]",
     ),
     "cost of the gold label, few rows": (
-        "chain/cpu/best_over_states",
+        "chain/cpu/viterbi_over_states",
         "alpha[o + n * P + gold[b, t]] =",
         "alpha[o + n * P] =",
     ),
@@ -152,12 +152,12 @@ _OF_KERNELS = {
         "transitions[p, q, z, y] -= weight",
     ),
     "end subtracted": (
-        "chain/cpu/given_outputs",
+        "chain/cpu/scores",
         "last = np.float64(end[i])",
         "last = -np.float64(end[i])",
     ),
     "count of the wrong edge": (
-        "chain/cpu/given_outputs",
+        "chain/cpu/scores",
         "transitions[p, q, i, j] += weight",
         "transitions[p, q, j, i] += weight",
     ),
@@ -172,7 +172,7 @@ _OF_KERNELS = {
         "store(gain, j, x)",
     ),
     "entropy without scores": (
-        "chain/cpu/draws_edges_entropies",
+        "chain/cpu/sample_entropy",
         "term = chances[e] * (score",
         "term = 0 * chances[e] * (score",
     ),

@@ -120,32 +120,32 @@ FAULTS = {
         "place = lane * width + k\n            # only",
     ),
     "the first product for the largest": (
-        KERNELS + "best",
+        KERNELS + "max_product",
         "top = larger(load(x, a) + load(x, b), top)",
         "top = larger(load(x, a), top)",
     ),
     "a trace along another lane": (
-        KERNELS + "best",
+        KERNELS + "max_product",
         "if x[a * L + lane] + x[b * L + lane] == goal:",
         "if x[a * L] + x[b * L] >= goal:",
     ),
     "sums without the last exponent": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "log(np.float64(m[place]), np.float64(e[place]))",
         "log(np.float64(m[place]), np.float64(e[place]) - 1)",
     ),
     "one factor gets no marginal": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "store(mu, a, load(mu, a) + v)\n                store(mu, b",
         "store(mu, b",
     ),
     "a product alone gives the left its share only": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "store(mu, b, load(mu, b) + g)",
         "store(mu, b, load(mu, b) + zero)",
     ),
     "a tile's second for its third": (
-        KERNELS + "best",
+        KERNELS + "max_product",
         "store(x, np.intp(heads[h + 2]) * L, t2)",
         "store(x, np.intp(heads[h + 2]) * L, t1)",
     ),
@@ -170,7 +170,7 @@ FAULTS = {
         "left = 0 * m[item * L + lane]",
     ),
     "gradients that add up leaves wrongly": (
-        KERNELS + "given_outputs",
+        KERNELS + "scores",
         "flat[b * width + leaf] += weight",
         "flat[b * width + leaf] = weight",
     ),

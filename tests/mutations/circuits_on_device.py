@@ -18,34 +18,34 @@ KERNELS = "_kernels/circuits/cuda/"
 ENGINE = "oracles/_circuits/"
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
-    "none": (KERNELS + "sums", "", ""),
+    "none": (KERNELS + "inside_outside", "", ""),
     "sums that are not scaled when a larger product comes": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "b_total *= power2(b_top - b_new, dtype)",
         "b_total *= 1",
     ),
     "shares of the other factor's exponent": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "b_k -= tl.load(e + a, mask=there, other=0)",
         "b_k -= tl.load(e + b, mask=there, other=0)",
     ),
     "shares without the other factor": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "b_other = tl.load(m + b, mask=there, other=0.0)",
         "b_other = tl.load(m + a, mask=there, other=0.0)",
     ),
     "leaves that get no marginal": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "range(deepest - top, deepest + 1)",
         "range(deepest - top, deepest)",
     ),
     "levels of the shortest row": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "for level in range(0, tl.max(tl.load(depths + b_root), 0)):",
         "for level in range(0, tl.min(tl.load(depths + b_root), 0)):",
     ),
     "exponents of the last leaves alone": (
-        KERNELS + "sums",
+        KERNELS + "inside_outside",
         "b_reach = tl.maximum(b_reach, tl.max(b_size, 0))",
         "b_reach = tl.max(b_size, 0)",
     ),
@@ -65,12 +65,12 @@ FAULTS = {
         "b_first, b_count, tl.min(b_count, 0)",
     ),
     "the last of tied products": (
-        KERNELS + "best",
+        KERNELS + "max_product",
         "better = b_new > b_top",
         "better = b_new >= b_top",
     ),
     "outputs read from the right": (
-        KERNELS + "best",
+        KERNELS + "max_product",
         "tl.store(stack + b_top * LANES, b_a, mask=inner)",
         "tl.store(stack + b_top * LANES, b_b, mask=inner)",
     ),

@@ -34,7 +34,7 @@ from smoothsp.oracles._chain.buffers import ChainBuffers  # isort: skip
 
 NAMES = (
     "log_partition",
-    "weigh",
+    "vjp",
     "covariance",
     "entropy",
     "score",
@@ -89,7 +89,7 @@ def compare(name: str, twins: Twins) -> None:
     if name == "count":
         compare_counts(twins)
         return
-    if name == "weigh":
+    if name == "vjp":
         compare_weighed(twins)
         return
     op = getattr(OPS, {"decode_topk": "chain_topk"}.get(name, f"chain_{name}"))
@@ -137,7 +137,7 @@ def compare_weighed(twins: Twins) -> None:
     # float64, as the gradient of a log-partition comes
     weights = twins.randn(len(parts[0])).to(WIDE)
     there = [x.to(DEVICE) for x in (weights, *parts)]
-    found = [x.cpu() for x in on_device.weigh(there[0], there[1:], twins.shared)]
+    found = [x.cpu() for x in on_device.vjp(there[0], there[1:], twins.shared)]
     expected = [torch.einsum("b,b...->b...", weights, x.to(WIDE)) for x in parts]
     if twins.shared:
         expected[1] = expected[1].sum((0, 1))
@@ -172,7 +172,7 @@ def test_marginals_may_lie_in_any_order_in_memory(per_edge):
     turned = [x.mT.contiguous().mT if x.dim() > 2 else x for x in parts]
     assert not turned[0].is_contiguous()
     expected, found = (
-        on_device.weigh(weights, tuple(x), twins.shared) for x in (parts, turned)
+        on_device.vjp(weights, tuple(x), twins.shared) for x in (parts, turned)
     )
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 

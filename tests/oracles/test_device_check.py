@@ -25,14 +25,14 @@ NARROW = torch.float32
 SIZES = [(3, 5, 4, False), (3, 5, 4, True), (2, 1, 17, True)]
 # Module and first kernel that each question launches.
 BROKEN = {
-    "log_partition": "sums",
-    "weigh": "weigh",
+    "log_partition": "forward_backward",
+    "vjp": "vjp",
     "covariance": "covariance",
     "entropy": "samples",
-    "score": "given_outputs",
-    "count": "given_outputs",
-    "decode": "best",
-    "decode_topk": "best",
+    "score": "scores",
+    "count": "scores",
+    "decode": "viterbi",
+    "decode_topk": "viterbi",
     "sample": "samples",
 }
 
@@ -97,7 +97,7 @@ def test_right_kernels_pass(name, dtype, watched):
     plain = {"decode": "viterbi", "decode_topk": "viterbi_topk"}.get(name, name)
     for shared in (True, False):
         given = trials.example(getattr(by_steps, plain), dtype, 3, shared)
-        if name in ("count", "weigh"):
+        if name in ("count", "vjp"):
             getattr(on_device, name)(*given)
         elif name == "log_partition":
             on_device._log_partition_by_step(*given)

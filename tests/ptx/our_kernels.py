@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from smoothsp._kernels.chain.cuda import given_outputs
+from smoothsp._kernels.chain.cuda import scores
 from smoothsp._kernels.chain.cuda.scan import multiplies
 from tests.instances.circuits import BUILDERS, small
 from tests.kernels.device_compilation import kernels
@@ -105,9 +105,9 @@ def barriers() -> None:
     hold(ChainCase(emissions, edges, mask=late), WIDE, "covariance")
     ends = torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
     zeros = torch.zeros(3, 5, 1, dtype=WIDE), torch.zeros(3, 4, 1, 1, dtype=WIDE)
-    groups, given_outputs.GROUPS = given_outputs.GROUPS, 1
+    groups, scores.GROUPS = scores.GROUPS, 1
     hold(ChainCase(*zeros, mask=ends), NARROW, "count")
-    given_outputs.GROUPS = groups
+    scores.GROUPS = groups
 
 
 def circuits(builders: tuple, dtypes: list[torch.dtype]) -> None:

@@ -22,7 +22,7 @@ PAGES = [
 # Options, formats and devices of other projects, and names of data sets.
 OTHERS = {
     *("Pipeline", "max_length", "mps", "swa_utils", "to_dict", "update_bn"),
-    *("bin", "news20", "news20_bydate", "training_args", "usps", "v0"),
+    *("bin", "logic", "news20", "news20_bydate", "training_args", "usps", "v0"),
 }
 # A symbol with an index: w_k, delta_k, alpha_mu.
 SYMBOL = re.compile(r"(?:[A-Za-z]|alpha|beta|delta|eps|kappa|pi)_(?:\w|mu|lambda)")

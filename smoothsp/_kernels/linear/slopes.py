@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best_over_states import cache_lines
 from smoothsp._kernels.chain.cpu.k_best import size_of_offers, workspace
+from smoothsp._kernels.chain.cpu.viterbi_over_states import cache_lines
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
 from smoothsp._kernels.linear.examples import Scratch

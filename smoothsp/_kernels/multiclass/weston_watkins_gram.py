@@ -1,6 +1,6 @@
 """Dual block coordinate descent for the Weston-Watkins SVM with a kernel.
 
-As ``weston_watkins_cpu``, with scores kept in place of weights: ``z_i = sum_s G(i, s)
+As ``weston_watkins``, with scores kept in place of weights: ``z_i = sum_s G(i, s)
 a_s`` for the Gram matrix G. A block that moves changes the scores of all samples.
 """
 

@@ -7,7 +7,7 @@ weights, drop outputs whose weight is 0. Scores are in units of the strength.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best import viterbi
+from smoothsp._kernels.chain.cpu.viterbi import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.searches import simplex_face as faces

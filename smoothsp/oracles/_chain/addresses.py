@@ -69,7 +69,7 @@ def way_of_one_call(
 
 
 def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:
-    """``in_lanes, over_states`` of ``_kernels.chain.cpu.whole_calls``."""
+    """``in_lanes, over_states`` of ``_kernels.chain.cpu.fused``."""
     return _way(where[0], where[2], len(where[9]))
 
 

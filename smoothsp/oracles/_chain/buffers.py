@@ -71,7 +71,7 @@ class ChainBuffers:
     sizes, dtype
         Of plain buffers: batch, time and state, and the dtype of the potentials.
     addresses
-        Sizes and addresses of plain buffers, as ``_kernels.chain.cpu.whole_calls``
+        Sizes and addresses of plain buffers, as ``_kernels.chain.cpu.fused``
         takes them where rows share the transitions.
     """
 

@@ -230,9 +230,7 @@ def _entropy(x: Tensor, h: Tensor, axis: int) -> Tensor:
     return (p * (h - p.masked_fill(p == 0, 1).log())).sum(axis)
 
 
-def weigh(
-    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
-) -> tuple[Tensor, ...]:
+def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tensor, ...]:
     """Return the parts of rows times weights ``[B]``, summed where rows share them."""
     dtype = parts[0].dtype
     nodes, edges, heads, tails = (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import draws_edges_entropies
+from smoothsp._kernels.chain.cpu import sample_entropy
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
 from smoothsp.oracles._chain.forward_backward import (
@@ -29,7 +29,7 @@ def _edges_of(chain: ChainBuffers) -> Tensor:
     B, T, S = chain.sizes
     edges = chain.new(B, max(T - 1, 0), S, S)
     found, pending = edges.numpy(), np.ones(B, np.bool_)
-    kernel, work = draws_edges_entropies.edge_marginals, chain.inner_steps
+    kernel, work = sample_entropy.edge_marginals, chain.inner_steps
     over_states(kernel, chain, found.dtype, work, pending, found)
     if pending.any():
         found[pending] = sums_of(_by_step(chain), False)[2].numpy()[pending]

@@ -16,13 +16,13 @@ from smoothsp._kernels.chain.cpu import (
 )
 from smoothsp._kernels.chain.cpu import (
     covariance_in_log_space,
-    draws_edges_entropies,
+    forward_backward_by_step,
+    forward_backward_in_lanes,
+    forward_backward_in_log_space,
+    forward_backward_over_states,
+    fused,
+    sample_entropy,
     samples,
-    sums_by_step,
-    sums_in_lanes,
-    sums_in_log_space,
-    sums_over_states,
-    whole_calls,
 )
 from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
@@ -36,7 +36,7 @@ from smoothsp.oracles._chain.addresses import (
 )
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, chain_question
 from smoothsp.oracles._chain.on_device import as_edges
-from smoothsp.oracles._chain.weights import Kept, weigh, weigh_in_place
+from smoothsp.oracles._chain.vjp import Kept, vjp, vjp_in_place
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import (
     EagerGradient,
@@ -111,14 +111,14 @@ def _fill(chain: ChainBuffers, wide: bool, places: Sequence[int]) -> int:
     rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
         way = way or way_of_sums(where)
-        far: int = whole_calls.sums(*where, *way, wide, *places)
+        far: int = fused.sums(*where, *way, wide, *places)
         return far
     pair = 16 if places[1] else 0
     sizes = (8 if wide else item, pair, *(item * x for x in (T * S, S * S, S, S)))
     some = {b: piece(where, b, rows) for b in range(0, B, rows)}
     pieces = [
         partial(
-            whole_calls.sums,
+            fused.sums,
             *one,
             *way_of_sums(one),
             wide,
@@ -148,7 +148,7 @@ def _fill_pending(
             _scaled(wide.arrays, np.float64, pending, [exact, *found])
         if pending.any():
             arrays = (*wide.arrays, pending, exact, *found)
-            kernel = sums_in_log_space.forward_backward
+            kernel = forward_backward_in_log_space.forward_backward
             run_rows(kernel, len(value), 16 * chain.inner_steps, *arrays)
         if wide is not chain:
             _copy_rows(left, found, parts)
@@ -174,16 +174,16 @@ def _scaled(
     if not shared:
         zero = np.zeros(1, dtype)
         work = 2 * emissions.size * S
-        kernel = sums_by_step.forward_backward
+        kernel = forward_backward_by_step.forward_backward
         run_rows(kernel, B, work, *chain, zero, least, pending, *arrays)
         return
     rows = pending.nonzero()[0]
     order = rows[np.argsort(-lengths[rows], kind="stable")]
     zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
     if lanes_pay(len(rows), S, len(zeros)):
-        kernel, together = sums_in_lanes.forward_backward, len(zeros)
+        kernel, together = forward_backward_in_lanes.forward_backward, len(zeros)
     else:
-        kernel, together = sums_over_states.forward_backward, ROWS
+        kernel, together = forward_backward_over_states.forward_backward, ROWS
     groups = -(-len(rows) // together)
     # vectors: a position costs as much as a few steps and a tenth of S of plain loops
     work = len(rows) * T * S * (4 + S // 8) * zeros.itemsize // 4
@@ -200,7 +200,7 @@ def floor(dtype: Any, T: int, S: int) -> float:
 def over_states(
     kernel: Any, chain: ChainBuffers, dtype: Any, work: int, *arrays: Any
 ) -> None:
-    """Call a kernel of ``draws_edges_entropies``, which computes in ``dtype``."""
+    """Call a kernel of ``sample_entropy``, which computes in ``dtype``."""
     groups_of(ROWS, kernel, chain, dtype, work, *arrays)
 
 
@@ -250,7 +250,7 @@ def gradient_of_sums(
     shared = chain[1].dim() == 2
     known = all(g is None for g in marginal_grads)
     if grad is not None and known and not torch.is_grad_enabled():
-        for device, one_pass in (("cpu", weigh), ("cuda", on_device.weigh)):
+        for device, one_pass in (("cpu", vjp), ("cuda", on_device.vjp)):
             if is_eager_tensor(marginals[0], device) and is_eager_tensor(grad, device):
                 return one_pass(grad, marginals, shared)
     parts: list[Tensor] = []
@@ -361,7 +361,7 @@ def _entropy_of(chain: ChainBuffers) -> Tensor:
     found, pending = value.numpy(), np.ones(B, np.bool_)
     tolerance = TOLERANCE[chain.dtype]
     if chain.shared and not lanes_pay(B, chain.sizes[2], 8):
-        kernel, dtype = draws_edges_entropies.entropy, np.dtype(np.float64)
+        kernel, dtype = sample_entropy.entropy, np.dtype(np.float64)
         over_states(kernel, chain, dtype, work, tolerance, pending, found)
     else:
         shapes = (B, 2), *_marginal_shapes(chain.sizes, chain.shared)
@@ -369,7 +369,7 @@ def _entropy_of(chain: ChainBuffers) -> Tensor:
         _scaled(chain.arrays, np.float64, pending, marginals)
         arrays = (*marginals, tolerance, pending, found)
         run_rows(
-            draws_edges_entropies.entropy_of_marginals,
+            sample_entropy.entropy_of_marginals,
             B,
             work // 8,
             *chain.arrays,
@@ -465,7 +465,7 @@ class LogPartition:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         if known and not torch.is_grad_enabled() and is_eager_tensor(grad):
-            return weigh_in_place(grad, known, ctx.needs_input_grad[:6])
+            return vjp_in_place(grad, known, ctx.needs_input_grad[:6])
         potentials = ctx.saved_tensors
         chain = (*potentials, *ctx.positions.explicit())
         marginals = None if torch.is_grad_enabled() else vars(ctx).get("known")

@@ -108,9 +108,9 @@ def _scan_pays(emissions: Tensor) -> bool:
 
 @tried(by_steps.log_partition)
 def _log_partition_by_step(chain: Chain) -> tuple[Tensor, ...]:
-    from smoothsp._kernels.chain.cuda import sums
+    from smoothsp._kernels.chain.cuda import forward_backward
 
-    return _sums(sums.forward_backward, chain)
+    return _sums(forward_backward.forward_backward, chain)
 
 
 @tried(by_steps.log_partition)
@@ -132,16 +132,14 @@ def _sums(kernel: Callable[..., None], chain: Chain) -> tuple[Tensor, ...]:
     return value, nodes, edges, heads, tails
 
 
-@tried(by_steps.weigh)
-def weigh(
-    weights: Tensor, parts: tuple[Tensor, ...], shared: bool
-) -> tuple[Tensor, ...]:
+@tried(by_steps.vjp)
+def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tensor, ...]:
     """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
 
     The backward pass of ``log_partition`` in one launch, without a derivative of its
     own.
     """
-    from smoothsp._kernels.chain.cuda import weigh as cuda_weigh
+    from smoothsp._kernels.chain.cuda import vjp as cuda_vjp
 
     nodes, edges, heads, tails = (x.contiguous() for x in parts)
     S = heads.shape[1]
@@ -149,7 +147,7 @@ def weigh(
     moves = new((S, S) if shared else edges.shape)
     out = (torch.empty_like(nodes), moves, new(S), new(S))
     given = (weights.to(nodes.dtype).contiguous(), nodes, edges, heads, tails)
-    cuda_weigh.weigh(*given, shared, *out)
+    cuda_vjp.vjp(*given, shared, *out)
     return out
 
 
@@ -228,12 +226,12 @@ def score(
 @tried(by_steps.score)
 def _score(chain: Chain, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Scores ``[B, K]``, and ``[B]`` the first step with a bad label, or -1."""
-    from smoothsp._kernels.chain.cuda import given_outputs
+    from smoothsp._kernels.chain.cuda import scores
 
     B, K, _ = labels.shape
     value = chain[0].new_empty((B, K), dtype=torch.float64)
     fault = chain[5].new_empty((B,))
-    _run(given_outputs.score, chain, labels.contiguous(), value, fault)
+    _run(scores.score, chain, labels.contiguous(), value, fault)
     return value, fault
 
 
@@ -261,7 +259,7 @@ def count(
 
     What rows share, for each of the ``groups`` of as many rows.
     """
-    from smoothsp._kernels.chain.cuda import given_outputs
+    from smoothsp._kernels.chain.cuda import scores
 
     B, _, T = labels.shape
     new = weights.new_zeros
@@ -270,7 +268,7 @@ def count(
     shapes = (edges, (groups, S), (groups, S))
     moves, start, end = (new(shape, dtype=torch.float64) for shape in shapes)
     given = [x.detach().contiguous() for x in (weights, labels, steps, lengths)]
-    kernel: Callable[..., None] = given_outputs.count
+    kernel: Callable[..., None] = scores.count
     for g in range(groups):
         rows = slice(B * g // groups, B * (g + 1) // groups)
         into = moves[g : g + 1] if shared else moves[rows]
@@ -297,10 +295,10 @@ def decode(
 
 @tried(by_steps.viterbi)
 def _viterbi(chain: Chain) -> Tensor:
-    from smoothsp._kernels.chain.cuda import best
+    from smoothsp._kernels.chain.cuda import viterbi
 
     labels = torch.empty_like(chain[4], memory_format=torch.contiguous_format)
-    _run(best.viterbi, chain, labels)
+    _run(viterbi.viterbi, chain, labels)
     return labels
 
 
@@ -319,12 +317,12 @@ def decode_topk(
 
 @tried(by_steps.viterbi_topk)
 def _viterbi_topk(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    from smoothsp._kernels.chain.cuda import best
+    from smoothsp._kernels.chain.cuda import viterbi
 
     B, T = chain[4].shape
     labels = chain[4].new_empty((B, k, T))
     valid = chain[4].new_empty((B, k), dtype=torch.bool)
-    _run(best.viterbi_topk, chain, labels, valid)
+    _run(viterbi.viterbi_topk, chain, labels, valid)
     return labels, valid
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import given_outputs, validation, whole_calls
+from smoothsp._kernels.chain.cpu import fused, validation
+from smoothsp._kernels.chain.cpu import scores as scores_cpu
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question, prove_within
 from smoothsp.oracles._questions.arrays import array
@@ -40,12 +41,12 @@ def _fill(
     labels = labels.contiguous()
     if chain.shared:
         out = value.data_ptr(), 0 if rest is None else rest.data_ptr()
-        place = whole_calls.score_of(*chain.addresses, K, labels.data_ptr(), *out)
+        place = fused.score_of(*chain.addresses, K, labels.data_ptr(), *out)
     else:
         lost = np.empty((0, 0)) if rest is None else rest.numpy()
         fault = np.empty(B, np.int64)
         paths = array(labels)
-        given_outputs.score(0, B, *chain.arrays, paths, value.numpy(), lost, fault)
+        scores_cpu.score(0, B, *chain.arrays, paths, value.numpy(), lost, fault)
         row = int(fault.argmax()) if B else 0
         place = row * T + int(fault[row]) if B and fault[row] >= 0 else -1
     if place >= 0:
@@ -149,7 +150,7 @@ def _count(
     for g in range(groups):
         into = moves[g : g + 1] if shared else moves
         rows = B * g // groups, B * (g + 1) // groups
-        given_outputs.count(*rows, *given, into, heads[g], tails[g])
+        scores_cpu.count(*rows, *given, into, heads[g], tails[g])
     transitions, start, end = (x.to(weights.dtype) for x in sums)
     return emissions, transitions[:, 0] if shared else transitions, start, end
 

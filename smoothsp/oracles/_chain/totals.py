@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import whole_calls
+from smoothsp._kernels.chain.cpu import fused
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
@@ -32,7 +32,7 @@ class Total:
     Parameters
     ----------
     call
-        Of ``whole_calls``: fills the sum and its gradients.
+        Of ``fused``: fills the sum and its gradients.
     """
 
     def __init__(self, call: Callable[..., int]) -> None:
@@ -134,9 +134,9 @@ class Total:
         rows = rows_of_piece(B, T, S)
         ask = _by_pieces if rows < B else _whole
         code, total, gradients = ask(self.kernel, chain, y, number, weights, options)
-        if code == whole_calls.UNSAFE:
+        if code == fused.UNSAFE:
             return None
-        if code != whole_calls.DONE:
+        if code != fused.DONE:
             row, step = divmod(code, T)
             message = checks.label_out_of_range(S, int(y[row, step]), row, step)
             raise ValueError(message)
@@ -205,15 +205,15 @@ def _by_pieces(
     gradients = [x.sum(0, dtype=torch.float64).to(dtype) for x in shared]
     total = totals.sum(dtype=torch.float64).to(dtype)
     for b, code in zip(firsts, codes, strict=True):
-        if code != whole_calls.DONE:
+        if code != fused.DONE:
             return code if code < 0 else code + b * T, total, [slopes, *gradients]
-    return whole_calls.DONE, total, [slopes, *gradients]
+    return fused.DONE, total, [slopes, *gradients]
 
 
 def _log_likelihood(*given: Any) -> int:
-    code: int = whole_calls.log_likelihood(*given, *way_of_sums(given))
+    code: int = fused.log_likelihood(*given, *way_of_sums(given))
     return code
 
 
 log_likelihood = Total(_log_likelihood)
-violation = Total(whole_calls.violation)
+violation = Total(fused.violation)

@@ -47,7 +47,7 @@ def tried(plain: Callable[..., Any]) -> Callable[[Function], Function]:
 
 def _kind(plain: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, int, bool]:
     """Return a tensor of the dtype, how many states, and whether moves are shared."""
-    if plain is by_steps.weigh:
+    if plain is by_steps.vjp:
         _, parts, shared = inputs
         return parts[0], parts[2].shape[1], shared
     if plain is by_steps.count:
@@ -90,7 +90,7 @@ def example(
     parts = (draw(B, T, S), edges, draw(B, S), draw(B, S))
     if plain is by_steps.covariance:
         return chain, *parts
-    if plain is by_steps.weigh:
+    if plain is by_steps.vjp:
         return draw(B), parts, shared
     return (chain,)
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import (
-    best,
-    draws_edges_entropies,
+    fused,
+    sample_entropy,
     samples,
-    whole_calls,
+    viterbi,
 )
-from smoothsp._kernels.chain.cpu.best_over_states import ROWS
+from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
@@ -59,16 +59,16 @@ def best_of(
         order = _longest_first(chain.arrays[5])
         right = found if gold is None else array(gold)
         arrays = (*chain.arrays, order, right, cost, found, scores)
-        run_rows(best.viterbi, B, _work(chain), *arrays, together=ROWS)
+        run_rows(viterbi.viterbi, B, _work(chain), *arrays, together=ROWS)
         return torch.from_numpy(scores).to(chain.dtype), labels
     where, rows = chain.addresses, rows_of_answers(B, T, S)
     if rows >= B:
-        whole_calls.decode(*where, labels.data_ptr(), value.data_ptr())
+        fused.decode(*where, labels.data_ptr(), value.data_ptr())
         return value, labels
     run_all(
         [
             partial(
-                whole_calls.decode,
+                fused.decode,
                 *piece(where, b, rows),
                 labels[b:].data_ptr(),
                 value[b:].data_ptr(),
@@ -120,11 +120,11 @@ def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
     if chain.shared and (work < 2 * WORK_PER_THREAD or torch.get_num_threads() == 1):
         values = chain.new(B, k)
         out = labels.data_ptr(), valid.data_ptr(), values.data_ptr()
-        whole_calls.decode_topk(*chain.addresses, k, *out)
+        fused.decode_topk(*chain.addresses, k, *out)
         return labels, valid, values
     order, scores = _longest_first(chain.arrays[5]), np.empty((B, k))
     arrays = (*chain.arrays, order, labels.numpy(), valid.numpy(), scores)
-    run_rows(best.viterbi_topk, B, work, *arrays, together=ROWS)
+    run_rows(viterbi.viterbi_topk, B, work, *arrays, together=ROWS)
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
 
 
@@ -149,9 +149,9 @@ def _samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
         work = chain.inner_steps + 2 * n * B * T * chain.sizes[2]
         arrays = (chain, F64, work, given, pending, draws)
         if lanes_pay(B, chain.sizes[2], LANES):
-            groups_of(LANES, draws_edges_entropies.sample_in_lanes, *arrays)
+            groups_of(LANES, sample_entropy.sample_in_lanes, *arrays)
         else:
-            over_states(draws_edges_entropies.sample, *arrays)
+            over_states(sample_entropy.sample, *arrays)
     if pending.any():
         work = 8 * chain.inner_steps
         run_rows(

@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.cpu import best as best_cpu
 from smoothsp._kernels.circuits.cpu import distinct_samples as distinct_cpu
-from smoothsp._kernels.circuits.cpu import faults, given_outputs
+from smoothsp._kernels.circuits.cpu import inside_outside as inside_outside_cpu
 from smoothsp._kernels.circuits.cpu import k_best as k_best_cpu
 from smoothsp._kernels.circuits.cpu import max_marginals as max_marginals_cpu
+from smoothsp._kernels.circuits.cpu import max_product as max_product_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
-from smoothsp._kernels.circuits.cpu import sums as sums_cpu
+from smoothsp._kernels.circuits.cpu import scores as scores_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
+from smoothsp._kernels.circuits.cpu import validation
 from smoothsp._kernels.circuits.cpu.numbers import furthest
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp._kernels.threads.ranges import run_rows
@@ -95,7 +96,9 @@ def sums(
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, 3, number)
         rows = first, last, query.edges_at, query.rows_at
-        many.append(sums_cpu.sums(*rows, given.at, scratch, outwards, *places))
+        many.append(
+            inside_outside_cpu.sums(*rows, given.at, scratch, outwards, *places)
+        )
 
     lanes = LANES[own]
     run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
@@ -159,7 +162,7 @@ def truly_far(leaves: Leaves, query: Query, far: Any, most: float) -> Tensor:
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
-    faults.reading(query.edges_at, query.roots[rows].numpy(), read.numpy())
+    validation.reading(query.edges_at, query.roots[rows].numpy(), read.numpy())
     scores = pick(leaves, rows).joined().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * query.topology.most / LN2
@@ -200,7 +203,7 @@ def choose(
     places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
         sizes: tuple[int, ...] = N, U
-        kernel, arrays = best_cpu.best, 1
+        kernel, arrays = max_product_cpu.best, 1
     else:
         leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
@@ -236,7 +239,7 @@ def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
         scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at
-            sums_cpu.inwards(*what, given.at, scratch, exact, far)
+            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.most
@@ -262,7 +265,7 @@ def distinct_samples(
         scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at
-            sums_cpu.inwards(*what, given.at, scratch, exact, far)
+            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
             distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
 
     work = query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.most
@@ -304,7 +307,7 @@ def tangent(
         scratch = room(query.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at, given.at
-            sums_cpu.inwards(*what, scratch, exact, far)
+            inside_outside_cpu.inwards(*what, scratch, exact, far)
             tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
     run_rows(piece, B, query.work(8, 3 * SUM_STEPS), together=8)
@@ -325,7 +328,7 @@ def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     given = _Table(leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
-    given_outputs.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
+    scores_cpu.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
     return rounded(exact, dtype), exact
 
 
@@ -342,16 +345,14 @@ def count(
     ]
     given = arrays.array(weights), used.contiguous().numpy()
     table = _Table(leaves, out)
-    given_outputs.count(*given, table.at)
+    scores_cpu.count(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
 def exist(query: Query, used: Tensor) -> Any:
     """Whether outputs exist that use such leaves ``[B, K, U]``: bool ``[B, K]``."""
     found = np.empty(used.shape[:2], np.bool_)
-    given_outputs.exist(
-        query.edges_at, query.rows.roots, used.contiguous().numpy(), found
-    )
+    scores_cpu.exist(query.edges_at, query.rows.roots, used.contiguous().numpy(), found)
     return found
 
 
@@ -359,7 +360,7 @@ def impossible(leaves: Leaves, query: Query) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
     roots, table = query.rows.roots, given.at
-    found: int = faults.impossible(query.edges_at, roots, table, vector)
+    found: int = validation.impossible(query.edges_at, roots, table, vector)
     return found
 
 

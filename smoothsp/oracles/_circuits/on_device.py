@@ -44,8 +44,8 @@ def sums(
 def _sums(
     leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    from smoothsp._kernels.circuits.cuda import inside_outside as kernels
     from smoothsp._kernels.circuits.cuda import numbers
-    from smoothsp._kernels.circuits.cuda import sums as kernels
 
     own, shared = _joined(leaves)
     B, outwards = len(own), any(wanted)
@@ -98,7 +98,7 @@ def choose(
 def _choose(
     leaves: Leaves, query: Query, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from smoothsp._kernels.circuits.cuda import best as kernels
+    from smoothsp._kernels.circuits.cuda import max_product as kernels
 
     own, shared = _joined(leaves)
     B, topology = len(own), query.topology

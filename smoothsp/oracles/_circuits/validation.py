@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.cpu import faults
+from smoothsp._kernels.circuits.cpu import validation
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.query import Query
 from smoothsp.oracles._circuits.topology import Topology
@@ -42,7 +42,7 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
-        faults.reading(topology.edges_at, roots, read)
+        validation.reading(topology.edges_at, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
         reads = torch.from_numpy(read)
         counts = reads.new_zeros((len(roots), topology.labels + 1), dtype=torch.int32)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import whole_calls
+from smoothsp._kernels.chain.cpu import fused
 from smoothsp.oracles._questions.registration import is_eager_tensor
 
 
@@ -46,7 +46,7 @@ class Positions:
         steps = torch.empty((B, T), dtype=torch.int64, device=mask.device)
         lengths = torch.empty(B, dtype=torch.int64, device=mask.device)
         addresses = mask.data_ptr(), steps.data_ptr(), lengths.data_ptr()
-        whole_calls.positions(B, T, *addresses)
+        fused.positions(B, T, *addresses)
         return cls(B, T, mask.device, steps, lengths)
 
     @property

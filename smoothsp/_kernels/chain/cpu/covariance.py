@@ -1,15 +1,15 @@
 r"""Covariances of the parts with a sum over parts, by the scaled recursion in float64.
 
 What is computed stands in ``covariance_in_log_space``, here with a, E, w and b of
-``sums_by_step``, and u = w b:
+``forward_backward_by_step``, and u = w b:
 
     past_t(j)   = v_t(j) + sum_i a_{t-1}(i) E(i, j) (past_{t-1}(i) + v(i, j)) / n_t(j)
     n_t(j)      = sum_i a_{t-1}(i) E(i, j)
     future_t(i) = sum_j E(i, j) u_{t+1}(j) (v(i, j) + g_{t+1}(j)) / r_t(i)
     r_t(i)      = sum_j E(i, j) u_{t+1}(j),   g = v_t + future_t
 
-A row that breaks the bound of ``sums_by_step`` stays pending. Vectors go over states;
-rows of scratch are P numbers long: S, and zeros up to whole vectors.
+A row that breaks the bound of ``forward_backward_by_step`` stays pending. Vectors go
+over states; rows of scratch are P numbers long: S, and zeros up to whole vectors.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def covariance(
     """Fill nodes, edges, heads, tails with the covariances of each part with V.
 
     Of the rows that are safe, whose ``pending`` is cleared. Shapes as in
-    ``covariance_in_log_space``; ``floor`` as in ``sums_by_step``.
+    ``covariance_in_log_space``; ``floor`` as in ``forward_backward_by_step``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     zeros = arrays.zeros(8, np.float64)

@@ -46,7 +46,8 @@ def covariance(
     """Fill nodes, edges, heads, tails of the pending rows with the covariances with V.
 
     The shapes of the weights v and of the outputs are those of the marginals in
-    ``chain.cpu.sums_by_step``; shared edges hold one weight for all steps of a row.
+    ``chain.cpu.forward_backward_by_step``; shared edges hold one weight for all steps
+    of a row.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     alphas = arrays.empty((T, S), np.float64)

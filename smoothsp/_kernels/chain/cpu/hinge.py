@@ -8,7 +8,7 @@ common to the labels of a position leaves no rounding.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best import viterbi
+from smoothsp._kernels.chain.cpu.viterbi import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 
@@ -33,7 +33,7 @@ def hinge(
 ):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
 
-    For the rows ``order[first:last]``, as ``chain.cpu.best.viterbi``.
+    For the rows ``order[first:last]``, as ``chain.cpu.viterbi.viterbi``.
     ``cost >= 0`` is that of each label that differs from gold[B, T]. fault[b] is the
     first position with a gold label outside [0, S), or -1; where a range of rows has a
     fault, nothing else is filled. A gold output that is forbidden has value inf.

@@ -12,7 +12,7 @@ The method is known as recursive enumeration of the k shortest paths.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best_over_states import (
+from smoothsp._kernels.chain.cpu.viterbi_over_states import (
     V,
     countdown,
     place_of_max,

@@ -1,13 +1,13 @@
 """Random outputs of a chain, and the entropy of their law. Log space, float64.
 
-For rows that ``draws_edges_entropies`` could not do.
+For rows that ``sample_entropy`` could not do.
 """
 
 import math
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.sums_in_log_space import exp
+from smoothsp._kernels.chain.cpu.forward_backward_in_log_space import exp
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 

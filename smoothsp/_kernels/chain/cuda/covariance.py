@@ -43,7 +43,8 @@ def covariance(
     """Fill nodes, edges, heads, tails with the covariances of each part with V.
 
     V is the sum of the weights v over the parts that an output uses. The shapes of the
-    weights and of the outputs are those of the marginals in ``chain.cuda.sums``.
+    weights and of the outputs are those of the marginals in
+    ``chain.cuda.forward_backward``.
     """
     B, T, S = emissions.shape
     block = block_of(S)

@@ -1,8 +1,8 @@
 """Sum-product on long chains: chunks of time at once, joined by their products.
 
 Three launches: products of all chunks, messages between chunks, and then the scaled
-recursion of ``chain.cuda.sums`` inside all chunks at once. A fourth computes the rows
-that are not safe in log space, step by step.
+recursion of ``chain.cuda.forward_backward`` inside all chunks at once. A fourth
+computes the rows that are not safe in log space, step by step.
 """
 
 import math
@@ -17,9 +17,11 @@ from smoothsp._kernels.chain.cuda.blocks import (
     rows_of,
     warps_of,
 )
+from smoothsp._kernels.chain.cuda.forward_backward_in_log_space import (
+    forward_backward_row,
+)
 from smoothsp._kernels.chain.cuda.scan_chunks import chunks_kernel
 from smoothsp._kernels.chain.cuda.scan_products import meetings_kernel, products_kernel
-from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
 from smoothsp._kernels.compilation.launch import launch
 
 # From so many steps on,
@@ -62,7 +64,7 @@ def forward_backward(
     tails,
     chunk=None,
 ):
-    """Fill what ``chain.cuda.sums.forward_backward`` fills; S up to 64.
+    """Fill what ``chain.cuda.forward_backward.forward_backward`` fills; S up to 64.
 
     ``chunk`` is the number of steps of a chunk, by default about ``sqrt(T)``.
     """

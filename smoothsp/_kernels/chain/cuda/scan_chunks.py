@@ -1,7 +1,7 @@
 """Sum-product inside chunks of time, all chunks at once: the scaled recursion.
 
-It is that of ``chain.cuda.sums``; a chunk starts forward and backward from the messages
-that ``chain.cuda.scan_products`` computes for its two ends.
+It is that of ``chain.cuda.forward_backward``; a chunk starts forward and backward from
+the messages that ``chain.cuda.scan_products`` computes for its two ends.
 """
 
 import triton  # noqa: TID253

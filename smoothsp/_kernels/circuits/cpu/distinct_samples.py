@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.best import clear
+from smoothsp._kernels.circuits.cpu.max_product import clear
 from smoothsp._kernels.circuits.cpu.samples import uniform
 from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.compilation.kernel import kernel

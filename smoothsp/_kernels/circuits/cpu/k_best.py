@@ -13,8 +13,8 @@ Paths" (1998), section 2.
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.best import maxima, read
 from smoothsp._kernels.circuits.cpu.lanes import beside, bounds, gather, one_of, turn
+from smoothsp._kernels.circuits.cpu.max_product import maxima, read
 from smoothsp._kernels.circuits.layout.addresses import (
     circuit_at,
     potentials_at,

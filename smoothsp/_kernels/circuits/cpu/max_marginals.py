@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.best import maxima
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of, scatter
+from smoothsp._kernels.circuits.cpu.max_product import maxima
 from smoothsp._kernels.circuits.cpu.numbers import constant
 from smoothsp._kernels.circuits.layout.addresses import (
     circuit_at,

@@ -3,7 +3,7 @@
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.best import clear
+from smoothsp._kernels.circuits.cpu.max_product import clear
 from smoothsp._kernels.circuits.layout.addresses import circuit_at, rows_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine

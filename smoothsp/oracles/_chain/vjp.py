@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import weigh as weigh_cpu
-from smoothsp._kernels.chain.cpu import whole_calls
+from smoothsp._kernels.chain.cpu import fused
+from smoothsp._kernels.chain.cpu import vjp as vjp_cpu
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
 from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.arrays import array
@@ -19,7 +19,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
-def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
+def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
     """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
 
     In one compiled pass and without a derivative; parts are contiguous.
@@ -28,18 +28,18 @@ def weigh(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients
     weights = weights.to(nodes.dtype).resolve_neg()
     out = _empty_gradients(parts, shared)
     if not shared:
-        return _run(weigh_cpu.weigh, parts, shared, out, array(weights))
+        return _run(vjp_cpu.vjp, parts, shared, out, array(weights))
     addresses = (x.data_ptr() for x in (*parts, *out))
     given = (weights.data_ptr(), weights.stride(0), *addresses)
     where = (*nodes.shape, VECTORS[nodes.dtype], *given)
-    run_rows(whole_calls.weigh, PIECES, _work(parts), PIECES, *where)
+    run_rows(fused.vjp, PIECES, _work(parts), PIECES, *where)
     return out
 
 
-def weigh_in_place(
+def vjp_in_place(
     weights: Tensor, kept: Kept, wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """``weigh`` for shared transitions; the nodes become a gradient themselves.
+    """``vjp`` for shared transitions; the nodes become a gradient themselves.
 
     None for a gradient that is not wanted, as the last four of ``wanted`` say.
     """
@@ -64,9 +64,9 @@ def weigh_in_place(
     out = (nodes_at, moves_at, start_at, end_at)
     work = B * T * S // 2
     if work < WORK_PER_THREAD:
-        whole_calls.weigh(0, PIECES, PIECES, *given, *out)
+        fused.vjp(0, PIECES, PIECES, *given, *out)
     else:
-        run_rows(whole_calls.weigh, PIECES, work, PIECES, *given, *out)
+        run_rows(fused.vjp, PIECES, work, PIECES, *given, *out)
     return nodes if first else None, moves, start, end
 
 

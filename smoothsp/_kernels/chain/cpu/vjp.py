@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def weigh(
+def vjp(
     first,
     last,
     pieces,
@@ -30,8 +30,8 @@ def weigh(
 ):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
-    Parts in the shapes that ``sums_by_step`` gives them; transitions are flat. Outputs
-    without entries are left out.
+    Parts in the shapes that ``forward_backward_by_step`` gives them; transitions are
+    flat. Outputs without entries are left out.
     """
     B, S = heads.shape
     rows = B * first // pieces, B * last // pieces
@@ -58,7 +58,7 @@ def _weigh_ends(weights, parts, out):
 
 
 @kernel
-def weigh_residual(
+def vjp_residual(
     first,
     last,
     pieces,
@@ -75,7 +75,7 @@ def weigh_residual(
     start,
     end,
 ):
-    """``weigh`` with the parts that ``labels[B, T]`` use, less the parts given.
+    """``vjp`` with the parts that ``labels[B, T]`` use, less the parts given.
 
     For transitions that rows share.
     """

@@ -1,7 +1,7 @@
 """Max-product on chains: the best output, and the K best.
 
 All sums are float64 and run in time order, ``(a + transition) + emission``, as in
-``given_outputs.score``. Rounding is monotone, so the score of a decoded output is never
+``scores.score``. Rounding is monotone, so the score of a decoded output is never
 below that of any other output, to the last bit. Where transitions are shared,
 only prefix scores are kept: the state before is found again, going backwards, for the
 states of the best output only.
@@ -9,8 +9,9 @@ states of the best output only.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.best_in_lanes import viterbi_in_lanes
-from smoothsp._kernels.chain.cpu.best_over_states import (
+from smoothsp._kernels.chain.cpu.k_best import k_best, size_of_offers, workspace
+from smoothsp._kernels.chain.cpu.viterbi_in_lanes import viterbi_in_lanes
+from smoothsp._kernels.chain.cpu.viterbi_over_states import (
     ROWS,
     best_labels,
     cache_lines,
@@ -20,7 +21,6 @@ from smoothsp._kernels.chain.cpu.best_over_states import (
     score_prefixes_of_edges,
     tables,
 )
-from smoothsp._kernels.chain.cpu.k_best import k_best, size_of_offers, workspace
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 
@@ -92,7 +92,7 @@ def viterbi_topk(
 ):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
 
-    And scores[B, K], as ``given_outputs.score`` sums them, -inf where not valid.
+    And scores[B, K], as ``scores.score`` sums them, -inf where not valid.
 
     For the rows ``order[first:last]``. Ties go to the lower state, so the K best are a
     prefix of the K + 1 best. Outputs that score -inf are not listed.

@@ -1,7 +1,8 @@
 """The best outputs of chains of few states, one sequence per lane of a vector.
 
-For shared transitions. The sums are those of ``chain.cpu.best``, in float64 and in time
-order. Beside each largest sum the state before it is kept, as a number in its lane.
+For shared transitions. The sums are those of ``chain.cpu.viterbi``, in float64 and in
+time order. Beside each largest sum the state before it is kept, as a number in its
+lane.
 """
 
 import numpy as np

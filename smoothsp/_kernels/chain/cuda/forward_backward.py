@@ -22,8 +22,10 @@ from smoothsp._kernels.chain.cuda.blocks import (
     tile_moves,
     warps_of,
 )
+from smoothsp._kernels.chain.cuda.forward_backward_in_log_space import (
+    forward_backward_row,
+)
 from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
-from smoothsp._kernels.chain.cuda.sums_in_log_space import forward_backward_row
 from smoothsp._kernels.compilation.launch import launch
 
 # Up to so many bytes, the moves between all states stay in registers.

@@ -11,12 +11,15 @@ for is compiled.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu import sums_in_lanes, sums_over_states
-from smoothsp._kernels.chain.cpu.best import viterbi, viterbi_topk
-from smoothsp._kernels.chain.cpu.given_outputs import score
+from smoothsp._kernels.chain.cpu import (
+    forward_backward_in_lanes,
+    forward_backward_over_states,
+)
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
-from smoothsp._kernels.chain.cpu.weigh import weigh as weigh_parts
-from smoothsp._kernels.chain.cpu.weigh import weigh_residual
+from smoothsp._kernels.chain.cpu.scores import score
+from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
+from smoothsp._kernels.chain.cpu.vjp import vjp as vjp_of_parts
+from smoothsp._kernels.chain.cpu.vjp import vjp_residual
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -178,7 +181,7 @@ def score_of(
     value,
     rest,
 ):
-    """Fill value[B, K] and rest[B, K] as ``given_outputs.score``, both float64.
+    """Fill value[B, K] and rest[B, K] as ``scores.score``, both float64.
 
     Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
     label, or -1.
@@ -207,12 +210,12 @@ def _sums(
     order = _longest_first(chain[5], T)
     ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
     if over_states is not None:
-        sums_over_states.forward_backward(
+        forward_backward_over_states.forward_backward(
             0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
     if in_lanes is not None:
-        sums_in_lanes.forward_backward(
+        forward_backward_in_lanes.forward_backward(
             0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
             log_z, nodes, edges, heads, tails,
         )  # fmt: skip
@@ -241,11 +244,12 @@ def sums(
     heads,
     tails,
 ):
-    """Fill the log-partition ``value[B]`` and the marginals, as ``sums_in_lanes``.
+    """Fill the log-partition ``value[B]`` and the marginals.
 
-    The value is float64 if ``wide``, else of the dtype of ``zeros``; ``parts[B, 2]``
-    is the same as a sum of two float64 numbers, unless the address is 0. Returns how
-    many rows are not safe in this dtype; their value is NaN.
+    As ``forward_backward_in_lanes``. The value is float64 if ``wide``, else of the
+    dtype of ``zeros``; ``parts[B, 2]`` is the same as a sum of two float64 numbers,
+    unless the address is 0. Returns how many rows are not safe in this dtype; their
+    value is NaN.
     """
     chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
     log_z = arrays.empty((B, 2))
@@ -272,7 +276,7 @@ def sums(
 
 
 @kernel
-def weigh(
+def vjp(
     first,
     last,
     pieces,
@@ -305,7 +309,7 @@ def weigh(
         rows = B * first // pieces, B * last // pieces
         scale_rows(rows[0], rows[1], T * S, weights, stride, nodes, zeros)
         emissions_grad = 0
-    weigh_parts(
+    vjp_of_parts(
         first, last, pieces, row_weights, chances, at(edges, (B, 1, S, S), zeros),
         at(heads, (B, S), zeros), at(tails, (B, S), zeros), True,
         _wanted(emissions_grad, B * T * S, zeros),
@@ -380,7 +384,7 @@ def log_likelihood(
         chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
         sum_ += row_weights[b] * min(chance, 0.0)
     at(total, (1,), zeros)[0] = sum_
-    weigh_residual(
+    vjp_residual(
         0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails,
         nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
         at(end_grad, (S,), zeros),

@@ -1,7 +1,8 @@
 """The scaled recursion with one sequence per lane of a vector, for shared transitions.
 
-The recursion and the bound on what may be lost are those of ``sums_over_states``; as
-many rows as a vector has lanes go through time together.
+The recursion and the bound on what may be lost are those of
+``forward_backward_over_states``; as many rows as a vector has lanes go through time
+together.
 
 Lanes never mix: the bits of a row do not depend on the rows beside it. Arrays of a
 group are flat, ``[T, S, L]``; L lanes. A lane is idle past the length of its row, with
@@ -12,7 +13,7 @@ import math
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.sums_over_states import (
+from smoothsp._kernels.chain.cpu.forward_backward_over_states import (
     total_of,
     two_sum,
     two_sum_or_none,
@@ -63,7 +64,7 @@ def forward_backward(
 
     ``zeros`` has L entries of the dtype to compute in, ``order`` lists the wanted rows,
     in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
-    ``chain.cpu.sums_by_step``.
+    ``chain.cpu.forward_backward_by_step``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)

@@ -12,7 +12,7 @@ CELLS = 32
 GROUP = 64
 
 
-def weigh(
+def vjp(
     weights,
     nodes,
     edges,
@@ -26,9 +26,9 @@ def weigh(
 ):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
-    Parts of the shapes that ``chain.cuda.sums`` gives them. What rows share is added
-    up in float64, in an order that depends on B alone. One launch: the first programs
-    scale, the others sum.
+    Parts of the shapes that ``chain.cuda.forward_backward`` gives them. What rows share
+    is added up in float64, in an order that depends on B alone. One launch: the first
+    programs scale, the others sum.
     """
     B, S = heads.shape
     parts = (nodes,) if shared else (nodes, edges)
@@ -37,7 +37,7 @@ def weigh(
         counts.append(triton.cdiv(S * S, CELLS))
     ends = triton.cdiv(S, CELLS)
     launch(
-        _weigh_kernel,
+        _vjp_kernel,
         sum(counts) + 2 * ends,
         nodes,
         weights,
@@ -65,7 +65,7 @@ def weigh(
 
 
 @triton.jit(do_not_specialize=["B", "node_cells", "edge_cells", "p_nodes", "p_edges"])
-def _weigh_kernel(
+def _vjp_kernel(
     weights,
     nodes,
     edges,

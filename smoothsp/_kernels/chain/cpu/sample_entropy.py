@@ -1,7 +1,7 @@
 """Draws, edge marginals, entropies by the scaled recursion, for shared transitions.
 
-All need what ``sums_over_states`` has between its passes and its sums: a, u and E of
-each step, in its notation.
+All need what ``forward_backward_over_states`` has between its passes and its sums: a, u
+and E of each step, in its notation.
 
     draws    P(y_{t-1} = i | y_t = j) is a_{t-1}(i) E(i, j), over its sum
     edges    P(y_{t-1} = i, y_t = j) = a_{t-1}(i) E(i, j) u_t(j) / (c_{t-1} z_{t-1})
@@ -13,8 +13,8 @@ that, its row stays pending too, for the chain rule of ``samples``.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu import sums_in_lanes
-from smoothsp._kernels.chain.cpu.sums_over_states import (
+from smoothsp._kernels.chain.cpu import forward_backward_in_lanes
+from smoothsp._kernels.chain.cpu.forward_backward_over_states import (
     backward,
     forward,
     log_product,
@@ -57,7 +57,8 @@ def sample(
     """Fill labels[B, K, T] of the rows ``order[4 first : 4 last]`` with draws.
 
     As ``chain.cpu.samples``: the states in order share [0, 1) by their chances, and the
-    one that has uniforms[b, k, t] is drawn. Other arguments as ``sums_over_states``.
+    one that has uniforms[b, k, t] is drawn. Other arguments as
+    ``forward_backward_over_states``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
@@ -102,7 +103,7 @@ def sample_in_lanes(
     pending,
     labels,
 ):
-    """``sample`` of the rows ``order[L first : L last]``, with ``sums_in_lanes``."""
+    """As ``sample``, of the rows ``order[L first : L last]``, in lanes."""
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
     weights = arrays.empty((T * S + L + 1) * L, zeros.dtype)
@@ -118,17 +119,19 @@ def sample_in_lanes(
     tail = arrays.empty(S + L, zeros.dtype)
     reached = arrays.empty(S, zeros.dtype)
     states = arrays.empty(L, np.int64)
-    sums_in_lanes.take_exponentials(transitions, end, zeros, move, back, tail)
+    forward_backward_in_lanes.take_exponentials(
+        transitions, end, zeros, move, back, tail
+    )
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]
         N = lengths[rows[0]]
         for x in range(L):
             ends[x] = lengths[rows[x]] if x < len(rows) else 0
         gather(emissions, steps, lengths, rows, N, row, zeros, weights)
-        sums_in_lanes.forward(
+        forward_backward_in_lanes.forward(
             N, S, start, move, zeros, ends, weights, alphas, now, inverses, found
         )
-        sums_in_lanes.backward(
+        forward_backward_in_lanes.backward(
             N, S, rows, lengths, back, tail, zeros, ends, weights, alphas, now,
             inverses, chances, found,
         )  # fmt: skip
@@ -162,7 +165,8 @@ def edge_marginals(
 ):
     """Fill edges[B, T - 1, S, S] of the rows ``order[4 first : 4 last]``.
 
-    0 where a step is masked or the first. Other arguments as ``sums_over_states``.
+    0 where a step is masked or the first. Other arguments as
+    ``forward_backward_over_states``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
@@ -207,7 +211,7 @@ def entropy(
     """Fill value[B] of the rows ``order[4 first : 4 last]``.
 
     Or set ``pending``, as ``entropy_of_marginals``. Other arguments as
-    ``sums_over_states``.
+    ``forward_backward_over_states``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     P, matrices, scratch = _room(T, S, zeros)
@@ -271,8 +275,9 @@ def entropy_of_marginals(
 ):
     """Fill value[B] of the rows that are not pending, or set ``pending``.
 
-    Log-partitions and marginals are float64, edges as in ``chain.cpu.sums_by_step``;
-    ``tolerance`` is the relative error that an entropy may have.
+    Log-partitions and marginals are float64, edges as in
+    ``chain.cpu.forward_backward_by_step``; ``tolerance`` is the relative error that an
+    entropy may have.
     """
     for b in range(first, last):
         if pending[b]:

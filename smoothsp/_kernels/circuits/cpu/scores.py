@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from smoothsp._kernels.circuits.cpu.best import score_of
-from smoothsp._kernels.circuits.cpu.faults import WORD, needed, spread
+from smoothsp._kernels.circuits.cpu.max_product import score_of
+from smoothsp._kernels.circuits.cpu.validation import WORD, needed, spread
 from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
 from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel

@@ -1,7 +1,7 @@
 """Sums over all outputs in Triton: log-partition, and marginals of every leaf.
 
-The numbers are those of the CPU twin, ``circuits.cpu.sums``. Downwards, the twin adds
-the share of an item to those of its factors; here an item sums over its uses.
+The numbers are those of the CPU twin, ``circuits.cpu.inside_outside``. Downwards, the
+twin adds the share of an item to those of its factors; here an item sums over its uses.
 """
 
 import torch

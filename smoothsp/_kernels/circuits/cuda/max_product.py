@@ -1,7 +1,8 @@
 """The best output of each row in Triton, and which leaves it uses.
 
 Scores are added and compared in the dtype of the potentials, and outputs are read in
-the order of the CPU twin, ``circuits.cpu.best``: answers are equal to the last bit.
+the order of the CPU twin, ``circuits.cpu.max_product``: answers are equal to the last
+bit.
 """
 
 import torch
