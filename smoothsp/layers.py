@@ -466,7 +466,7 @@ def _in_our_words(error: Exception) -> Exception:
 
 
 def _remedy(value: object) -> str:
-    """How to make a tensor of what is none."""
+    """Remedy for a value that is not a tensor."""
     if hasattr(value, "logits"):
         return "; hand over its .logits"
     if type(value).__module__ == "numpy":

@@ -213,7 +213,7 @@ def _check_tags(argument: str, text: Sequence[Sequence[str]]) -> None:
 
 
 def _place(texts: dict[str, Sequence[Sequence[str]]], wanted: str) -> str:
-    """Where a tag stands first."""
+    """First position of a tag."""
     return next(
         f"{argument}, {'' if argument == 'tags' else f'sentence {row}, '}"
         f"position {position}"

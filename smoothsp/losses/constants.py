@@ -261,7 +261,7 @@ class _Example:
         )
 
     def used(self, y: Tensor) -> list[Tensor]:
-        """How often y uses each potential: the gradient of its score."""
+        """Number of times y uses each potential: the gradient of its score."""
         return self._gradients(lambda structure: structure.score(y))
 
     def _gradients(

@@ -1,4 +1,4 @@
-"""From a loss for each example to what a module returns: weights and reductions."""
+"""Weights and reductions of losses."""
 
 from typing import Literal, get_args
 

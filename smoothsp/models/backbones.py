@@ -28,7 +28,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class _Kind:
-    """Where a classifier is cut."""
+    """Layer at which a classifier is cut."""
 
     channels: int
     cut: Callable[[Any], nn.Sequential]

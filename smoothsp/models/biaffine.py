@@ -83,7 +83,7 @@ class Biaffine(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.root.device
 
     @property

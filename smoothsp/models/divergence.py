@@ -1,4 +1,4 @@
-"""When to end a training: at a loss that is no number, or ten times what it was."""
+"""Detection of divergence: a loss that is not finite or ten times its start."""
 
 import math
 from collections.abc import Iterable

@@ -204,7 +204,7 @@ def _multiplies_bfloat16() -> bool:
 
 
 def _cut(windows: list[Any], words: int) -> Cut:
-    """Where the words begin, each as far from the ends of a window as may be."""
+    """Starts of the words, each as far from the ends of a window as possible."""
     # a word without a sub-word, of characters that are dropped, has the first one
     places, room = [(0, 0)] * words, [-1] * words
     for number, window in enumerate(windows):

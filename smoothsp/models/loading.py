@@ -69,7 +69,7 @@ def load(
 
 
 def _device(given: object) -> torch.device:
-    """Where to compute, if there is such a place."""
+    """Device to compute on, checked."""
     if given is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     words = "device: expected one that PyTorch has here, 'cpu' say, got"

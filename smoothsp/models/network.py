@@ -25,7 +25,7 @@ DROP_WORD = 0.5
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the network is, and how much of it training drops."""
+    """Sizes of the network, and its dropout."""
 
     word: int = 100
     """Columns of a word's vector."""
@@ -187,7 +187,7 @@ class TaggerNetwork(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.head.transitions.device
 
     def forward(self, batch: Batch) -> Tensor:

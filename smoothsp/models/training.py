@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How it is trained."""
+    """Training and evaluation."""
 
     loss: Loss = "hinge-l2"
     """What is minimised; l2 and entropy say how the hinge is smoothed; softmax is the
@@ -110,7 +110,7 @@ class TrainingOptions:
     """Sentences of a step."""
 
     def rounds(self, batches: int) -> tuple[int, int]:
-        """How often the model is judged, and the steps from one time to the next."""
+        """Number of rounds, and the steps of each."""
         if self.epochs is not None:
             return self.epochs, batches
         least = self.steps or LEAST_STEPS
@@ -276,7 +276,7 @@ class Training:
 
     @property
     def rounds(self) -> tuple[int, int]:
-        """How many rounds there are at most, and the steps of each."""
+        """Maximum number of rounds, and the steps of each."""
         return self.options.rounds(-(-len(self.corpus) // self.options.batch))
 
     @property

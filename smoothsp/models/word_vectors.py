@@ -14,7 +14,7 @@ __all__ = ["Sizes", "WordVectors", "layer"]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a network of a parser is, and how much of it training drops."""
+    """Sizes of the network of a parser, and its dropout."""
 
     word: int = 100
     """Columns of a word's vector."""

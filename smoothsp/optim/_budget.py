@@ -1,4 +1,4 @@
-"""Which schedule a Casimir run follows, and what follows it: kappa, mu, step sizes."""
+"""Schedule of a Casimir run: kappa, mu and step sizes."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ def mean_over_ranks(value: Tensor) -> float:
 
 
 def present_anywhere(present: Sequence[bool], device: torch.device) -> list[bool]:
-    """Which parameters have a gradient on some process: all reduce the same ones."""
+    """Return True for parameters with a gradient on some process."""
     if not several():
         return list(present)
     counts = torch.tensor(present, dtype=torch.int64, device=device)

@@ -141,7 +141,7 @@ class Resumable(Optimizer):
                         )
 
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """With what states of earlier versions lack."""
+        """Add the entries that states of earlier versions lack."""
         return progress
 
     def __getstate__(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
 
 
 def _unsound(place: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Which of some saved values no run has; what is not known here is no such one."""
+    """Names of saved values that no run can have."""
     for name, value in values.items():
         if name in _SOUND and not _SOUND[name](value):
             yield f"{place}[{name!r}]", value
@@ -231,7 +231,7 @@ def starting_mu(smoothing: Any, mu: float | None) -> float:
 
 
 class BoundMu(Resumable):
-    """Has a ``mu`` that scales its schedule's, and passes it on to its smoothing."""
+    """Mixin with a ``mu`` that scales the schedule and sets the smoothing."""
 
     smoothing: Any
 

@@ -27,7 +27,7 @@ Groups = list[dict[str, Any]]
 def numbered(
     linear: Linearised, groups: Groups
 ) -> list[tuple[dict[str, Any], list[int]]]:
-    """Each group with the places of its parameters in the linearised model."""
+    """Groups with the places of their parameters in the linearised model."""
     place = {id(p): number for number, p in enumerate(linear.origin)}
     return [
         (group, [place[id(p)] for p in group["params"] if id(p) in place])

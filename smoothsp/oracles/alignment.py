@@ -203,7 +203,7 @@ class Alignment(CircuitStructure):
 def real_items(
     match: Tensor, lengths_first: Tensor | None, lengths_second: Tensor | None
 ) -> tuple[Any, Any]:
-    """How many items of both sequences are real, of scores ``(batch, N, M)``.
+    """Number of real items of both sequences, of scores ``(batch, N, M)``.
 
     ``(batch,)`` each, or two numbers that stand for all rows.
     """
@@ -221,7 +221,7 @@ def real_items(
 
 
 def within(y: Tensor, sizes: Tensor | None, more: int = 0) -> Tensor:
-    """Which entries of ``(batch, k, R, C)`` are within ``sizes (batch, 2)`` and more.
+    """Return True for entries of ``(batch, k, R, C)`` within ``sizes (batch, 2)``.
 
     With ``more`` the last of them, where both sequences end, is none.
     """
@@ -237,7 +237,7 @@ def within(y: Tensor, sizes: Tensor | None, more: int = 0) -> Tensor:
 
 
 def steps_to(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From the labelled entry before, row by row, to each of ``(batch, k, R, C)``.
+    """Steps from the preceding labelled entry to each of ``(batch, k, R, C)``.
 
     Steps down and to the right, and the label there, ``(batch, k, R C)``; to the first
     entry from beside it.
@@ -325,5 +325,5 @@ def _affine(N: int, M: int) -> tuple[Circuit, Items]:
 
 
 def _framed(items: Items) -> Items:
-    """With a row above and a column to the left that are impossible."""
+    """Add an impossible row above and an impossible column to the left."""
     return np.pad(items, ((1, 0), (1, 0)), constant_values=Circuit.NONE)

@@ -136,7 +136,7 @@ class BoxSearch(SearchStructure):
         return self._added(self._proved(y)[0]).to(self.cells.dtype)
 
     def _masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
-        """Which rows ``(batch, k, H)`` and columns ``(batch, k, W)`` boxes hold."""
+        """Rows ``(batch, k, H)`` and columns ``(batch, k, W)`` of boxes."""
         H, W = self.cells.shape[1:]
         top, left, bottom, right = boxes[..., None].unbind(2)
         row = torch.arange(H, device=boxes.device)

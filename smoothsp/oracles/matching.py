@@ -82,7 +82,7 @@ class Matching(SearchStructure):
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """How many rows and columns there are to match."""
+        """Number of rows and columns to match."""
         _, P, C = self.scores.shape
         return P, C - 1 if self._partial else C
 
@@ -164,7 +164,7 @@ class Matching(SearchStructure):
 
     @property
     def _real(self) -> int:
-        """How many rows of a square tell matchings apart."""
+        """Number of rows of the square that distinguish matchings."""
         P, Q = self._sizes
         return P if self._partial else min(P, Q)
 

@@ -93,7 +93,7 @@ class PlackettLuce(ReadOnly):
 
     @property
     def _items(self) -> Tensor:
-        """How many items each row may rank."""
+        """Number of items that each row may rank."""
         return (self.scores.detach() > -torch.inf).sum(1)
 
     @property

@@ -142,7 +142,7 @@ class SpanningTree(SearchStructure, Divergences):
 
     @property
     def _real(self) -> Tensor:
-        """Which words are in the sentence, ``(batch, n)``."""
+        """Return True for words of the sentence, ``(batch, n)``."""
         at = torch.arange(self.shape[0], device=self.arcs.device)
         return at < self._lengths[:, None]
 

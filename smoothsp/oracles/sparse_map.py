@@ -155,11 +155,11 @@ class _Piece:
         raise NotImplementedError
 
     def products(self) -> Tensor:
-        """How many parts two outputs share, ``(batch, k, k)`` float64 on the CPU."""
+        """Number of parts that two outputs share, ``(batch, k, k)`` float64."""
         raise NotImplementedError
 
     def moved(self, scores: Tensor) -> Tensor:
-        """How the weights move with the scores: a symmetric matrix times these."""
+        """Tangents of the weights: a symmetric matrix times tangents of the scores."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
         given = scores.detach().cpu().double()
@@ -172,7 +172,7 @@ class _Piece:
 
 
 class _PieceOfParts(_Piece):
-    """With the parts that each output uses, ``(batch, k, ...)``."""
+    """Piece of the solution with the parts of each output, ``(batch, k, ...)``."""
 
     def __init__(
         self, found: tuple[Tensor, Tensor, Tensor], parts: Tensor, products: Tensor

@@ -108,7 +108,7 @@ class Subset(CircuitStructure):
 
 
 def _counted(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:
-    """For each pair of bounds, ``count[v, j]``: all ways to choose j of the first v.
+    """Item ``count[v, j]`` of each pair of bounds: choices of j of the first v.
 
     Items of one pair are consecutive and no other's, so that a row is computed alike
     whatever the bounds of the others are.

@@ -81,7 +81,7 @@ def project_capped_simplex_kl(
 
 
 def _full(v: Tensor, upper: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """Which entries are at their bound, and whether the bounds leave room."""
+    """Return True for entries at their bound, and whether the bounds leave room."""
     total = total.unsqueeze(-1)
     real = v > -torch.inf
     # the same point, and bounds are not lost in the digits of large entries

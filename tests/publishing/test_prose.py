@@ -36,7 +36,25 @@ PHRASES = {
     r"\bthere is no other\b": "name it",
 }
 # of docstrings: a verb in the imperative or the name of a quantity begins them
-NO_BEGINNING = {"As", "Of", "That", "The same", "Those", "What", "Whatever", "Who"}
+NO_BEGINNING = {
+    "As",
+    "From",
+    "How",
+    "Not",
+    "Of",
+    "Since",
+    "That",
+    "The same",
+    "Those",
+    "To",
+    "What",
+    "Whatever",
+    "When",
+    "Where",
+    "Which",
+    "Who",
+    "With",
+}
 IN_MESSAGES = {
     r"\bof others\b": "of whom?",
     r"\b(?:hand|hands|handed) over\b": "pass",

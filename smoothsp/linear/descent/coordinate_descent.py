@@ -47,7 +47,7 @@ _NEGLIGIBLE = 0.25
 
 
 class Status(Enum):
-    """How a fit ended."""
+    """Reason why a fit ended."""
 
     CONVERGED = "the gap reached its goal"
     ROUNDED = "rounding hides what is left of the gap"
@@ -118,7 +118,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """How to run the loop; as the parameters of the estimators."""
+    """Settings of the loop; as the parameters of the estimators."""
 
     name: str
     tolerance: Tolerance
@@ -357,7 +357,7 @@ class _Run:
         self.smallest = min(self.smallest, last.gap)
 
     def end(self, found: _Measured) -> Status | None:
-        """How the fit ends here, if it does."""
+        """Return the reason to stop, if there is one."""
         if found.certificate.gap <= found.asked:
             return Status.CONVERGED
         near = found.certificate.gap <= _NEAR * found.visible

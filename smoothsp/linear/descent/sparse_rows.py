@@ -31,7 +31,7 @@ class SparseRows:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """In the order in which kernels take them."""
+        """Arrays in the order of the arguments of kernels."""
         return self.indptr, self.indices, self.data
 
 
@@ -43,7 +43,7 @@ class DenseRows:
 
     @property
     def features(self) -> int:
-        """How many."""
+        """Number of features."""
         return int(self.data.shape[1])
 
     @property

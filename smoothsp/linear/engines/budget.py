@@ -19,7 +19,7 @@ from smoothsp.linear.inputs import checks
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop, and which callback to call."""
+    """Budget, tolerance and callback of a run."""
 
     tol: float | Tolerance
     max_passes: int
@@ -67,7 +67,7 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning, earlier runs included."""
+        """Seconds since the start, including earlier runs."""
         return self._before + time.perf_counter() - self._start
 
     @property

@@ -78,7 +78,7 @@ class Objective:
         return np.asarray(self.problem.plain_weights(flat))
 
     def used(self) -> NDArray[np.int64]:
-        """Where the weights are that any feature has."""
+        """Positions of the weights that any feature uses."""
         return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ class Stepper(Protocol):
 
     @property
     def passes(self) -> int:
-        """How many were made."""
+        """Number of passes made."""
 
     @property
     def calls(self) -> int:

@@ -79,7 +79,7 @@ class Solver(Protocol):
 
     @property
     def passes(self) -> int:
-        """How many passes were made."""
+        """Number of passes made."""
 
     @property
     def calls(self) -> int:

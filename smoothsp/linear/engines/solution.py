@@ -43,7 +43,7 @@ class Resumable:
 
 @dataclass(frozen=True)
 class Certificate(Resumable):
-    """How far a solver was at one moment: the optimum lies between dual and primal.
+    """Certificate of a solver: the optimum lies between dual and primal.
 
     In a callback it has the ``state`` of the run, from which another goes on.
 

@@ -1,4 +1,4 @@
-"""Which engine drives which problem, and starting one from a solution."""
+"""Choice of the engine for a problem, and starts from a solution."""
 
 from typing import Any, Protocol
 

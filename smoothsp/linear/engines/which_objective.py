@@ -1,4 +1,4 @@
-"""Which objective belongs to which problem."""
+"""Choice of the objective for a problem."""
 
 from typing import Any
 

@@ -196,7 +196,7 @@ def require_memory(needed: dict[str, int]) -> None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Where a fit ended, for the next one."""
+    """Result of a fit, for a warm start."""
 
     labels: NDArray[np.intp]
     classes: NDArray[Any]

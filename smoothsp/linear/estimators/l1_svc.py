@@ -183,7 +183,7 @@ class _Point(NamedTuple):
 
 
 class _Pace(NamedTuple):
-    """How sharp the hinge is, how firmly weights are held, how close is close enough.
+    """Smoothing of the hinge, proximal weight and tolerance of a problem.
 
     ``tries`` are the Newton steps since multipliers last changed, ``idle`` the
     certificates since the gap last fell.
@@ -387,7 +387,7 @@ class _Steps(Solver):
 
 
 def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Floats:
-    """Where a quadratic with ``shrink |w|`` is lowest, from the start.
+    """Minimum of a quadratic with ``shrink |w|``, from the start.
 
     Sweeps over the coordinates, and Newton steps of those that are not 0, up to where
     the first changes its sign.

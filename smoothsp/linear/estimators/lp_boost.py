@@ -255,7 +255,7 @@ class LPBoostClassifier(BinaryClassifier):
         return learn, bool(getattr(self.estimator, "maximises_edge", False))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """From -1 to 1: votes for the second class less those for the first."""
+        """Votes for the second class minus those for the first, from -1 to 1."""
         check_is_fitted(self)
         X = _for_trees(classifier.read_features(self, X))
         score = np.zeros(X.shape[0])
@@ -314,7 +314,7 @@ class Game:
         return capped_softmax(-(alpha @ self.votes) / self.lam, self.cap, self.prior)
 
     def divergence(self, d: Floats) -> float:
-        """From the prior."""
+        """Divergence from the prior."""
         used = d > 0
         return float(d[used] @ np.log(d[used] / self.prior[used]))
 

@@ -1,4 +1,4 @@
-"""From sentences to sparse matrices, by templates; from kernels to features."""
+"""Features: sparse matrices of sentences by templates, and kernel features."""
 
 from smoothsp.linear.features.kernel_features import KernelFeatures
 from smoothsp.linear.features.templates import Templates, Words

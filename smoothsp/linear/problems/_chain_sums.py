@@ -87,7 +87,7 @@ class ChainSums:
         return value - mu * self.diameter(smoothing), slope, cost / n
 
     def diameter(self, smoothing: str = "entropy") -> float:
-        """How far the smoothed risk is below, at most, divided by mu."""
+        """Largest gap between risk and smoothed risk, divided by mu."""
         smoothing_of(smoothing, 1.0, 1)
         if smoothing == "l2":
             return 0.5 * float(self.loss_scale.mean())

@@ -117,7 +117,7 @@ def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
 
 
 def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
-    """Where sentences begin and end, from either of two ways to say so."""
+    """Offsets of sentences, from offsets or lengths."""
     if (offsets is None) == (lengths is None):
         raise TypeError("offsets: expected either offsets or lengths")
     if offsets is None:

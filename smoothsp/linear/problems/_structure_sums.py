@@ -65,7 +65,7 @@ class StructureSums:
         return value - mu * self.diameter(smoothing), slope, cost
 
     def diameter(self, smoothing: str = "entropy") -> float:
-        """How far the smoothed risk is below, at most, divided by mu."""
+        """Largest gap between risk and smoothed risk, divided by mu."""
         smoothing_of(smoothing, 1.0, 1)
         return 0.5 if smoothing == "l2" else self._mean_log_count
 

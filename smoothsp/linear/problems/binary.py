@@ -84,7 +84,7 @@ class BinaryProblem:
             self._rows = self.X.indptr, self.X.indices, self.X.data
 
     def __len__(self) -> int:
-        """How many samples."""
+        """Number of samples."""
         return len(self.y)
 
     @cached_property
@@ -338,7 +338,7 @@ class BinaryProblem:
         return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha
 
     def _smoothed_bias(self, scores: Floats, mu: float, cost: float) -> float:
-        """Where the risk smoothed by entropy is flat in b, by bisection."""
+        """Bias at which the entropy-smoothed risk is minimal, by bisection."""
         if not self.bias:
             return 0.0
         used = self.bounds > 0

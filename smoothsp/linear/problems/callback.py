@@ -161,7 +161,7 @@ class CallbackProblem:
     called = "max_oracle", "topk_oracle"
 
     def __len__(self) -> int:
-        """How many examples."""
+        """Number of examples."""
         return self._n
 
     def worst(self, i: int, w: Weights) -> Corner:
@@ -277,7 +277,7 @@ class CallbackProblem:
         return 0.5
 
     def likelihood(self, w: Weights) -> Slope:
-        """Not known: an oracle does not sum over outputs."""
+        """Raise a TypeError: an oracle does not sum over outputs."""
         self._refuse_sums("likelihood")
         raise AssertionError
 

@@ -200,7 +200,7 @@ class ChainProblem(ChainSums):
         )
 
     def __len__(self) -> int:
-        """How many sentences."""
+        """Number of sentences."""
         return len(self.offsets) - 1
 
     @cached_property
@@ -230,7 +230,7 @@ class ChainProblem(ChainSums):
 
     @property
     def border(self) -> int:
-        """Where in padded weights A, start and end begin."""
+        """Offsets of transitions, start and end in padded weights."""
         return self.num_features * self.row_width
 
     @property
@@ -242,7 +242,7 @@ class ChainProblem(ChainSums):
         return s._replace(**{name: at - self.border for name, at in given.items()})
 
     def used(self) -> NDArray[np.int64]:
-        """Where in padded weights those are that any sentence has."""
+        """Positions in padded weights of the weights that any sentence uses."""
         if self.seen is not None:
             return self.seen
         occur = np.zeros(self.num_rows, dtype=bool)
@@ -252,7 +252,7 @@ class ChainProblem(ChainSums):
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
 
     def _occurring(self) -> NDArray[np.int64]:
-        """Where in padded weights those of pairs are that occur where losses count."""
+        """Positions in padded weights of pairs that occur where losses count."""
         s, P, lengths = self.sentences, self.row_width, np.diff(self.offsets)
         counts = np.repeat(self.loss_scale > 0, lengths)
         labels = self.labels.astype(np.int64)

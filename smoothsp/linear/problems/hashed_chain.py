@@ -109,7 +109,7 @@ class HashedChainProblem(ChainProblem):
 
     @classmethod
     def unlabelled(cls, *arguments: Any) -> ChainProblem:
-        """Not here: labels are part of what is hashed."""
+        """Raise an error: labels are hashed with the features."""
         raise NotImplementedError(
             f"{cls.__name__}: labels: expected labels; pass zeros if they are unknown"
         )
@@ -174,7 +174,7 @@ class HashedChainProblem(ChainProblem):
         return self.sentences
 
     def used(self) -> NDArray[np.int64]:
-        """Where in padded weights those are that any sentence has."""
+        """Positions in padded weights of the weights that any sentence uses."""
         table = self.sentences.table.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 

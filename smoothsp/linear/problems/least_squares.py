@@ -63,7 +63,7 @@ class LeastSquaresProblem:
             raise ValueError(f"y: expected finite numbers, got {self.y[i]} at {i}")
 
     def __len__(self) -> int:
-        """How many samples."""
+        """Number of samples."""
         return len(self.y)
 
     @cached_property

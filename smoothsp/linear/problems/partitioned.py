@@ -113,7 +113,7 @@ class PartitionedProblem:
         ]
 
     def __len__(self) -> int:
-        """How many examples."""
+        """Number of examples."""
         return self._n
 
     def _ask(self, question: str, *arguments: Any) -> list[Any]:
@@ -153,7 +153,7 @@ class PartitionedProblem:
         return value, slope / self._n, cost
 
     def diameter(self, smoothing: str = "entropy") -> float:
-        """How far the smoothed risk is below, at most, divided by mu."""
+        """Largest gap between risk and smoothed risk, divided by mu."""
         return float(self._sizes @ self._ask("diameter", smoothing) / self._n)
 
     def likelihood(self, w: Weights) -> Slope:
@@ -184,7 +184,7 @@ class PartitionedProblem:
         return v, loss, hinge
 
     def worst(self, i: int, w: Weights) -> Any:
-        """Not here: single examples are with workers."""
+        """Raise an error: single examples are in worker processes."""
         raise TypeError(
             "problem: expected examples in this process for a solver that uses them "
             "one at a time; use a solver of the whole set, such as BatchFrankWolfe or "
@@ -192,7 +192,7 @@ class PartitionedProblem:
         )
 
     def slopes(self, *arguments: Any) -> Any:
-        """Not here."""
+        """Raise an error: gradients of examples are in worker processes."""
         self.worst(0, np.zeros(0))
 
 

@@ -172,7 +172,7 @@ class Placed(NamedTuple):
 
 
 def placed(shapes: Ints, least: tuple[int, ...] = ()) -> Placed:
-    """Where arrays of these shapes stand, padded to the largest of them, or more."""
+    """Places of arrays of these shapes, padded to the largest or more."""
     most = shapes.max(0, initial=0)
     if len(least) == len(most):
         most = np.maximum(most, least)

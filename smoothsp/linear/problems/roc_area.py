@@ -113,7 +113,7 @@ class ROCAreaProblem:
         return 0.5
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
-        """Not known: a sum over pairs takes n_+ n_- exponentials."""
+        """Raise a TypeError: a sum over pairs takes n_+ n_- exponentials."""
         raise TypeError(
             "likelihood: expected a problem that sums over outputs; for rankings of a "
             "set use risk, or smoothed_risk with smoothing='l2'"
@@ -145,7 +145,7 @@ class ROCAreaProblem:
 
 
 def _one_side(a: Floats, b: Floats, shares: Floats, mu: float) -> tuple[Floats, Floats]:
-    """For each i the sums over j of shares of hinges of ``b_j - a_i``, and slopes.
+    """Sums over j of hinges of ``b_j - a_i`` for each i, and gradients.
 
     Both a and b rise: searches for one number after the other are several times faster.
     """

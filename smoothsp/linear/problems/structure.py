@@ -146,7 +146,7 @@ class StructureProblem(StructureSums):
             self._check_outputs()
 
     def __len__(self) -> int:
-        """How many examples."""
+        """Number of examples."""
         return len(self._numbers)
 
     @cached_property

@@ -176,7 +176,7 @@ class CasimirSVRG:
 
 
 def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
-    """How fast slopes of single examples turn near weights 0, and the oracle calls."""
+    """Smoothness of single examples near weights 0, and the oracle calls."""
     mu, slope = objective.loss.mu, objective.room()
     w = torch.nn.Parameter(torch.zeros(len(slope), dtype=torch.float64))
     calls = 0

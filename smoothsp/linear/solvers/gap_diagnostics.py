@@ -61,7 +61,7 @@ def staleness(record: Certificate) -> float:
 
 
 def nonuniformity(numbers: ArrayLike) -> float:
-    r"""How unevenly a sum is spread over its terms: chi, from 1 to :math:`\sqrt n`.
+    r"""Nonuniformity chi of the terms of a sum, from 1 to :math:`\sqrt n`.
 
     .. math:: \chi(x) = \sqrt{n} \, \frac{\|x\|_2}{\|x\|_1}
 

@@ -136,7 +136,7 @@ class _GridRun(PointRun):
         self.place = 0
 
     def _prepare(self) -> bool:
-        """To the next value, unless the dual point is there."""
+        """Move the dual point to the next value of lambda."""
         if self.place == len(self.points):
             return True
         with uninterrupted():

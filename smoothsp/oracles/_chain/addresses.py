@@ -1,4 +1,4 @@
-"""Where a chain lies in memory, as compiled calls take it, whole or in pieces."""
+"""Addresses of a chain for compiled calls, whole or in pieces."""
 
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ STATES_OVER_LANES, IN_LANES, OVER_STATES = 32, 32, 8
 
 @lru_cache(maxsize=256)
 def rows_of_piece(B: int, T: int, S: int) -> int:
-    """How many rows a piece has, one call on one thread; a small batch is one piece.
+    """Number of rows of a piece, one call on one thread; a small batch is one piece.
 
     It depends on the shape alone: so do sums over rows, whatever the threads.
     """
@@ -35,7 +35,7 @@ def rows_of_piece(B: int, T: int, S: int) -> int:
 
 
 def rows_of_answers(B: int, T: int, S: int, itemsize: int = 4) -> int:
-    """How many rows a piece has where each has an answer of its own.
+    """Number of rows of a piece if each row has its own result.
 
     Several threads then may have smaller ones of large rows, whose bits are the same.
     ``itemsize`` is that of what is computed with.

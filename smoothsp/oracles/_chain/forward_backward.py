@@ -293,7 +293,7 @@ def tangent_of_sums(
     marginals: tuple[Tensor, ...],
     tangents: tuple[Tensor | None, ...],
 ) -> tuple[Tensor, ...]:
-    """How log-partition and marginals move with the potentials."""
+    """Tangents of log-partition and marginals."""
     v = of_rows(tangents, marginals)
     return _inner(marginals, v), *covariance(*chain, *v)
 

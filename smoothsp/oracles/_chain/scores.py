@@ -90,7 +90,7 @@ def score_along(
     S: int,
     shared: bool,
 ) -> Tensor:
-    """How scores move with the potentials: linear, so they are scores of tangents."""
+    """Tangents of scores: scores are linear, so they are scores of tangents."""
     B, _, T = labels.shape
     edges = (S, S) if shared else (B, max(T - 1, 0), S, S)
     moved = _or_zeros(tangents[:4], ((B, T, S), edges, (S,), (S,)))

@@ -1,4 +1,4 @@
-"""Which compiled loops answer for potentials: those of the device where they are."""
+"""Choice of the compiled loops by the device of the potentials."""
 
 from typing import Any
 

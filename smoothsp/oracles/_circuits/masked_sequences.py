@@ -25,7 +25,7 @@ class MaskedSequences(CircuitStructure):
     def _real_positions(
         self, potentials: Tensor, lengths: Tensor | None, mask: Tensor | None
     ) -> Tensor | int:
-        """How many positions of potentials ``(batch, time, ...)`` are real."""
+        """Number of real positions of potentials ``(batch, time, ...)``."""
         B, T = potentials.shape[:2]
         if lengths is not None and mask is not None:
             raise ValueError("lengths, mask: expected at most one of them, got both")

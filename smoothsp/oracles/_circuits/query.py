@@ -89,7 +89,7 @@ class Query:
         return Query(self.topology, self.roots[rows])
 
     def repeat(self, times: int) -> "Query":
-        """For batches so many times as large: all rows, one time after the other."""
+        """Query for batches that repeat all rows several times."""
         if self.alike and len(self.roots):
             many = times * len(self.roots)
             return Query.same(self.topology, int(self.roots[0]), many)
@@ -103,7 +103,7 @@ class Query:
         return self._lanes[device]
 
     def work(self, lanes: int, steps: int) -> int:
-        """How long a visit of all products takes, ``steps`` for each."""
+        """Estimated time of a visit of all products, ``steps`` for each."""
         return self.topology.products * steps * -(-len(self.roots) // lanes)
 
 

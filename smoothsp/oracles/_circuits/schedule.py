@@ -24,7 +24,7 @@ def placed(topology: Topology, device: torch.device) -> Placed:
 
 
 def depths(edges: Edges) -> NDArray[np.int32]:
-    """How many definitions stand above each other up to each item, its own included."""
+    """Depth of the definition of each item."""
     leaves = edges.own + edges.shared
     needs = np.empty((4, edges.items), np.int32)
     measure(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
@@ -87,7 +87,7 @@ def _uses(edges: Edges) -> tuple[Ints, Ints, Ints]:
 
 
 def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:
-    """Where uses in order of items no longer go on by the steps of those before."""
+    """Starts of runs of uses with constant steps."""
     n = len(used)
     same = np.zeros(n, np.bool_)
     same[1:] = used[1:] == used[:-1]

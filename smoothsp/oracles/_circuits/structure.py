@@ -213,7 +213,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
     @property
     def _numbers(self) -> int:
-        """How many numbers one output of each row takes, with its labels and leaves."""
+        """Number of values of an output of each row, with its labels and leaves."""
         topology = self._query.topology
         each = 1 + topology.labels + topology.most + math.prod(self.shape)
         return len(self._main) * each

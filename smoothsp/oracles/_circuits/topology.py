@@ -103,7 +103,7 @@ class Topology:
 
     @cached_property
     def products(self) -> int:
-        """How many products of two items there are."""
+        """Number of products of two items."""
         return int(self.edges.runs[:, 0].sum())
 
     @cached_property
@@ -113,7 +113,7 @@ class Topology:
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:
-        """Which label the empty product and each leaf set, -1 for none, and to what."""
+        """Label and value that the empty product and each leaf set, -1 for none."""
         tables = self.edges.positions, self.edges.values
         with torch._C._DisableFuncTorch():
             at, value = (torch.from_numpy(x).long() for x in tables)

@@ -137,7 +137,7 @@ def _refuse_infeasible(structure: "CircuitStructure", blame: str) -> None:
 
 
 def check_outputs(structure: "CircuitStructure", y: Tensor, used: Tensor) -> None:
-    """Each of the outputs can be made of the leaves ``[B, K, U]`` that it uses."""
+    """Check that outputs consist of the leaves ``[B, K, U]`` that they use."""
     if not is_eager() or not used.numel():
         return
     found = compiled.exist(structure._query, used.cpu())

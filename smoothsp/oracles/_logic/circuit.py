@@ -52,7 +52,7 @@ def _either(sentence: Sentence, bits: int, known: dict[int, int]) -> int:
 
 
 def count_models(sentence: Sentence) -> int:
-    """How many models a smooth, deterministic and decomposable sentence has."""
+    """Number of models of a smooth, deterministic, decomposable circuit."""
     counts: dict[int, int] = {}
     for node in sentence.below(sentence.root):
         kind, children = sentence.nodes[node]

@@ -1,4 +1,4 @@
-"""From clauses to a deterministic decomposable sentence.
+"""Compilation of clauses to deterministic decomposable circuits.
 
 Exhaustive search that remembers: literals that clauses force are taken, what shares no
 variable is treated apart, and of the rest a variable is decided both ways. What comes

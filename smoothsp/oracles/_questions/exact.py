@@ -22,12 +22,12 @@ class Exact(NamedTuple):
     parts: Tensor | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Exact":
-        """With first axes changed."""
+        """Apply a function that changes the first axes."""
         parts = None if self.parts is None else change(self.parts)
         return Exact(change(self.value), parts)
 
     def unsqueeze(self, axis: int) -> "Exact":
-        """With an axis of length 1, counted from the front."""
+        """Insert an axis of length 1, counted from the front."""
         return self.map(lambda x: x.unsqueeze(axis))
 
     def squeeze(self, axis: int) -> "Exact":

@@ -1,4 +1,4 @@
-"""Which numbers potentials may be: one rule for all structures, dtypes and devices.
+"""Valid values of potentials: one rule for structures, dtypes and devices.
 
 A number of magnitude below 2^40 is a score. A number at or below -2^40 forbids, as -inf
 does, and is replaced by it before any kernel sees it. A number at or above 2^40, +inf
@@ -82,7 +82,7 @@ def masked(x: Tensor) -> Tensor:
 
 
 def wrong(x: Tensor) -> Tensor:
-    """Which numbers are refused: NaN, +inf, and what is at or above 2^40."""
+    """Return True for invalid numbers: NaN, +inf and values of at least 2^40."""
     return ~(x.detach() < LIMIT)
 
 

@@ -46,7 +46,7 @@ class OfRows:
         return self
 
     def by_row(self, axes: Sequence[int]) -> list[bool]:
-        """Which tensors have an entry for each row, of so many axes."""
+        """Return True for tensors with an entry for each row, by number of axes."""
         return [True] * len(axes)
 
     def fold(self, tensors: list[Tensor], size: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Which parts an output uses, of any structure, and what costs are added to."""
+"""Parts that outputs of any structure use, and potentials that costs change."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ COARSE = 64.0
 
 
 def parts_of(structure: Any, y: Tensor) -> Tensor:
-    """How often outputs ``(batch, ...)`` use each part, of the shape of a cost.
+    """Number of times outputs ``(batch, ...)`` use each part, as a cost is shaped.
 
     A score is linear in the potentials, so this is its derivative: what the score gains
     when a cost is added to a part.

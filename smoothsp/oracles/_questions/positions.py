@@ -1,4 +1,4 @@
-"""Which positions of a batch of sequences are real."""
+"""Real positions of a batch of sequences."""
 
 import torch
 from torch import Tensor

@@ -32,7 +32,7 @@ def _as_they_are(inputs: list[Any], size: int) -> list[Any]:
 
 
 class Op:
-    """How to ask for one thing. Call it with the arguments of ``function``.
+    """An operation of structures. Call it with the arguments of ``function``.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class SearchStructure(ReadOnly):
     # What a structure says ------------------------------------------------------
 
     def _reads(self, name: str) -> Tensor | None:
-        """Which entries of such potentials some output may use: bool; all if None."""
+        """Bool: True for entries that some output may use; None for all."""
         return None
 
     def _used(self, y: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class SearchStructure(ReadOnly):
         raise NotImplementedError
 
     def _have_outputs(self) -> NDArray[np.bool_]:
-        """Which rows have an output, ``(batch,)``: told faster than by finding one."""
+        """Return True for rows with an output, ``(batch,)``, without a search."""
         return self._best()[1]
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:

@@ -70,7 +70,7 @@ class Chances(OfTrees):
 
 
 class Moves(OfTrees):
-    """How chances move along a direction of the arcs."""
+    """Tangents of probabilities along a direction of the arcs."""
 
     def op(self, arcs: Tensor, lengths: Tensor, along: Tensor) -> Tensor:
         given, way = array(arcs.cpu()), array(along.cpu())

@@ -93,7 +93,7 @@ def approximate_by_alpha_expansion(
 
 
 def _require_expandable(edges: Tensor) -> None:
-    """For all labels a, b, c ``[a, a] + [b, c] >= [b, a] + [a, c]``."""
+    """Require ``[a, a] + [b, c] >= [b, a] + [a, c]`` for all labels a, b, c."""
     wide = edges.double()
     own = wide.diagonal(dim1=2, dim2=3)
     size = wide.abs().amax((2, 3)) if wide.numel() else wide.new_zeros(wide.shape[:2])

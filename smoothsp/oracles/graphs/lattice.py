@@ -179,7 +179,7 @@ def _without_gaps(index: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
-    """For each graph, ``reach[v]``: all paths from the source to node v.
+    """Item ``reach[v]`` of each graph: all paths from the source to node v.
 
     A graph's items are consecutive, so that its rows compute no others.
     """

@@ -189,7 +189,7 @@ def _check_tree(tree: tuple[int, ...], row: int) -> None:
 def _upwards(
     V: int, S: int, common: bool, trees: tuple[tuple[int, ...], ...]
 ) -> tuple[Circuit, Items]:
-    """For each tree, ``below[v, s]``: node v in state s and all that hangs from it.
+    """Item ``below[v, s]`` of each tree: the subtree of node v in state s.
 
     ``message[v, i]``, the same summed over the states of v, its parent being in i. A
     tree's items are consecutive, so that its rows compute no others.

@@ -471,5 +471,5 @@ class _Dual(_Run):
         self.dual = max(self.dual, -self.f.value(x))
 
     def begin(self, start: Any) -> None:
-        """Not from weights: these are averages of what is met."""
+        """Raise an error for given weights, which are averages of dual variables."""
         raise ValueError("start: expected None for a dual scheme")

@@ -261,7 +261,7 @@ class InfiniteMemory(Iteration):
         return ratio, ratio / (1 + ratio), self.inverse / (1 + ratio)
 
     def _between(self, ratio: float, share: float) -> Floats:
-        """Where the next tangent is taken: a mixture of x and z."""
+        """Point of the next tangent: a mixture of x and z."""
         if self.k == 0:
             return self.centre.x
         t1, t2, t3 = self.inverse + self.lam, self.l1 * ratio, self.credit * share

@@ -1,4 +1,4 @@
-"""How fast gradients change: bounds and first guesses."""
+"""Lipschitz constants of gradients: bounds and estimates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +60,7 @@ def largest_eigenvalue(
 
 
 def curvature(f: Any, x: Floats) -> float:
-    """How fast the gradient changes along itself: a guess of L, from below."""
+    """Curvature along the gradient: an estimate of L, from below."""
     _, slope, _ = f.slope(x)
     norm = float(np.linalg.norm(slope))
     if not norm > 0:

@@ -119,7 +119,7 @@ class DualSet:
         return Point(np.append(slope, offset), p / weight, d, self.strong * d)
 
     def at(self, x: Floats) -> Point:
-        """Not known: the gradient of d is what leads to a point."""
+        """Raise an error: a point is known by its gradient of d only."""
         raise NotImplementedError
 
     def conjugate(self, v: Floats) -> float:

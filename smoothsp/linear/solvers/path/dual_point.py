@@ -30,7 +30,7 @@ _FAR = 2.0**20
 
 @dataclasses.dataclass(frozen=True)
 class StepSettings:
-    """How to take steps: the parameters of BCFW that do not depend on lambda."""
+    """Settings of steps: parameters of BCFW that do not depend on lambda."""
 
     sampling: str
     steps: str
@@ -148,7 +148,7 @@ class DualPoint:
     # another lambda
 
     def mix_with_gold(self, rho: float, delta: Floats) -> None:
-        """To ``rho lambda`` with the same weights; gaps that were exact stay so.
+        """Move to ``rho lambda`` with equal weights; exact gaps stay exact.
 
         ``g_i <- g_i + (1 - rho) delta_i``
         """
@@ -162,7 +162,7 @@ class DualPoint:
         self._arrive(rho, self.gap)
 
     def scale_weights(self, rho: float) -> None:
-        """To ``rho lambda`` with the same dual variables: ``w <- w / rho``."""
+        """Move to ``rho lambda`` with equal dual variables: ``w <- w / rho``."""
         self.engine.scale_weights(1 / rho)
         self.engine.estimates[:] = math.inf
         self.exact = False

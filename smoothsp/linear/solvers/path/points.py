@@ -17,7 +17,7 @@ from smoothsp.linear.solvers.path.solution import PathPoint
 
 @dataclass(frozen=True)
 class PointLimits:
-    """When to stop, and the callback; checked."""
+    """Budget and callback of a run, checked."""
 
     max_passes: int
     max_seconds: float | None
@@ -57,7 +57,7 @@ class PointRun:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning, earlier runs included."""
+        """Seconds since the start, including earlier runs."""
         return self._before + time.perf_counter() - self._start
 
     @property
@@ -66,7 +66,7 @@ class PointRun:
         return self.earlier + self.dual_point.oracle_calls
 
     def follow(self, goal: float, certified: bool, total: int | None = None) -> None:
-        """To the last point, or the end of a budget; a gap of ``goal`` at each."""
+        """Run to the last point or the end of a budget, with a gap of ``goal``."""
         bar = None
         try:
             known = {"total": total, "initial": len(self.points)}

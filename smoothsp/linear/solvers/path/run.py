@@ -123,7 +123,7 @@ class PathRun(PointRun):
         )
 
     def _learn(self, point: PathPoint, bound: float) -> None:
-        """How far the next breakpoint may be.
+        """Update the distance to the next breakpoint.
 
         What the bound exceeds the two gaps by is about quadratic in the stride.
         """
@@ -148,7 +148,7 @@ class PathRun(PointRun):
         return small and change <= self.rules.eps
 
     def _decrease_lambda(self, w: Floats) -> None:
-        """To the next lambda, with the same weights."""
+        """Move to the next lambda with equal weights."""
         dual_point, rules = self.dual_point, self.rules
         if rules.certified:
             # the gap of an example is its hinge over n less delta_i
@@ -236,7 +236,7 @@ def chord(above: PathPoint, below: PathPoint, lam: float) -> float:
 
 
 def meeting(above: PathPoint, below: PathPoint) -> tuple[float, float]:
-    r"""Where the weights of the second breakpoint take over, and the bound there.
+    r"""Lambda at which the second breakpoint's weights take over, and the bound.
 
     Where both have the same objective, or at an end of the interval if one has the
     smaller one everywhere. The bound is that on the excess of either; elsewhere between
