@@ -84,14 +84,24 @@ def test_the_front_page_and_the_first_one_show_what_is_printed():
         assert any(output for _, output in programs(ROOT / page)), page
 
 
+def anchors(page):
+    """Where links into a page lead: its headings, as GitHub and the site name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in headings
+    }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_resolve(page):
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-    broken = [
-        link
-        for link in links
-        if "://" not in link and not (page.parent / link).exists()
-    ]
+    broken = []
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / link if link else page
+        if "://" in link:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{link}#{anchor}")
     assert not broken, f"{page.relative_to(ROOT)} links to missing {broken}"
 
 
