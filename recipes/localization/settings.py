@@ -60,7 +60,7 @@ LARGEST_SEED = 10**15
 # the paper's; "restart" is faster
 TOP_K, WARM_START, INNER_EPOCHS = 10, "prox-center", 5
 # with several objects in an image, trained by Adam
-SEVERAL: dict[str, Any] = {"decay": 0.0, "lr": 1e-3}
+SEVERAL: dict[str, Any] = {"decay": 0.0, "lr": 2e-3}
 SEVERAL_MU = 0.3
 # options that make no sense there
 OF_ONE = (

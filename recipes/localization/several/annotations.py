@@ -31,7 +31,7 @@ class Example:
 
 @dataclass
 class Folder:
-    """Lists of images, and what was left out."""
+    """Lists of images, and a message for each file or box left out."""
 
     lists: dict[str, list[Example]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Folder:
         return sorted({name for own in self.lists["train"] for name in own.labels})
 
     def summary(self) -> str:
-        """How many images and boxes there are, and what was left out."""
+        """Count images and boxes, and name the bad files."""
         lines = []
         for part, own in self.lists.items():
             counts = Counter(name for example in own for name in example.labels)
@@ -60,8 +60,8 @@ def read(
 ) -> Folder:
     """All images of the lists of a folder in Pascal VOC layout.
 
-    What is wrong with a file is an error, or with ``skip_bad`` a line in ``skipped``: a
-    bad box costs that box only, anything else the whole image.
+    A bad file raises ``ValueError``, or with ``skip_bad`` adds a line to ``skipped``: a
+    bad box is left out alone, for any other fault the whole image is.
     """
     main, found = folder / "ImageSets" / "Main", Folder()
     if not main.is_dir():

@@ -1,7 +1,7 @@
-"""What a network has to beat: circles of the Hough transform, by size and colour.
+"""A baseline without training: circles of the Hough transform, by size and colour.
 
-Nothing is trained: each class has the mean size and the mean colour of its boxes, and a
-circle belongs to the nearest of them.
+Each class has the mean size and the mean colour of its training boxes. A circle gets
+the nearest class.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Circles:
             return Found(none.reshape(0, 4), none.long(), none, 0)
         looks = np.array([_look(image, box) for box in boxes])
         away = (((looks[:, None] - self.mean) / self.deviation) ** 2).sum(2)
-        # far from all classes is nothing, and round is something
+        # circles that look like no class rank low
         score = torch.tensor(np.array(scores) - 0.1 * away.min(1)).float()
         own = torch.tensor(np.array(boxes)).float()
         labels = torch.from_numpy(away.argmin(1))

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torchmetrics.detection import MeanAveragePrecision
-from torchvision.ops import batched_nms
+from torchvision.ops import batched_nms, nms
 
 from localization.several.images import OVERLAP
-from localization.several.packing import conflicts, packing, undominated
+from localization.several.packing import packing, undominated
 
-# sets are decoded with these added to all scores, each beside those before
-LEVELS = (0.0, 1.0, 3.0)
 # most windows that a set is chosen from, and most boxes of an image (COCO's)
 CONSIDERED, MOST = 150, 100
 # softmax: boxes below are left out; overlap of those that suppress each other
@@ -32,33 +30,23 @@ class Found:
 
 
 def best_sets(scores: Tensor, boxes: Tensor) -> Found:
-    """The best set of labelled boxes, and sets of less likely ones around it.
+    """The best set of labelled boxes, and behind it boxes for the curve of precision.
 
-    The sum of the scores ``(box, class)`` decides, and a box enters for nothing. Each
-    set is the best of the ``CONSIDERED`` best boxes, by integer programming. Later ones
-    come from raised scores; they exclude none of those before and rank behind them.
+    The sum of the scores ``(box, class)`` decides, and a box that is left out counts
+    nothing. The set is the best of the ``CONSIDERED`` best boxes, by integer
+    programming. Behind it come, best first, boxes that exclude none before them.
     """
     best, labels = scores.max(1)
-    free = torch.ones(len(best), dtype=torch.bool)
-    taken: list[Tensor] = []
-    sure = 0
-    for level in LEVELS:
-        value = (best + level).where(free, best.new_tensor(-torch.inf))
-        top = value.topk(min(CONSIDERED, len(value)))
-        kept = top.indices[top.values > 0]
-        if len(kept):
-            kept = kept[undominated(value[kept], boxes[kept], OVERLAP)]
-            chosen = kept[packing(value[kept], boxes[kept], OVERLAP).best()]
-            order = best[chosen].argsort(descending=True)
-            taken.append(chosen[order])
-            hidden = torch.cat([boxes[chosen], boxes])
-            excluded = conflicts(hidden, OVERLAP)[: len(chosen), len(chosen) :]
-            free &= ~torch.from_numpy(excluded).any(0)
-            free[chosen] = False
-        if not level:
-            sure = sum(map(len, taken))
-    found = torch.cat(taken)[:MOST] if taken else torch.zeros(0, dtype=torch.long)
-    return Found(boxes[found], labels[found], best[found], min(sure, MOST))
+    top = best.topk(min(CONSIDERED, len(best)))
+    kept = top.indices[top.values > 0]
+    if len(kept):
+        kept = kept[undominated(best[kept], boxes[kept], OVERLAP)]
+        kept = kept[packing(best[kept], boxes[kept], OVERLAP).best()]
+    order = best.clone()
+    order[kept] = torch.inf
+    found = nms(boxes, order, OVERLAP)[:MOST]
+    found = torch.cat([kept[best[kept].argsort(descending=True)], found[len(kept) :]])
+    return Found(boxes[found], labels[found], best[found], len(kept))
 
 
 def suppressed(scores: Tensor, boxes: Tensor) -> Found:

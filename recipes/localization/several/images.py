@@ -1,4 +1,4 @@
-"""Images with windows, maps of a backbone and true sets: what is trained on."""
+"""Images with windows, maps of a backbone, and the true sets of windows."""
 
 import hashlib
 import zlib
@@ -28,7 +28,7 @@ OVERLAP = 0.4
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of images of one size, and what the network takes of them."""
+    """Windows of images of one size, and the network's inputs for them."""
 
     boxes: Tensor
     """``(window, 4)`` in pixels of the image."""
@@ -120,7 +120,7 @@ def _true_set(number: int, images: Images) -> Tensor:
 
 @dataclass
 class Data:
-    """Images by list, and what a model needs beside its weights."""
+    """Images by list, and the numbers that a model needs beside its weights."""
 
     parts: dict[str, Images]
     classes: list[str]

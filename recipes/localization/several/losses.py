@@ -24,7 +24,7 @@ OTHER = 0.4
 
 
 class OfImage:
-    """One image: its true set, and how far windows cover its objects."""
+    """The true set of an image, and how much of its objects the windows cover."""
 
     def __init__(self, images: Images, number: int) -> None:
         self.boxes = images.windows(number).boxes
@@ -37,11 +37,16 @@ class OfImage:
     def considered(self, scores: Tensor, loss: Loss) -> Tensor:
         """Numbers of windows, those of the true set first, by scores of all."""
         value = (scores + self.cost if loss == "hinge" else scores).amax(1)
+        first = torch.zeros(len(value), dtype=torch.bool)
         if loss == "softmax":
-            value = value.where(self.covered.amax(1) <= SAME, torch.inf)
+            # each of them has a class to learn
+            first = self.covered.amax(1) > SAME
+        first[self.true] = False
+        value = value.masked_fill(first, -torch.inf)
         value[self.true] = -torch.inf
         top = value.topk(min(CONSIDERED, len(value))).indices
-        return torch.cat([self.true, top[value[top] > -torch.inf]])
+        others = top[value[top] > -torch.inf]
+        return torch.cat([self.true, first.nonzero().squeeze(1), others])
 
     def true_pairs(self, classes: int) -> Tensor:
         """Places of the true set among scores ``(window, class)`` of the considered."""

@@ -24,7 +24,7 @@ class ObjectNetwork(nn.Module):
 
 
 class Detector:
-    """A network, and all that it takes to use it."""
+    """A network with its classes, the shapes of its windows and its decoder."""
 
     def __init__(self, network: ObjectNetwork, about: dict[str, Any]) -> None:
         self.network, self.about = network.eval(), about
@@ -36,7 +36,7 @@ class Detector:
         """The objects of an image ``(height, width, 3)``, the best first."""
         size = image.shape[1], image.shape[0]
         windows = self.windows_of(size)
-        # in half precision, as the maps that it was trained on
+        # in half precision, as in training
         maps = maps_of(self.network.backbone, image, self.about["side"]).float()
         device = self.network.scores.mean.device
         inputs = (x.to(device) for x in (maps, windows.scaled, windows.geometry))

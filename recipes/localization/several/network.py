@@ -10,7 +10,7 @@ from smoothsp.models.regions import GEOMETRY, PLACES
 
 CHANNELS, HIDDEN = 16, 64
 # points of a place, across and down
-SAMPLES = 2
+SAMPLES = 1
 
 
 class ObjectScores(nn.Module):
