@@ -12,8 +12,6 @@ from smoothsp.models.partial import longest_segment, possible
 from smoothsp.schemes import convert
 from tests.recipes.runs import numbers
 
-PREFIXES = {"IOB1": "BI", "BIO": "BI", "BIOES": "BIES"}
-
 
 def every_tagging(n, scheme):
     """Well-formed taggings of n words with two types, in the scheme and in BIOES."""

@@ -8,31 +8,17 @@ import pytest
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
-from smoothsp.linear.solvers import (
-    BCFW,
-    LBFGS,
-    SGD,
-    SVRG,
-    BatchFrankWolfe,
-    CasimirSVRG,
-    grid_search,
-)
+from smoothsp.linear.solvers import BCFW, grid_search
 from tests.truth.frank_wolfe import as_callbacks
 from tests.truth.linear_chain import random_chain
 
 CHAIN = random_chain(0)
-OTHER = random_chain(3)
 OFTEN = {"refresh_every": 2, "tol": 0.0}
 SOLVERS = {
     "BCFW": lambda **o: BCFW(lam=0.1, **OFTEN, **o),
     "BCFW, pairwise, cached, averaged": lambda **o: BCFW(
         lam=0.1, steps="pairwise", cache=True, averaging=True, **OFTEN, **o
     ),
-    "batch": lambda **o: BatchFrankWolfe(lam=0.1, tol=0.0, **o),
-    "SGD": lambda **o: SGD(lam=0.1, average_after=2, evaluate_every=2, **o),
-    "SVRG": lambda **o: SVRG(lam=0.1, evaluate_every=2, **o),
-    "Casimir": lambda **o: CasimirSVRG(lam=0.1, evaluate_every=2, **o),
-    "L-BFGS": lambda **o: LBFGS(lam=0.01, tol=0.0, memory=3, **o),
 }
 
 

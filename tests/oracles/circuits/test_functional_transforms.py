@@ -15,7 +15,6 @@ from tests.truth.circuits.cases import KINDS, draw
 
 # PyTorch's own, once, when forward derivatives are first taken
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def weights(x):
