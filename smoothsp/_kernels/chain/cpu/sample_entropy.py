@@ -250,6 +250,8 @@ def entropy(
             )
             found, size = _subtract_moves(transitions, 0, edges, 0, found, size)
             pending[b] = _is_lost(found, size, tolerance)
+            if pending[b] and _is_certain(b, steps, N, nodes):
+                pending[b], found = False, 0.0
             value[b] = found
 
 
@@ -299,6 +301,8 @@ def entropy_of_marginals(
                 q = b * Q + steps[b, n] - 1
                 found, size = _subtract_moves(moves, q, turns, q, found, size)
         pending[b] = _is_lost(found, size, tolerance)
+        if pending[b] and _is_certain(b, steps, N, nodes):
+            pending[b], found = False, 0.0
         value[b] = found
 
 
@@ -307,6 +311,19 @@ def _is_lost(found, size, tolerance):
     """Whether an entropy may be off by more than the tolerance."""
     error = ROUNDINGS * _EPS * size
     return not error <= tolerance * found
+
+
+@subroutine
+def _is_certain(b, steps, N, nodes):
+    """Whether no position has two states with a probability: one output has it all."""
+    S = nodes.shape[2]
+    for n in range(N):
+        some = 0
+        for i in range(S):
+            some += np.int64(nodes[b, steps[b, n], i] > 0)
+        if some > 1:
+            return False
+    return True
 
 
 @subroutine
