@@ -23,8 +23,9 @@ class ObjectScores(nn.Module):
 
     def __init__(self, mean: Tensor, deviation: Tensor, classes: int) -> None:
         super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("deviation", deviation)
+        # one tensor given twice would be overwritten by the other's weights
+        self.register_buffer("mean", mean.clone())
+        self.register_buffer("deviation", deviation.clone())
         self.mix = nn.Conv2d(len(mean), CHANNELS, 1)
         size = 2 * CHANNELS * PLACES**2 + GEOMETRY
         self.hidden = nn.Linear(size, HIDDEN)

@@ -236,10 +236,6 @@ def test_bad_boxes_cost_themselves_only(ladybirds, tmp_path):
     assert len(found.lists["train"][0].boxes) == text.count("<object>")
 
 
-@pytest.mark.xfail(
-    reason="of a model that has hardly learned, precisions differ from the run's",
-    strict=False,
-)
 def test_a_model_is_evaluated_on_a_folder(trained, configure, capsys):
     config, result = trained
     answer = main(dataclasses.replace(config, evaluate=config.data))
