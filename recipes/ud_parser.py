@@ -21,8 +21,8 @@ After every best epoch so far, training writes ``model``, a self-contained folde
 ``metrics.json``, ``parses.png`` and ``dev.conllu``, the parsed development file.
 
 English EWT (development file, which also chose the epoch), seed 1, ``--epochs 24``, 26
-minutes of CPU time of one core: UAS 88.91, LAS 85.89. Tables:
-``docs/results/parsing.md``.
+minutes of CPU time of one core: UAS 88.91, LAS 85.89. With MiniLM-L6 as the encoder,
+``--epochs 6``, 50 minutes: UAS 91.87, LAS 89.32. Tables: ``docs/results/parsing.md``.
 """
 
 if __name__ == "__main__":
