@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.progress import Progress
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Certificate, State
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 
 # Inner-loop steps between two looks at the clock and at the keyboard.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 
 

@@ -12,8 +12,7 @@ from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.settings import EngineSettings, box
 from smoothsp.linear.engines.stored_outputs import StoredLabels
-from smoothsp.linear.inputs import memory
-from smoothsp.linear.inputs.arrays import zeros
+from smoothsp.linear.inputs.arrays import require_memory, zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -39,7 +38,7 @@ class ChainEngine:
         rows = len(problem.labels)
         count = problem.flat_size
         copies = 1 + 3 * plan.boxed + plan.averaging
-        memory.require(
+        require_memory(
             {
                 f"weights of {problem.num_features:,} features": 8 * copies * count,
                 f"marginals of {rows:,} words": 8 * s.P * rows,

@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
 from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
+from smoothsp.linear.engines.settings import STOPPING, Tolerance
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.engines.tolerance import STOPPING, Tolerance
-from smoothsp.linear.inputs import checks, memory
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded
 from smoothsp.linear.inputs.sparse_matrices import checked
 
@@ -191,7 +191,7 @@ def needed_by_linear(samples: Samples, features: int, outputs: int) -> dict[str,
 
 def require_memory(needed: dict[str, int]) -> None:
     """Refuse a fit that needs more bytes than the machine has left."""
-    memory.require(needed, _REMEDY)
+    arrays.require_memory(needed, _REMEDY)
 
 
 @dataclass(frozen=True)

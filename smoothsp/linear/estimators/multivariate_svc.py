@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
-from smoothsp.linear.inputs import checks, memory
+from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import F1Problem, ROCAreaProblem
 from smoothsp.linear.problems.binary import optimal_bias, squares_of
 from smoothsp.linear.solvers import BMRM
@@ -143,7 +143,7 @@ class F1SVC(_SetSVC):
             )
         total = float(weights.sum())
         needed = int(total * (8 + 12 * X.size / len(y)))
-        memory.require(
+        arrays.require_memory(
             {f"{total:.3g} samples": needed},
             "sample_weight is how often samples are repeated: lower it.",
         )

@@ -1,6 +1,8 @@
-"""Arrays of whole vectors, and what tells arrays from others."""
+"""Arrays of whole vectors, their checksums, and the memory that they take."""
 
+import os
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,8 @@ from numpy.typing import NDArray
 
 # Bytes of a vector, and of a line of the cache.
 _VECTOR = 64
+# The share of the memory that is kept free for everything that is not counted.
+_SPARE = 0.05
 
 
 def lanes(dtype: Any) -> int:
@@ -34,3 +38,38 @@ def checksum(*arrays: NDArray[Any]) -> int:
     for array in arrays:
         total = zlib.crc32(np.ascontiguousarray(array).data, total)
     return total
+
+
+def available_bytes() -> int | None:
+    """Memory that a new allocation may take, or None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def require_memory(needed: dict[str, int], remedy: str) -> None:
+    """Raise MemoryError when the machine has not the bytes that are ``needed``.
+
+    Parameters
+    ----------
+    needed
+        What for, in words, and how many bytes.
+    remedy
+        What the user can do.
+    """
+    total, free = sum(needed.values()), available_bytes()
+    if free is None or total <= (1 - _SPARE) * free:
+        return
+    parts = ", ".join(
+        f"{size / 1e9:.3g} GB for {what}" for what, size in needed.items()
+    )
+    raise MemoryError(
+        f"the fit needs {parts}; this machine has {free / 1e9:.3g} GB left. {remedy}"
+    )

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines import settings
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_engine import (
     Engine,
     engine_for,

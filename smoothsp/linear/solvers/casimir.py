@@ -12,8 +12,8 @@ from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
     epoch,

@@ -12,9 +12,9 @@ from smoothsp.linear.engines.callback_loops import PlainSteps
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import Stepper, run_steps
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.sparse_loops import SparseSteps
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem

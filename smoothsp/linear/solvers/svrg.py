@@ -7,8 +7,8 @@ from smoothsp.linear.engines import settings as engines_settings
 from smoothsp.linear.engines.budget import limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks

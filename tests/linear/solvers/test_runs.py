@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import Certificate, HingeSVC, WestonWatkinsSVC
-from smoothsp.linear.inputs import memory
+from smoothsp.linear.inputs import arrays
 from tests.sweeps import thinned
 from tests.truth.svm_objectives import MODELS, MULTICLASS, blobs, data_for
 
@@ -103,7 +103,7 @@ def test_too_few_epochs_are_told(model):
 @pytest.mark.parametrize("model", MULTICLASS)
 def test_what_does_not_fit_is_refused_before_it_is_allocated(model, monkeypatch):
     X, y = blobs(50, 6, 5)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(arrays, "available_bytes", lambda: 1000)
     message = (
         r"needs 3.84e-07 GB for weights of 6 features x 5 classes, 3.2e-06 GB for "
         r"coefficients of 50 samples x 5 classes; this machine has 1e-06 GB left\. A "
@@ -115,15 +115,15 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(model, monkeypatch)
 
 def test_a_kernel_matrix_that_does_not_fit_is_refused(monkeypatch):
     X, y = blobs(50, 6, 5)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 10_000)
+    monkeypatch.setattr(arrays, "available_bytes", lambda: 10_000)
     with pytest.raises(MemoryError, match="a kernel matrix of 50 x 50 samples"):
         WestonWatkinsSVC(kernel="rbf").fit(X, y)
 
 
 def test_the_machine_tells_its_memory():
-    free = memory.available_bytes()
+    free = arrays.available_bytes()
     assert free is None or free > 1e6
-    memory.require({"nothing much": 1000}, "")
+    arrays.require_memory({"nothing much": 1000}, "")
 
 
 def test_a_long_fit_shows_its_progress(monkeypatch):

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.budget import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
-from smoothsp.linear.engines.tolerance import Tolerance
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.callback import whole
 from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
