@@ -225,6 +225,9 @@ def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
                 prev[j] = i
             if near < low:
                 low, found = near, j
+            elif near == low and rows[j] < 0:
+                # of equally near ones a free column ends the search
+                found = j
         if not low < bound:
             return -1, low, steps
         total = max(low, total) if steps > 0 else low
