@@ -85,7 +85,9 @@ class Multiclass(ReadOnly, Divergences):
         if found & numbers.LOW:
             self.__dict__["scores"] = numbers.masked(self.scores)
         if found & numbers.FORBIDDEN:
-            stuck = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
+            stuck = self.scores.amax(1) == -torch.inf
+            if bool(stuck.any()):
+                stuck = stuck & self.mask.any(1)
             if bool(stuck.any()):
                 raise ValueError(
                     f"{blame}: row {int(stuck.int().argmax())} has no feasible output: "
