@@ -370,7 +370,8 @@ def _would_forbid(structure: Any, mu: float) -> bool:
         return False
     given = structure._potentials().values()
     least = -mu * LIMIT
-    return any(bool(((x <= least) & (x > -torch.inf)).any()) for x in given)
+    # what is below -LIMIT forbids already, or is not read
+    return any(bool(((x <= least) & (x > -LIMIT)).any()) for x in given)
 
 
 def _maximum(
