@@ -1,5 +1,7 @@
 """Wrong kernels of a device are noticed, and PyTorch answers in their place."""
 
+import importlib
+import io
 import json
 import warnings
 from types import SimpleNamespace
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.skipif(
 NARROW = torch.float32
 # B, T, S, whether each step has transitions of its own
 SIZES = [(3, 5, 4, False), (3, 5, 4, True), (2, 1, 17, True)]
+# Names of what is tried together.
+TRAINING = {x.removesuffix("_by_step") for x in trials.TRAINING}
 # Module and first kernel that each question launches.
 BROKEN = {
     "log_partition": "forward_backward",
@@ -107,7 +111,8 @@ def test_right_kernels_pass(name, dtype, watched):
     assert not device_check._failed
     (file,) = watched.iterdir()
     tried = json.loads(file.read_text())["passed"]
-    assert len(tried) == (4 if name == "log_partition" else 2)
+    together = len(trials.TRAINING) if plain in TRAINING else 1
+    assert len(tried) == 2 * (together + (name == "log_partition"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,7 +134,8 @@ def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     # once, and for all questions
     for other in ("decode", name):
         compare(other, twins(SIZES[1], NARROW))
-    assert not list(watched.iterdir())
+    passed = "".join(x.read_text() for x in watched.iterdir())
+    assert {"decode": "viterbi"}.get(name, name) not in passed
 
 
 def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
@@ -144,26 +150,40 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     for _ in range(2):
         for size in SIZES[:2]:
             compare("score", twins(size))
-    assert len(tried) == 2  # transitions that are shared, and those of each step
+    once = len(trials.TRAINING)
+    # transitions that are shared, and those of each step
+    assert len(tried) == 2 * once
     compare("score", twins((1, 2, 17, False)))
-    assert len(tried) == 3  # and another block of states
+    assert len(tried) == 3 * once  # and another block of states
     # another process
     device_check._passed.clear()
     compare("score", twins(SIZES[0]))
-    assert len(tried) == 3
+    assert len(tried) == 3 * once
     # and one that finds the file damaged
     device_check._passed.clear()
     (file,) = watched.iterdir()
     file.write_text(file.read_text()[:-9])
     compare("score", twins(SIZES[0]))
-    assert len(tried) == 4
+    assert len(tried) == 4 * once
 
 
-@pytest.mark.parametrize("question", ["sums", "best"])
-def test_a_wrong_kernel_of_circuits_is_replaced(question, watched, monkeypatch):
-    module = pytest.importorskip(f"smoothsp._kernels.circuits.cuda.{question}")
+def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    for name in ("decode", "score", "entropy"):
+        compare(name, twins(SIZES[0]))
+    said = [x for x in terminal.getvalue().split(device_check.CLEAR) if x]
+    what = "smoothsp: compiling and checking {}, once on a machine"
+    assert said == [what.format(x) for x in ("5 GPU kernels", "1 GPU kernel")]
+
+
+@pytest.mark.parametrize(
+    ("file", "ask"), [("inside_outside", sums), ("max_product", choose)]
+)
+def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch):
+    module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")
     leaves, asked = small(semi_markov, NARROW)
-    ask = sums if question == "sums" else choose
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expected = ask(leaves, asked)

@@ -113,7 +113,7 @@ def _log_partition_by_step(chain: Chain) -> tuple[Tensor, ...]:
     return _sums(forward_backward.forward_backward, chain)
 
 
-@tried(by_steps.log_partition)
+@tried(by_steps.log_partition, kernels=4)
 def _log_partition_in_parallel(chain: Chain) -> tuple[Tensor, ...]:
     from smoothsp._kernels.chain.cuda import scan
 

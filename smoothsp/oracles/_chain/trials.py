@@ -1,21 +1,44 @@
 """Small chains with known answers, on which the kernels of a device are tried."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from smoothsp.oracles._chain import by_steps
-from smoothsp.oracles._questions.device_check import hold, sound
+from smoothsp.oracles._questions.device_check import Trial, hold, sound
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Rows of a trial, their positions, one row shorter and one empty, and outputs of each.
 B, T, K = 3, 5, 2
+# What a training step asks, and predictions: their kernels are compiled at once.
+TRAINING = ("log_partition_by_step", "vjp", "score", "count", "viterbi")
 
 
-def tried(plain: Callable[..., Any]) -> Callable[[Function], Function]:
+class _Question(NamedTuple):
+    """A function that calls so many kernels, and its twin in PyTorch."""
+
+    function: Callable[..., Any]
+    plain: Callable[..., Any]
+    kernels: int
+
+    def run(
+        self, dtype: torch.dtype, S: int, shared: bool, device: torch.device
+    ) -> None:
+        """Raise if kernels of a device give other answers than PyTorch on the CPU."""
+        given = example(self.plain, dtype, S, shared)
+        found = self.function(*there(given, device))
+        hold(_flat(found), _flat(self.plain(*given)), dtype)
+
+
+questions: dict[str, _Question] = {}
+
+
+def tried(
+    plain: Callable[..., Any], kernels: int = 1
+) -> Callable[[Function], Function]:
     """Wrap a function that calls kernels, and whose twin in PyTorch is ``plain``.
 
     Each variant that Triton compiles, for a dtype, a power of two of states, and
@@ -23,22 +46,25 @@ def tried(plain: Callable[..., Any]) -> Callable[[Function], Function]:
     ``plain`` replaces all of them.
     """
 
-    def wrap(kernels: Function) -> Function:
-        name = kernels.__name__.strip("_")
+    def wrap(function: Function) -> Function:
+        name = function.__name__.strip("_")
+        questions[name] = _Question(function, plain, kernels)
 
-        @functools.wraps(kernels)
+        @functools.wraps(function)
         def answer(*inputs: Any) -> Any:
             near, S, shared = _kind(plain, inputs)
-
-            def trial(device: torch.device) -> None:
-                given = example(plain, near.dtype, S, shared)
-                found = kernels(*there(given, device))
-                hold(_flat(found), _flat(plain(*given)), near.dtype)
-
             block = 1 << max(4, (S - 1).bit_length())
             edges = "shared" if shared else "own"
-            question = f"{name}, {near.dtype}, {block} states, {edges} transitions"
-            return (kernels if sound(near, question, trial) else plain)(*inputs)
+            variant = f"{near.dtype}, {block} states, {edges} transitions"
+
+            def trials() -> Iterator[Trial]:
+                for other in TRAINING if name in TRAINING else (name,):
+                    asked = questions[other]
+                    run = functools.partial(asked.run, near.dtype, S, shared)
+                    yield Trial(f"{other}, {variant}", asked.kernels, run)
+
+            right = sound(near, f"{name}, {variant}", trials)
+            return (function if right else plain)(*inputs)
 
         return answer  # type: ignore[return-value]
 

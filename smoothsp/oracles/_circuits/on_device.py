@@ -20,7 +20,7 @@ from smoothsp.oracles._circuits.circuit import Circuit, Items
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.schedule import placed
 from smoothsp.oracles._circuits.topology import topology
-from smoothsp.oracles._questions.device_check import hold, sound
+from smoothsp.oracles._questions.device_check import Trial, hold, sound
 from smoothsp.oracles._questions.exact import as_two
 
 __all__ = ["choose", "sums", "tangent", "total"]
@@ -35,10 +35,22 @@ def sums(
     are done again in log space. While a CUDA graph is captured it is not read; the
     answer for such rows then means nothing.
     """
-    near = leaves.own[0]
-    if not sound(near, f"circuits' sums, {near.dtype}", partial(_try, near.dtype)):
+    if not _sound(leaves.own[0], "sums"):
         return by_levels.sums(leaves, query, wanted, dtype)
     return _sums(leaves, query, wanted, dtype)
+
+
+def _sound(near: Tensor, question: str) -> bool:
+    """Return whether kernels may answer; sums and maximum are tried together."""
+    kind = near.dtype
+
+    def trials() -> list[Trial]:
+        return [
+            Trial(f"circuits' sums, {kind}", 2, partial(_try, kind)),
+            Trial(f"circuits' maximum, {kind}", 1, partial(_try_choice, kind)),
+        ]
+
+    return sound(near, f"circuits' {question}, {kind}", trials)
 
 
 def _sums(
@@ -88,9 +100,7 @@ def choose(
     """
     if precise:
         leaves = leaves.map(lambda x: x.double())
-    near = leaves.own[0]
-    trial = partial(_try_choice, near.dtype)
-    if not sound(near, f"circuits' maximum, {near.dtype}", trial):
+    if not _sound(leaves.own[0], "maximum"):
         return by_levels.choose(leaves, query, k, dtype)
     return _choose(leaves, query, dtype)
 

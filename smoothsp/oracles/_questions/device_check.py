@@ -1,10 +1,10 @@
 """Whether Triton kernels are right on this machine's device: each is tried before use.
 
 Before kernels answer a question for the first time, they answer it for a small batch
-that has a known answer. Trials that passed are remembered on disk, per model of the
-device, driver, version of Triton, and sources of the kernels. After a trial that fails,
-the process computes in plain PyTorch on the device. ``SMOOTHSP_CHECK_DEVICE=0`` turns
-trials off.
+that has a known answer. The questions of a training step are tried together. Trials
+that passed are remembered on disk, per model of the device, driver, version of Triton,
+and sources of the kernels. After a trial that fails, the process computes in plain
+PyTorch on the device. ``SMOOTHSP_CHECK_DEVICE=0`` turns trials off.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,15 @@ OFF = "SMOOTHSP_CHECK_DEVICE"
 # Relative and absolute, as in the tests; integers are equal.
 TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
 
+
+class Trial(NamedTuple):
+    """A question, how many kernels answer it, and what raises if they are wrong."""
+
+    question: str
+    kernels: int
+    run: Callable[[torch.device], None]
+
+
 _lock = threading.RLock()
 _failed = False
 _passed: dict[str, set[str]] = {}
@@ -42,11 +51,12 @@ def is_tried(near: Tensor) -> bool:
     return near.is_cuda and os.environ.get(OFF) != "0"
 
 
-def sound(near: Tensor, question: str, trial: Callable[[torch.device], None]) -> bool:
+def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) -> bool:
     """Return whether kernels may answer a question on the device of ``near``.
 
-    At the first call for a question ``trial(device)`` is run, which raises if their
-    answer is wrong. While a CUDA graph is captured nothing is tried.
+    At the first call for a question the ``trials`` that have not passed are run: its
+    own, and those of questions that usually follow. While a CUDA graph is captured
+    nothing is tried.
     """
     global _failed
     if not is_tried(near):
@@ -59,27 +69,28 @@ def sound(near: Tensor, question: str, trial: Callable[[torch.device], None]) ->
     if near.is_cuda and torch.cuda.is_current_stream_capturing():
         return True
     with _lock:
-        if question not in _known(key) and not _failed:
-            try:
-                with _told(question):
-                    trial(near.device)
-            except torch.OutOfMemoryError:
-                return True  # which says nothing of kernels
-            except Exception as error:
-                _failed = True
-                _warn(question, near.device, error)
-            else:
-                _remember(key, question)
+        new = [] if _failed else [x for x in trials() if x.question not in _known(key)]
+        with _told(sum(trial.kernels for trial in new)):
+            for trial in new:
+                try:
+                    trial.run(near.device)
+                except torch.OutOfMemoryError:
+                    return True  # which says nothing of kernels
+                except Exception as error:
+                    _failed = True
+                    _warn(trial.question, near.device, error)
+                    break
+                _remember(key, trial.question)
     return not _failed
 
 
 @contextlib.contextmanager
-def _told(question: str) -> Iterator[None]:
-    """Tell a terminal what is compiled meanwhile."""
-    talks = sys.stderr.isatty()
+def _told(kernels: int) -> Iterator[None]:
+    """Tell a terminal how many kernels are compiled meanwhile."""
+    talks = kernels > 0 and sys.stderr.isatty()
     if talks:
-        what = f"compiling and checking GPU kernels ({question}), once on a machine"
-        sys.stderr.write(f"{CLEAR}smoothsp: {what}")
+        what = f"{kernels} GPU kernel{'s' * (kernels > 1)}, once on a machine"
+        sys.stderr.write(f"{CLEAR}smoothsp: compiling and checking {what}")
         sys.stderr.flush()
     try:
         yield
