@@ -1,4 +1,4 @@
-"""The chain on a CUDA device: between device events, beside the memory's floor.
+"""Ours on a CUDA device: between device events, beside the memory's floor.
 
 The floor of a question is the time to read the potentials once and to write what is
 asked for once, at the bandwidth that copying reaches on this device. A run takes at
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from inference import cells, sweep
+from inference import cells, circuits_on_cuda, sweep
 from inference.problems import DTYPES, Problem
 from inference.questions import DECODE, HINGE, MARGINALS, NLL, TOP
 from measuring import machine, timing
@@ -60,6 +60,11 @@ def measure(plan: sweep.Plan, builders: dict[str, peers.Builder]) -> Iterator[Ro
         f"copying reaches {bandwidth / 1e9:.0f} GB/s, {bandwidth / peak:.0%} of the "
         f"device's peak of {peak / 1e9:.0f} GB/s"
     )
+    circuits = circuits_on_cuda.CASES
+    asked = (circuits, plan.dtypes, plan.effort, plan.seed)
+    for row, moved in circuits_on_cuda.rows(*asked):
+        print(f"{row.case} {row.dtype} {row.question}: {row.median * 1e6:.3g} us")
+        yield beside_the_floor(row, moved, bandwidth, peak)
     for case, dtype in sweep.pairs(plan.cases, plan.dtypes):
         if time.monotonic() - began > BUDGET:
             print(f"not measured, for the time is up: {case}, {dtype}")
@@ -69,10 +74,16 @@ def measure(plan: sweep.Plan, builders: dict[str, peers.Builder]) -> Iterator[Ro
         asked = (CUDA, plan, plan.questions, case, problem, questions)
         for row in sweep.ask(*asked, stopwatch=timing.on_the_device):
             if row.method == ours.NAME:
-                moved = bytes_of(row.question, problem) / row.median
-                print(f"  {moved / 1e9:.0f} GB/s, {moved / peak:.1%} of the peak")
-                row = replace(row, note=f"{moved / bandwidth:.1%}")
+                moved = bytes_of(row.question, problem)
+                row = beside_the_floor(row, moved, bandwidth, peak)
             yield row
+
+
+def beside_the_floor(row: Row, moved: int, bandwidth: float, peak: float) -> Row:
+    """Print what share of the peak a call reaches, and note that of the floor."""
+    reached = moved / row.median
+    print(f"  {reached / 1e9:.0f} GB/s, {reached / peak:.1%} of the peak")
+    return replace(row, note=f"{reached / bandwidth:.1%}")
 
 
 def copy_bandwidth() -> float:

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 import oracles
-from inference import on_cuda
+from inference import circuits_on_cuda, on_cuda
 from inference.problems import SMALL, Case
 from inference.questions import DECODE, MARGINALS, NLL, TOP
 from inference.targets import evaluate
+from measuring import timing
 from report import results, tables
 from report.results import ORACLES, Results, Row
+from smoothsp.oracles import SpanTree
 
 OURS = Row(
     ORACLES, NLL, str(SMALL), "float32", 1, "smoothsp",
@@ -92,6 +94,28 @@ def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
         on_cuda.main(oracles.parse(["--device", "cuda"]))
     assert ended.value.code == 2
     assert "no CUDA device is here, nothing measured" in capsys.readouterr().err
+
+
+def test_circuits_are_judged_and_stand_in_the_table():
+    case = circuits_on_cuda.Case("spans (2, 3)", SpanTree, ((2, 3, 3),))
+    effort = timing.Effort(2, 0.0)
+    asked = ((case,), ("float32",), effort, 0, "cpu", timing.on_the_wall)
+    found = list(circuits_on_cuda.rows(*asked))
+    # 18 scores, and as many gradients or labels
+    assert [moved for _, moved in found] == [2 * 72, 72 + 144]
+    rows = [on_cuda.beside_the_floor(*each, 1e9, 2e9) for each in found]
+    table = tables.cuda_table(Results(rows), ["smoothsp"])
+    assert [line[:3] for line in table[1:]] == [
+        ["log-partition, forward + backward", "spans (2, 3)", "float32"],
+        ["decode", "spans (2, 3)", "float32"],
+    ]
+
+
+def test_a_wrong_value_is_not_timed():
+    exact = (torch.ones(2).double(), torch.zeros(2).long())
+    circuits_on_cuda.agree("spans", exact, exact)
+    with pytest.raises(SystemExit, match="spans: smoothsp is off by 1"):
+        circuits_on_cuda.agree("spans", (2 * exact[0], exact[1]), exact)
 
 
 def test_what_is_not_measured_is_not_a_number():
