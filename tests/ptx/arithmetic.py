@@ -35,12 +35,10 @@ class Rule:
     compute: Callable[..., Array]
 
 
-def rule(op: str, given: int = 2) -> Rule:
-    """Return what ``add.rn.f32`` and its like compute, of so many operands."""
+def rule(op: str) -> Rule:
+    """Return what ``add.rn.f32`` and its like compute."""
     base, *modifiers = op.split(".")
     last = modifiers[-1] if modifiers else ""
-    if last == "f32x2":
-        return _in_pairs(rule(op[:-2]))
     if base == "cvt":
         return _conversion(op, modifiers)
     if last not in TYPES:
@@ -68,18 +66,7 @@ def rule(op: str, given: int = 2) -> Rule:
     if op not in table and key not in table:
         raise Unknown(op)
     arity, compute = table.get(op) or table[key]
-    if base in {"min", "max"} and given == 3:
-        return Rule((kind,) * 3, kind, lambda a, b, c: compute(compute(a, b), c))
     return Rule((kind,) * arity, kind, compute)
-
-
-def _in_pairs(single: Rule) -> Rule:
-    """Two numbers of float32 in each register of 64 bits."""
-
-    def compute(*values: Array) -> Array:
-        return single.compute(*(x.view("f4") for x in values)).view("u8")
-
-    return Rule((TYPES["b64"],) * len(single.operands), TYPES["b64"], compute)
 
 
 def _select(a: Array, b: Array, which: Array) -> Array:
@@ -109,10 +96,8 @@ def _wide_multiply_add(a: Array, b: Array, c: Array) -> Array:
 def _high_product(a: Array, b: Array) -> Array:
     if a.itemsize == 4:
         return _wide_product(a, b) >> 32
-    whole = [
-        int(x) * int(y) >> 64 for x, y in zip(*np.broadcast_arrays(a, b), strict=True)
-    ]
-    return np.array(whole, a.dtype)
+    pairs = zip(*np.broadcast_arrays(a, b), strict=True)
+    return np.array([int(x) * int(y) >> 64 for x, y in pairs], a.dtype)
 
 
 def _bit_field(a: Array, at: Array, count: Array) -> Array:
@@ -230,11 +215,6 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
-    # of unsigned numbers
-    "lo": np.less,
-    "ls": np.less_equal,
-    "hi": np.greater,
-    "hs": np.greater_equal,
 }
 
 
@@ -242,10 +222,8 @@ def _unordered(compare: Callable[[Array, Array], Array]) -> Callable[..., Array]
     return lambda a, b: compare(a, b) | np.isnan(a) | np.isnan(b)
 
 
-_FLOAT_COMPARISONS = {k: v for k, v in _COMPARISONS.items() if k[0] not in "h"}
-_FLOAT_COMPARISONS |= {
+_FLOAT_COMPARISONS = _COMPARISONS | {
     "ne": lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b),
-    "num": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
     "nan": lambda a, b: np.isnan(a) | np.isnan(b),
     **{f"{k}u": _unordered(_COMPARISONS[k]) for k in ("eq", "lt", "le", "gt", "ge")},
     "neu": np.not_equal,
@@ -287,7 +265,6 @@ _FLOATS: dict[str, tuple[int, Callable[..., Array]]] = {
     "abs": (1, np.abs),
     "abs.ftz": (1, lambda a: np.abs(_flushed(a))),
     "mov": (1, lambda a: a),
-    "sqrt.rn": (1, np.sqrt),
     "ex2.approx": (1, _approximately(_power2)),
     "ex2.approx.ftz": (1, lambda a: _flushed(_approximately(_power2)(_flushed(a)))),
     "lg2.approx": (1, _approximately(_log2)),

@@ -2,8 +2,9 @@
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from tests.ptx.arithmetic import TYPES, Rule, Unknown, rule
 SPECIAL = ("%tid.x", "%ctaid.x", "%nctaid.x", "%ntid.x", "%laneid", "%warpid")
 # Where shared memory begins.
 SHARED = 1024
+DIRECTIVES = (".pragma", ".reqntid", ".maxn", ".minnctapersm", ".file")
 Operand = str | np.ndarray
 
 
 @dataclass
 class Instruction:
-    """One instruction: names of registers, constants as arrays of one element.
+    """Names of registers, and constants as arrays of one element.
 
     ``op`` is "compute", for which ``rule`` holds, or the name of what the machine does.
     """
@@ -35,6 +37,8 @@ class Instruction:
     kind: np.dtype = TYPES["b32"]
     space: str = ""
     target: int = -1
+    # memory that a barrier orders
+    orders: tuple[str, ...] = ("shared",)
 
     @functools.cached_property
     def divides(self) -> bool:
@@ -68,8 +72,8 @@ class Program:
         return min([4, *widths])
 
 
-def decode(ptx: str) -> Program:
-    """Read the one kernel of a PTX module."""
+def decode(ptx: str, barriers: Collection[str] = ()) -> Program:
+    """Read the one kernel of a PTX module, whose own barriers are at some lines."""
     entry = re.search(r"\.entry\s+(\w+)\s*\(([^)]*)\)", ptx)
     threads = re.search(r"\.(?:reqntid|maxntid)\s+(\d+)", ptx)
     if entry is None or threads is None:
@@ -95,7 +99,22 @@ def decode(ptx: str) -> Program:
     for instruction in program.code:
         if instruction.op == "bra":
             instruction.target = labels[str(instruction.operands.pop())]
+        elif ":".join(instruction.where.split(":")[:2]) in barriers:
+            instruction.orders = ("shared", "global")
     return program
+
+
+def own_barriers(ttgir: str) -> set[str]:
+    """Where a kernel's own barriers are: in TTGIR the compiler has not added any."""
+    places = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ttgir, re.MULTILINE))
+    found = set()
+    for at in re.findall(r"\b(?:gpu|ttg)\.barrier\b.*loc\((#loc\d*)\)", ttgir):
+        place = places[at]
+        while inner := re.search(r"#loc\d*", place):
+            place = places[inner[0]]
+        path, line, _ = place.split(":")
+        found.add(f"{Path(path.strip(chr(34))).name}:{line}")
+    return found
 
 
 def _statements(body: str) -> Iterator[tuple[str, str, str]]:
@@ -123,16 +142,7 @@ def _statements(body: str) -> Iterator[tuple[str, str, str]]:
                     yield "register", f"{kind} {name.strip()}", where
             elif text and text[0] not in ".{}()":
                 yield "instruction", text, where
-            elif text.startswith(".") and not text.startswith(
-                (
-                    ".pragma",
-                    ".reqntid",
-                    ".maxntid",
-                    ".maxnreg",
-                    ".file",
-                    ".minnctapersm",
-                )
-            ):
+            elif text.startswith(".") and not text.startswith(DIRECTIVES):
                 raise Unknown(text)
 
 
@@ -182,11 +192,11 @@ def _instruction(text: str, where: str) -> Instruction:
         made.results, made.operands = given[:1], [given[1].strip("[] ")]
     elif base in {"ld", "st", "ldmatrix", "stmatrix"}:
         _memory(made, base, modifiers, given)
-    elif base in {"shfl", "redux", "vote"} and modifiers[0] == "sync":
+    elif base in {"shfl", "redux"} and modifiers[0] == "sync":
         made.op = f"{base}.{modifiers[1]}"
         made.kind = TYPES.get(modifiers[2], TYPES["b32"])
         made.results = [x.strip() for x in given[0].split("|")]
-        kinds = [TYPES["pred"] if base == "vote" else made.kind, *[TYPES["b32"]] * 3]
+        kinds = [made.kind, *[TYPES["b32"]] * 3]
         made.operands = [_operand(*x) for x in zip(given[1:], kinds, strict=False)]
     elif op == "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64":
         made.op, made.kind, made.results = "mma", TYPES["f64"], _listed(given[0])
@@ -202,11 +212,8 @@ def _instruction(text: str, where: str) -> Instruction:
         if max(len(made.results), len(made.operands)) != 2:
             raise Unknown(text)
     else:
-        made.op, made.rule, made.results = (
-            "compute",
-            rule(op, len(given) - 1),
-            given[:1],
-        )
+        made.op, made.results = "compute", given[:1]
+        made.rule = rule(op)
         kinds = made.rule.operands
         made.operands = [_operand(*x) for x in zip(given[1:], kinds, strict=True)]
     return made
@@ -225,12 +232,8 @@ def _memory(
     if base in {"ldmatrix", "stmatrix"}:
         names = [names[1].split("::")[0], names[0].replace("x", "v"), names[2]]
     space, *count, last = (m.split("::")[0] for m in names)
-    if space not in {"global", "shared"} or count not in (
-        [],
-        ["v1"],
-        ["v2"],
-        ["v4"],
-    ):
+    many = [[], ["v1"], ["v2"], ["v4"]]
+    if space not in {"global", "shared"} or count not in many:
         raise Unknown(made.text)
     # of a matrix, each lane has two numbers of 16 bits
     made.kind = TYPES["b32"] if base.endswith("matrix") else TYPES[last]

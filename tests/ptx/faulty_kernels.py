@@ -13,14 +13,24 @@ from tests.ptx import machine
 from tests.ptx.arithmetic import Fault
 from tests.ptx.launch import Simulator
 
+REVERSED = {
+    "a missing barrier": "no",
+    "only the barriers of a sum": "sum",
+    "the same with a barrier": "barrier",
+}
+COPIED = {"a load behind an argument": 101, "the same with a mask": 100}
+SUMMED = {"a sum without its last number": 255, "the same with it": 256}
+
 
 @triton.jit
 def _reverse_kernel(x, room, out, N: tl.constexpr, WAIT: tl.constexpr):
     o = tl.arange(0, N)
-    tl.store(room + o, tl.load(x + o) * 2)
-    if WAIT:
+    b_x = tl.load(x + o)
+    tl.store(room + o, b_x * 2)
+    if WAIT == "barrier":
         tl.debug_barrier()
-    tl.store(out + o, tl.load(room + N - 1 - o))
+    total = tl.sum(b_x, 0) if WAIT == "sum" else 0.0
+    tl.store(out + o, tl.load(room + N - 1 - o) + total)
 
 
 @triton.jit
@@ -68,28 +78,22 @@ def main() -> None:
     machine.MOST_STEPS = 10_000
     simulator = Simulator()
     x, new = torch.arange(256.0), torch.zeros
-    for name, wait in [("a missing barrier", False), ("the same with a barrier", True)]:
+    for name, wait in REVERSED.items():
         out = new(256)
         given = (x, new(256), out)
         found = fault(simulator, _reverse_kernel, 1, *given, N=256, WAIT=wait)
-        assert not wait or torch.equal(out, 2 * x.flip(0))
+        assert wait != "barrier" or torch.equal(out, 2 * x.flip(0))
         say(name, found)
     given = (x, new(256), new(256))
-    found = fault(simulator, _reverse_kernel, 2, *given, N=256, WAIT=True)
+    found = fault(simulator, _reverse_kernel, 2, *given, N=256, WAIT="barrier")
     say("two blocks at one place", found)
-    few = torch.arange(100.0)
-    for name, count in [
-        ("a load behind an argument", 101),
-        ("the same with a mask", 100),
-    ]:
-        say(name, fault(simulator, _copy_kernel, 1, few, new(128), count, N=128))
+    for name, count in COPIED.items():
+        given = (x[:100].clone(), new(128), count)
+        say(name, fault(simulator, _copy_kernel, 1, *given, N=128))
     say("a branch that lanes take differently", parted(simulator))
-    found = fault(simulator, _waiting_kernel, 1, new(1), new(1))
-    say("a loop that waits for itself", found)
-    for name, count in [
-        ("a sum without its last number", 255),
-        ("the same with it", 256),
-    ]:
+    given = (new(1), new(1))
+    say("a loop that waits for itself", fault(simulator, _waiting_kernel, 1, *given))
+    for name, count in SUMMED.items():
         out = new(1)
         assert fault(simulator, _sum_kernel, 1, x, out, count, N=256) == "fine"
         say(name, "fine" if out == x.sum() else "wrong")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import smoothsp._kernels
-from tests.ptx.decode import Program, decode
+from tests.ptx.decode import Program, decode, own_barriers
 from tests.ptx.machine import Launch
 from tests.ptx.memory import Memory
 
@@ -65,7 +65,8 @@ class Simulator:
         """Run programs of a kernel; the arguments are those of ``_kernels``' launch."""
         built = kernel.warmup(*args, grid=(programs,), **options)
         if built.hash not in self.programs:
-            self.programs[built.hash] = decode(built.asm["ptx"])
+            barriers = own_barriers(built.asm["ttgir"])
+            self.programs[built.hash] = decode(built.asm["ptx"], barriers)
         program = self.programs[built.hash]
         self.launches[kernel.__name__] += 1
         given = dict(zip(kernel.arg_names, args, strict=False)) | options

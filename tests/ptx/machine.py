@@ -16,6 +16,7 @@ from tests.ptx.decode import SHARED, SPECIAL, Instruction, Operand, Program
 from tests.ptx.memory import Access, Memory, new_time
 
 RUNS, AT_BARRIER, AT_WARP, GONE = range(4)
+SPACES = ("shared", "global")
 # A launch that takes more instructions than so many does not end.
 MOST_STEPS = 3_000_000
 B32, B64 = TYPES["b32"], TYPES["b64"]
@@ -47,7 +48,8 @@ class Block:
     """The threads of one program, and what they share."""
 
     def __init__(self, launch: Launch, number: int) -> None:
-        self.launch, self.number, self.time = launch, number, new_time()
+        self.launch, self.number = launch, number
+        self.time = dict.fromkeys(SPACES, new_time())
         program = launch.program
         granule, size = program.narrowest("shared"), launch.shared_bytes
         self.shared = Memory(SHARED, size, granule, launch.memory.describe)
@@ -73,9 +75,10 @@ class Block:
                     f"hangs: {gone} of {len(state)} threads have ended, others wait "
                     f"at {', '.join(places)}"
                 )
-            self.time = new_time()
+            orders = self.launch.program.code[at[0]].orders
+            self.time |= dict.fromkeys(orders, new_time())
             for team in self.teams:
-                team.pass_barrier()
+                team.pass_barrier(orders)
 
 
 class Team:
@@ -94,17 +97,19 @@ class Team:
             self.registers[name] = np.broadcast_to(np.uint32(value), size)
         for name, number in block.launch.arguments.items():
             self.registers[name] = np.full(size, number, np.uint64)
-        self.warp_time = np.zeros(size, np.int64)
-        self.new_warp_time(np.ones(size, bool))
+        self.warp_time = {space: np.zeros(size, np.int64) for space in SPACES}
+        self.new_warp_time(np.ones(size, bool), SPACES)
 
-    def new_warp_time(self, which: Array) -> None:
+    def new_warp_time(self, which: Array, spaces: tuple[str, ...]) -> None:
         for warp in np.unique(self.lane[which] // 32):
-            self.warp_time[32 * warp : 32 * warp + 32] = new_time()
+            time = new_time()
+            for space in spaces:
+                self.warp_time[space][32 * warp : 32 * warp + 32] = time
 
-    def pass_barrier(self) -> None:
+    def pass_barrier(self, orders: tuple[str, ...]) -> None:
         self.state[:] = RUNS
         self.at += 1
-        self.new_warp_time(np.ones(self.size, bool))
+        self.new_warp_time(np.ones(self.size, bool), orders)
 
     def run(self) -> None:
         """Run until all threads wait or have ended."""
@@ -216,14 +221,9 @@ class Team:
         return bool((ready == which).all())
 
     def access(self, here: int, which: Array) -> Access:
-        return Access(
-            here,
-            self.threads[which],
-            self.warp_time[which],
-            self.block.number,
-            self.block.time,
-            self.launch.time,
-        )
+        space, block = self.launch.program.code[here].space, self.block
+        who = self.threads[which], self.warp_time[space][which], block.number
+        return Access(here, *who, block.time[space], self.launch.time)
 
     def _access(self, step: Instruction, here: int, which: Array) -> None:
         is_global = step.space == "global"
@@ -281,30 +281,19 @@ def _shuffle(team: Team, step: Instruction, here: int, which: Array) -> None:
 
 
 def _reduce(team: Team, step: Instruction, here: int, which: Array) -> None:
-    """``redux.sync`` and ``vote.sync``: one answer for all lanes of a warp."""
-    base, how = step.op.split(".")
-    kind = TYPES["pred"] if base == "vote" else step.kind
-    values = np.broadcast_to(team._fetch(step.operands[0], kind), team.size)
-    rows = values.reshape(-1, 32)
-    if how == "ballot":
-        found = (rows.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(1)
-        found = found.astype(np.uint32)
-    else:
-        functions: dict[str, Callable[..., Array]] = {
-            "add": lambda x, axis: x.sum(axis, dtype=kind),
-            "min": np.min if kind.kind != "f" else np.nanmin,
-            "max": np.max if kind.kind != "f" else np.nanmax,
-            "or": np.bitwise_or.reduce,
-            "and": np.bitwise_and.reduce,
-            "any": np.any,
-            "all": np.all,
-        }
-        found = functions[how](rows, axis=1)
+    """``redux.sync``: one answer for all lanes of a warp."""
+    values = np.broadcast_to(team._fetch(step.operands[0], step.kind), team.size)
+    functions: dict[str, Callable[..., Array]] = {
+        "add": lambda x, axis: x.sum(axis, dtype=step.kind),
+        "min": np.min if step.kind.kind != "f" else np.nanmin,
+        "max": np.max if step.kind.kind != "f" else np.nanmax,
+    }
+    found = functions[step.op.split(".")[1]](values.reshape(-1, 32), axis=1)
     team._store(step.results[0], np.repeat(found, 32), which)
 
 
 def _warp_barrier(team: Team, step: Instruction, here: int, which: Array) -> None:
-    team.new_warp_time(which)
+    team.new_warp_time(which, step.orders)
 
 
 def _multiply_matrices(team: Team, step: Instruction, here: int, which: Array) -> None:
@@ -345,7 +334,6 @@ def _move_matrices(team: Team, step: Instruction, here: int, which: Array) -> No
 ACTIONS: dict[str, Callable[[Team, Instruction, int, Array], None]] = {
     "shfl": _shuffle,
     "redux": _reduce,
-    "vote": _reduce,
     "warp_barrier": _warp_barrier,
     "mma": _multiply_matrices,
     "ldmatrix": _move_matrices,

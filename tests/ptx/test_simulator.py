@@ -16,6 +16,7 @@ def test_each_fault_is_seen():
     said = run(*command, env={"TRITON_INTERPRET": "0"}).stdout.splitlines()
     assert said == [
         "a missing barrier: race between warps",
+        "only the barriers of a sum: race between warps",
         "the same with a barrier: fine",
         "two blocks at one place: race between blocks",
         "a load behind an argument: out of bounds",
