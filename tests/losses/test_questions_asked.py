@@ -10,7 +10,8 @@ from smoothsp import losses
 from smoothsp.oracles import Multiclass
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_own_structure.md"
-ROWS = re.findall(r"^\| `(\w+\(.*)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+TABLES = re.findall(r"^\| `((\w+)\(.*)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+ROWS = [(text, rest) for text, name, rest in TABLES if name in losses.__all__]
 SETTINGS = {**vars(losses), "mu": 5.0, "k": 2}
 POOLS = losses.ListwiseRanking | losses.NoiseContrastive | losses.PairwiseRanking
 # These return decisions.
@@ -30,6 +31,8 @@ class Recorder:
         self.structure, self.asked = structure, asked
 
     def __getattr__(self, name):
+        if name.startswith("_"):  # of the library's own structures
+            raise AttributeError(name)
         value = getattr(self.structure, name)
         if not callable(value):
             self.asked.add(name)

@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.models.encoders import LETTERS, write_encoder
-from tests.recipes.runs import killed, write_corpus
+from tests.recipes.runs import die, killed, write_corpus
 
 pytest.importorskip("transformers")
 LABELS = ["O", "B-X", "I-X", "E-X", "S-X"]
@@ -205,9 +205,13 @@ def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):
     assert sum(moved) > len(moved) / 2
 
 
-def test_a_run_that_has_no_model_yet_says_how_to_get_one(folder, tmp_path, tiny):
+def test_a_run_that_has_no_model_yet_says_how_to_get_one(
+    folder, tmp_path, tiny, monkeypatch
+):
     config = conll_ner.Config(tiny, encoder=str(folder), steps=8, out=tmp_path)
-    killed(conll_ner, "save_model", 0, lambda: conll_ner.main(config))
+    with monkeypatch.context() as patch:
+        patch.setattr(conll_ner, "save_model", die)
+        killed(lambda: conll_ner.main(config))
     message = "out: expected a trained model .* Go on with it first: .* with --resume$"
     for option in ("predict", "evaluate"):
         with pytest.raises(ValueError, match=message):

@@ -127,7 +127,7 @@ def test_a_run_ends_when_it_is_out_of_patience():
         (
             {"vectors": {"a": [1]}, "word_size": 3},
             ValueError,
-            "word_size: expected none",
+            "word_size: expected None",
         ),
         (
             {"tags": [["O"]]},

@@ -273,7 +273,7 @@ def test_a_damaged_model_is_named(name, whole, tmp_path):
     image.write_bytes(b"")
     files = {"matching_points": (image, image), "voc_localization": tmp_path}
     files = files.get(name, image)
-    with pytest.raises(ValueError, match=r"safetensors: expected the content"):
+    with pytest.raises(ValueError, match=r"safetensors: expected the checksum"):
         main(dataclasses.replace(config, out=tmp_path, predict=files))
 
 
