@@ -12,7 +12,7 @@ ner: $(INSTALLED)  ## train the named-entity tagger; ARGS="--data DIR" for real 
 	$(VENV)/bin/python recipes/conll_ner.py $(or $(ARGS),--overwrite)
 
 test: $(INSTALLED)  ## ARGS=--long runs the long sweeps too
-	$(RUN) pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) ruff format --check .

@@ -32,6 +32,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "NUMBA_CACHE_DIR" not in os.envir
         shutil.rmtree(KERNELS)
 
 
+# Workers share the cores with the programs that tests start. Threads that wait for each
+# other there double the time of a program.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests start a hundred programs, none of which need read the sources anew, even where
 # the shell asks for no bytecode beside them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -99,10 +102,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker for each core, with 3 GB of memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // (3 * 10**9)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "long: a sweep, a race or a kill, run with --long"
     )
+    config.addinivalue_line("markers", "short: part of a long test, left out by --long")
     if config.getoption("long"):
         settings.load_profile("long")
         sweeps.long = True
@@ -121,11 +132,10 @@ def pytest_collection_modifyitems(
     here = Path(__file__).parent
     place = {here / name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
-    if not config.getoption("long"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        left = set(items) - set(long)
-        items[:] = [item for item in items if item in left]
+    other = "short" if config.getoption("long") else "long"
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker(other)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

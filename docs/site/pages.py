@@ -128,7 +128,10 @@ def on_post_build(config: Any) -> None:
             if f'id="{module}.{name}"' not in text:
                 raise ValueError(f"the reference has no {module}.{name}")
     for page in site.rglob("*.html"):
-        fetched = FETCHED.search(page.read_text())
+        text = page.read_text()
+        if FORMULA.search(text):
+            raise ValueError(f"{page}: formulas are not MathML")
+        fetched = FETCHED.search(text)
         if fetched:
             raise ValueError(f"{page}: {fetched[0]} would be fetched")
 

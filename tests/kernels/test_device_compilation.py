@@ -12,7 +12,9 @@ HOPPER = 90
 @pytest.mark.parametrize(
     ("generation", "sizes"),
     [
-        pytest.param(HOPPER, ["circuits"], id="Hopper, circuits"),
+        pytest.param(
+            HOPPER, ["circuits"], id="Hopper, circuits", marks=pytest.mark.short
+        ),
         pytest.param(80, [], id="Ampere", marks=pytest.mark.long),
         pytest.param(HOPPER, [], id="Hopper", marks=pytest.mark.long),
     ],

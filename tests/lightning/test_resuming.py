@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from smoothsp.optim import SVRG, CasimirSVRG
+from tests import sweeps
 from tests.optim.problems import seeded
 
 # Lightning advises on workers, loggers and devices that are not there
@@ -72,9 +73,10 @@ def same(one, other):
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_resume_from_each_step_is_the_run_that_was_not_cut(pl, tmp_path, name):
     module, state = run(pl, name, tmp_path)
-    files = sorted(tmp_path.glob("*.ckpt"))
+    files = sorted(tmp_path.glob("*.ckpt"), key=lambda x: int(x.stem.split("=")[1]))
     assert len(files) == EPOCHS * BATCHES
-    for file in files:
+    # one in three is from each place within an epoch
+    for file in files if sweeps.long else files[::3]:
         resumed, found = run(pl, name, tmp_path, file)
         for p, q in zip(module.parameters(), resumed.parameters(), strict=True):
             assert torch.equal(p, q), file.name

@@ -17,7 +17,7 @@ PROGRAMS = (
 )
 # A plain run tries one fault in thirty of the first two.
 CASES = [
-    *((name, 30) for name in PROGRAMS[:2]),
+    *(pytest.param(name, 30, marks=pytest.mark.short) for name in PROGRAMS[:2]),
     *(pytest.param(name, 1, marks=pytest.mark.long) for name in PROGRAMS),
 ]
 

@@ -2,11 +2,9 @@
 
 import importlib.util
 import re
-import sys
 
 import pytest
 
-from tests.programs import run
 from tests.test_architecture import PUBLIC, ROOT
 
 FOLDER = ROOT / "docs" / "site"
@@ -76,11 +74,3 @@ def test_names_in_docstrings_are_code_on_the_site():
     read = loaded("docstrings").as_markdown
     text = "As :class:`~smoothsp.linear.HingeSVC`, :func:`plan`, :attr:`~a.B.c`."
     assert read(text) == "As `HingeSVC`, `plan`, `c`."
-
-
-@pytest.mark.long
-def test_the_site_is_built_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    run(*command, "--site-dir", tmp_path / "site")
-    assert "<math" in (tmp_path / "site/docs/smoothing.html").read_text()

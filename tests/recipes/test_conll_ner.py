@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conll_ner import Config, main
+from conll_ner import Config, command_line, main
 from corpora import conll, toy_corpus, wnut17
 from ner import report
 from smoothsp.metrics import span_f1
@@ -17,7 +17,6 @@ from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.schemes import convert
-from tests.programs import ROOT, run
 from tests.recipes.runs import EPOCHS, TRAIN, numbers
 from tests.sweeps import thinned
 
@@ -208,19 +207,24 @@ def test_a_bad_sentence_does_not_take_others_with_it(trained, tmp_path, capsys):
 
 @pytest.mark.parametrize(("option", "status"), [([], 1), (["--skip-bad"], 0)])
 def test_the_exit_status_says_whether_sentences_were_left_out(
-    option, status, trained, tmp_path
+    option, status, trained, tmp_path, monkeypatch, capsys
 ):
     path = tmp_path / "text.conllu"
     path.write_text("1\tLake\n\n" + "\t".join(["1", "Holm", *"________"]) + "\n")
-    command = ["recipes/conll_ner.py", "--predict", str(path), "--out"]
-    done = run(
-        sys.executable, *command, str(trained[0].out), *option, check=False,
-        env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == status
-    assert done.stdout.startswith("Holm\t") and "Lake" not in done.stdout
-    assert "text.conllu, line 1: expected 10 columns parted by tabs" in done.stderr
-    assert ("error: left out 1 of 2 sentences" in done.stderr) == bool(status)
+    command = ["conll_ner.py", "--predict", str(path), "--out", str(trained[0].out)]
+    monkeypatch.setattr(sys, "argv", [*command, *option])
+    capsys.readouterr()
+    ended = None
+    try:
+        command_line()
+    except SystemExit as end:
+        ended = end.code
+    done = capsys.readouterr()
+    assert done.out.startswith("Holm\t") and "Lake" not in done.out
+    assert "text.conllu, line 1: expected 10 columns parted by tabs" in done.err
+    # Python writes a text to stderr and ends with status 1
+    assert ("error: left out 1 of 2 sentences" in str(ended)) == bool(status)
+    assert ended is None or status
 
 
 def test_a_run_is_replaced_only_if_that_is_said(tiny, tmp_path):

@@ -1,5 +1,6 @@
 """The theorems of accelerated methods, at every iteration of drawn problems."""
 
+import functools
 import itertools
 import math
 
@@ -74,26 +75,34 @@ def minimum(f, simple, start, steps=1500):
 BENDS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.2, 0.1)]
 
 
-def euclidean(l1, l2, adaptive, method, sparse=0.1):
+@functools.cache
+def euclidean(l1, l2):
+    """A problem, a start, and the minimum."""
     rng = np.random.default_rng(3)
-    f, simple = LeastSquares(rng, 30, 12, l1), ElasticNet(sparse, l2)
+    f, simple = LeastSquares(rng, 30, 12, l1), ElasticNet(0.1, l2)
     start = simple.at(rng.normal(size=12))
     best, value = minimum(f, simple, start.x)
-    first = f.L / 10 if adaptive else f.L
-    return (
-        f,
-        simple,
-        start,
-        simple.at(best),
-        value,
-        method(f, simple, start, first, adaptive, l1),
-    )
+    return f, simple, start, simple.at(best), value
+
+
+@functools.cache
+def entropic(lam, cap):
+    rng = np.random.default_rng(4)
+    f, simple = Linear(rng, 15, 8, 0.05), CappedSimplex(8, lam, cap)
+    start = simple.at(np.full(8, 1 / 8))
+    best, value = minimum(f, simple, start.x, 800)
+    return f, simple, start, simple.at(best), value
+
+
+def first_bound(f, adaptive):
+    return f.L / 10 if adaptive else f.L
 
 
 @pytest.mark.parametrize(("l1", "l2"), BENDS)
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_infinite_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
-    f, simple, start, best, value, method = euclidean(l1, l2, adaptive, InfiniteMemory)
+    f, simple, start, best, value = euclidean(l1, l2)
+    method = InfiniteMemory(f, simple, start, first_bound(f, adaptive), adaptive, l1)
     lam, far, tried = l1 + l2, divergence(best, start), []
     for k in range(1, 150):
         if lam / f.L * k > 80 or method.stuck:
@@ -124,7 +133,8 @@ def test_infinite_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
 @pytest.mark.parametrize(("l1", "l2"), BENDS)
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
-    f, simple, start, best, value, method = euclidean(l1, l2, adaptive, OneMemory)
+    f, simple, start, best, value = euclidean(l1, l2)
+    method = OneMemory(f, simple, start, first_bound(f, adaptive), adaptive, l1)
     lam, far, tried, product, sums = l1 + l2, divergence(best, start), [], 1.0, 0.0
     for _ in range(150):
         if product < 1e-13 or method.stuck:
@@ -153,13 +163,10 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
     thinned(itertools.product([False, True], [0.0, 0.05], [math.inf, 0.3]), 3),
 )
 def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
-    rng = np.random.default_rng(4)
-    f, simple = Linear(rng, 15, 8, 0.05), CappedSimplex(8, lam, cap)
-    start = simple.at(np.full(8, 1 / 8))
+    f, simple, start, best, value = entropic(lam, cap)
     # no point of the simplex is farther from its middle in relative entropy
     most = math.log(8) if math.isinf(cap) else -math.log(cap) + math.log(8)
-    best, value = minimum(f, simple, start.x, 800)
-    far = divergence(simple.at(best), start)
+    far = divergence(best, start)
     for method in (InfiniteMemory, OneMemory):
         run = method(f, simple, start, f.L / 8 if adaptive else f.L, adaptive)
         previous = math.inf
