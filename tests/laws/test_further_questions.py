@@ -110,16 +110,16 @@ def test_distinct_draws_have_the_frequencies_of_draws_without_replacement(kind):
         ys = built.sample(2, torch.Generator().manual_seed(b), replace=False)
         chances = row.scores(0).softmax(0)
         number = {tuple(y.flatten().tolist()): i for i, y in enumerate(row.outputs[0])}
-        pairs = [[number.get(tuple(y.flatten().tolist())) for y in two] for two in ys]
+        listed = ys.unsqueeze(-1).flatten(2).tolist()
+        pairs = [[number.get(tuple(y)) for y in two] for two in listed]
         several = int((chances > 0).sum()) > 1
         if not several:
             assert all(two[0] is not None for two in pairs)
             assert (ys[:, 1] == -1).all()
             continue
-        seen = torch.zeros(2, len(chances)).double()
-        for two in pairs:
-            assert two[0] != two[1]
-            seen[range(2), two] += 1
+        assert all(one != other for one, other in pairs)
+        places = torch.tensor(pairs).T
+        seen = torch.stack([x.bincount(minlength=len(chances)) for x in places])
         after = chances[:, None] * chances / (1 - chances[:, None])
         expected = times * torch.stack([chances, after.fill_diagonal_(0).sum(0)])
         slack = 4.5 * (expected * (1 - expected / times)).sqrt() + 2

@@ -18,6 +18,7 @@ from tests.instances.drawn import chains, generators
 from tests.kernels.test_circuit_twins import choose, sums
 from tests.kernels.twins import DEVICE, OPS, WIDE, Twins, kernels, ugly_case
 from tests.oracles.test_cuda_ops import NAMES, compare
+from tests.sweeps import thinned
 
 pytestmark = pytest.mark.skipif(
     DEVICE == "cuda", reason="kernels run in Triton's interpreter, as if on a device"
@@ -95,7 +96,7 @@ def test_plain_torch_answers_as_the_cpu_for_any_chain(case, generator):
             compare(name, Twins.of(case, WIDE, generator))
 
 
-@pytest.mark.parametrize("dtype", [WIDE, NARROW])
+@pytest.mark.parametrize("dtype", thinned([WIDE, NARROW], 2))
 @pytest.mark.parametrize("name", NAMES)
 def test_right_kernels_pass(name, dtype, watched):
     plain = {"decode": "viterbi", "decode_topk": "viterbi_topk"}.get(name, name)
