@@ -184,7 +184,6 @@ PUBLIC = {
         "HingeSVC",
         "L1SVC",
         "LPBoostClassifier",
-        "MulticlassSVM",
         "ROCSVC",
         "StructuredSVM",
         "WestonWatkinsSVC",

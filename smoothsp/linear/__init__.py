@@ -12,7 +12,6 @@ try:
     from smoothsp.linear.estimators.hinge_svc import HingeSVC
     from smoothsp.linear.estimators.l1_svc import L1SVC
     from smoothsp.linear.estimators.lp_boost import LPBoostClassifier
-    from smoothsp.linear.estimators.multiclass_svm import MulticlassSVM
     from smoothsp.linear.estimators.multivariate_svc import F1SVC, ROCSVC
     from smoothsp.linear.estimators.structured_svm import StructuredSVM
     from smoothsp.linear.estimators.weston_watkins_svc import WestonWatkinsSVC
@@ -36,7 +35,6 @@ __all__ = [
     "CrammerSingerSVC",
     "HingeSVC",
     "LPBoostClassifier",
-    "MulticlassSVM",
     "StructuredSVM",
     "WestonWatkinsSVC",
 ]

@@ -26,7 +26,6 @@ from smoothsp.linear import (
     ChainSVM,
     CrammerSingerSVC,
     HingeSVC,
-    MulticlassSVM,
     StructuredSVM,
     WestonWatkinsSVC,
 )
@@ -259,8 +258,8 @@ def of_two(model, others=(), **options):
 
 def classes(solver):
     often = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
-    options = {"solver": solver, "max_passes": 12, "solver_options": often}
-    return samples(MulticlassSVM, tol=0.0, **options)
+    options = {"solver": solver, "max_epochs": 12, "solver_options": often}
+    return samples(CrammerSingerSVC, tol=0.0, random_state=0, **options)
 
 
 def tagger(model, solver):
@@ -310,7 +309,7 @@ ESTIMATORS = {
         for every, dtype in ((1, np.float64), (3, np.float64), ("auto", np.float32))
     },
     **{
-        f"MulticlassSVM {solver}": functools.partial(classes, solver)
+        f"CrammerSingerSVC {solver}": functools.partial(classes, solver)
         for solver in ("bcfw", "sgd", "svrg", "casimir")
     },
     "HingeSVC bmrm": lambda: of_two(HingeSVC, WEIGHTED, solver="bmrm", max_epochs=9),

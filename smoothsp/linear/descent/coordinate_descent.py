@@ -50,6 +50,7 @@ class Status(Enum):
     """Reason why a fit ended."""
 
     CONVERGED = "the gap reached its goal"
+    LEVELLED = "the objective falls by less than tol"
     ROUNDED = "rounding hides what is left of the gap"
     OUT_OF_EPOCHS = "max_epochs are used up"
     STOPPED = "the callback stopped the fit"

@@ -30,7 +30,7 @@ class BinaryClassifier(classifier.CertifiedClassifier):
         Returns the weights in float64.
         """
         history: list[Certificate] = []
-        w, status = whole_set.fit(self, solve, scale, history)
+        w, status = whole_set.fit(self, solve, scale, history, self.max_epochs)
         classifier.keep_weights(self, w.astype(samples.X.dtype)[:, None], constant)
         classifier.keep_outcome(self, samples, status, history)
         return w

@@ -54,8 +54,8 @@ def unchanged_by_errors(estimator: Any) -> Iterator[None]:
         raise
 
 
-def plan_of(estimator: Any) -> DescentSettings:
-    """The parameters of the loop, checked."""
+def plan_of(estimator: Any, max_epochs: int | None = None) -> DescentSettings:
+    """The parameters of the loop, checked; ``max_epochs`` where None is a default."""
     checks.callback(estimator.callback)
     checks.shown("verbose", estimator.verbose)
     every = estimator.certify_every
@@ -66,7 +66,7 @@ def plan_of(estimator: Any) -> DescentSettings:
         tolerance=tolerance_of(estimator),
         shuffle=checks.flag("shuffle", estimator.shuffle),
         shrinking=checks.flag("shrinking", estimator.shrinking),
-        max_epochs=checks.count("max_epochs", estimator.max_epochs),
+        max_epochs=checks.count("max_epochs", max_epochs or estimator.max_epochs),
         certify_every=every,
         seed=int(checks.stream(estimator.random_state).randint(2**31 - 1)),
         callback=estimator.callback,
@@ -254,7 +254,7 @@ def warn_if_short(estimator: Any) -> None:
     """Warn of a fit that ended before its goal; called by ``fit`` itself."""
     status, last = estimator.status_, estimator.history_[-1]
     asked_for_all = status is Status.ROUNDED and estimator.tol == 0
-    if status is Status.CONVERGED or asked_for_all:
+    if status in (Status.CONVERGED, Status.LEVELLED) or asked_for_all:
         return
     found = last.primal, last.gap, last.epoch
     warn_short(estimator, status.value, found, _ADVICE[status])

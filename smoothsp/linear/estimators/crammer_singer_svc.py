@@ -1,18 +1,41 @@
 """The multiclass SVM of Crammer and Singer."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.metaestimators import available_if
 
 from smoothsp._kernels.multiclass import crammer_singer
-from smoothsp.linear.descent.coordinate_descent import descend
+from smoothsp.linear.descent.coordinate_descent import (
+    DescentSettings,
+    Status,
+    descend,
+)
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.descent.sparse_rows import sparse_rows
-from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import classifier
+from smoothsp.linear.engines.solution import Certificate, Solution, weights_of
+from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators.tagger import (
+    HINGE_DEFAULTS,
+    HINGE_SOLVERS,
+    classes_of_parts,
+    max_passes_of,
+    require_same_data,
+    solver_with,
+    takes_parts,
+)
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.problems import MulticlassProblem
+
+# Arguments of solvers in place of ``certify_every``.
+_EVERY = {
+    "bcfw": "refresh_every",
+    **dict.fromkeys(("sgd", "svrg", "casimir"), "evaluate_every"),
+}
 
 
 class CrammerSingerSVC(classifier.CertifiedClassifier):
@@ -25,15 +48,21 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     costs. Two classes are the binary SVM, :class:`HingeSVC`, with the same C:
     :math:`\tfrac12 \|w\|^2 + C \sum_i \max(0, \Delta - s_i w^\top x_i)`.
 
-    Block coordinate descent in the dual: the block of a sample is a projection onto a
-    simplex, in :math:`O(k \log k)` for k classes.
-
     Parameters
     ----------
     C
         Factor of the losses, > 0.
+    solver
+        ``"dual"``, the fastest: block coordinate descent in the dual, where the block
+        of a sample is a projection onto a simplex, in :math:`O(k \log k)` for k
+        classes. The others are those of ``smoothsp.linear.solvers``: ``"bcfw"`` and
+        ``"bmrm"`` stop at a certified gap, too; ``"agm"`` smooths the hinge less and
+        less; ``"sgd"`` goes from sample to sample, as do ``"svrg"`` and ``"casimir"``,
+        which minimise a smoothed hinge. They compute in float64.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
+        ``"sgd"`` computes no gap, and stops when two evaluations have not lowered the
+        objective by that share.
     stopping
         ``"objective"``: when the duality gap is ``tol`` times the dual, so that the
         objective is at most ``1 + tol`` times its minimum. ``"relative_gap"``: when it
@@ -50,25 +79,32 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     intercept_scaling
         The value of that feature, > 0.
     shuffle
-        If True, each epoch visits the samples in a new random order.
+        If True, each epoch of ``"dual"`` visits the samples in a new random order.
     shrinking
-        If True, epochs skip samples that did not contribute to the last gap, and for up
-        to 31 epochs samples that did not move. Gaps always cover all samples and
-        reactivate those that contribute.
+        If True, epochs of ``"dual"`` skip samples that did not contribute to the last
+        gap, and for up to 31 epochs samples that did not move. Gaps always cover all
+        samples and reactivate those that contribute.
     random_state
         Seed of the sample orders.
     max_epochs
-        Maximum number of passes over the samples.
+        Maximum number of passes over the samples. None: 1,000 with ``"sgd"``,
+        ``"svrg"`` and ``"casimir"``, and 10,000 with the others.
     certify_every
         Epochs between duality gaps, each of which costs about half an epoch.
-        ``"auto"``: after the first epoch, and then when the estimated gap of an epoch
-        is near the goal or much smaller than the last gap.
+        ``"auto"``: with ``"dual"``, after the first epoch, and then when the estimated
+        gap of an epoch is near the goal or much smaller than the last gap; with the
+        others, the solver's own default.
     store_dual
-        If True, set ``dual_coef_`` and ``support_``.
+        If True, set ``dual_coef_`` and ``support_``; with ``"dual"`` only.
+    solver_options
+        Further arguments of a solver other than ``"dual"``, a dict. ``"bcfw"`` has
+        ``steps="pairwise"`` and ``cache=True`` by default.
     warm_start
-        If True, a fit starts from the dual variables of the previous fit. The samples
-        must be the same in the same order; weights, C and features may change. Another
-        number of samples or other classes raise a ValueError.
+        If True, a fit starts from the previous fit. ``"dual"`` starts from its dual
+        variables: the samples must be the same in the same order; weights, C and
+        features may change. ``"bcfw"`` does too, and only C may change. Both start at 0
+        after another solver. The other solvers start from the weights, and need the
+        same features. Another number of samples or other classes raise a ValueError.
     callback
         Called with each :class:`~smoothsp.linear.Certificate`; a true return value ends
         the fit. Its ``state`` is a checkpoint: continue with
@@ -107,7 +143,9 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
 
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
     Kernel-based Vector Machines", sections 3 and 6; Keerthi et al., "A Sequential Dual
-    Method for Large Scale Multi-Class Linear SVMs", section 2.
+    Method for Large Scale Multi-Class Linear SVMs", section 2. ``"bcfw"``: Osokin et
+    al., "Minding the Gaps for Block Frank-Wolfe Optimization of Structured SVMs",
+    equation 1.
 
     Examples
     --------
@@ -119,10 +157,14 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     True
     """
 
+    SOLVERS: ClassVar[dict[str, Any]] = HINGE_SOLVERS
+    DEFAULTS: ClassVar[dict[str, Any]] = HINGE_DEFAULTS
+
     def __init__(
         self,
         C: float = 1.0,
         *,
+        solver: str = "dual",
         tol: float = 1e-3,
         stopping: Literal["objective", "relative_gap", "gap"] = "objective",
         cost: Any = None,
@@ -132,14 +174,16 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         shuffle: bool = True,
         shrinking: bool = True,
         random_state: Any = None,
-        max_epochs: int = 10_000,
+        max_epochs: int | None = None,
         certify_every: int | Literal["auto"] = "auto",
         store_dual: bool = False,
+        solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
         verbose: bool | None = None,
     ) -> None:
         self.C = C
+        self.solver = solver
         self.tol = tol
         self.stopping = stopping
         self.cost = cost
@@ -152,15 +196,40 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         self.max_epochs = max_epochs
         self.certify_every = certify_every
         self.store_dual = store_dual
+        self.solver_options = solver_options
         self.warm_start = warm_start
         self.callback = callback
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        plan = classifier.plan_of(self)
+        checks.choice("solver", self.solver, ("dual", *self.SOLVERS))
+        plan = classifier.plan_of(self, max_passes_of(self, self.max_epochs))
         constant = classifier.constant_feature(self)
         store_dual = checks.flag("store_dual", self.store_dual)
         samples = classifier.read_samples(self, X, y, sample_weight)
+        if self.solver != "dual":
+            if store_dual:
+                raise ValueError("store_dual: expected False, or solver='dual'")
+            problem, limits = self._structured(samples, constant)
+            start = None if resume is not None else self._start(problem, samples)
+            history: list[Certificate] = []
+            status = self._solve(problem, limits, constant, history, start, resume)
+            classifier.keep_outcome(self, samples, status, history)
+            return
+        if self.solver_options:
+            raise ValueError(
+                "solver_options: expected None for solver='dual', got"
+                f" {checks.in_one_line(self.solver_options)}"
+            )
+        self._fit_dual(samples, plan, constant, resume)
+
+    def _fit_dual(
+        self,
+        samples: classifier.Samples,
+        plan: DescentSettings,
+        constant: float,
+        resume: Any,
+    ) -> None:
         dtype, classes = samples.X.dtype, len(samples.classes)
         costs = checks.costs(self.cost, classes, dtype)
         rows = sparse_rows(samples.X, constant)
@@ -193,7 +262,164 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.table, constant)
-        if store_dual:
+        if self.store_dual:
             classifier.keep_dual(self, blocks.table)
         classifier.keep_outcome(self, samples, status, history)
         classifier.keep_for_later(self, samples, blocks.table)
+        self._keep_last(problem.table.astype(np.float64).ravel())
+
+    def _structured(
+        self, samples: classifier.Samples, constant: float
+    ) -> tuple[MulticlassProblem, NDArray[np.float64]]:
+        """The samples as a structured problem, and C times their weights."""
+        whole_set.require_bounds(samples.bounds)
+        limits = samples.bounds.astype(np.float64)
+        n, total = len(limits), float(limits.sum())
+        scale = None if (limits == limits[0]).all() else limits * (n / total)
+        most = 1.0 if scale is None else float(scale.max())
+        rows = sparse_rows(samples.X, constant)
+        # of the dual, whose variables add up to 1 for each sample
+        with np.errstate(over="ignore"):
+            curvature = 2 * most**2 * rows.squares * (total / n) / n
+        squares = np.maximum(curvature, rows.squares)
+        classifier.squares_in_range(squares, np.float64, constant)
+        matrix = sparse.csr_matrix(
+            (rows.data, rows.indices, rows.indptr), (n, rows.features)
+        )
+        classes = len(samples.classes)
+        problem = MulticlassProblem(
+            matrix,
+            samples.labels,
+            num_labels=classes,
+            cost=checks.costs(self.cost, classes),
+            loss_scale=scale,
+        )
+        problem.called = "X"
+        return problem, limits
+
+    def _solve(
+        self,
+        problem: MulticlassProblem,
+        limits: NDArray[np.float64],
+        constant: float,
+        history: list[Certificate],
+        start: Any,
+        resume: Any,
+        **more: Any,
+    ) -> Status:
+        """Run the solver, and keep its weights; ``more`` replaces its arguments."""
+        scale = float(limits.sum())
+        # with w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
+        lam = (2 if problem.num_labels == 2 else 1) / scale
+        more = {"max_passes": max_passes_of(self, self.max_epochs), **more}
+        if self.certify_every != "auto":
+            more[_EVERY.get(self.solver, "certify_every")] = self.certify_every
+        solution: Solution | None = None
+
+        def solve(**given: Any) -> Solution:
+            nonlocal solution
+            solver = solver_with(self, **{"lam": lam, **given, **more})
+            with np.errstate(over="ignore", invalid="ignore"):
+                solution = solver.solve(
+                    problem, start=start, resume=whole_set.resumed(resume)
+                )
+            return solution
+
+        w, status = whole_set.fit(self, solve, scale, history, more["max_passes"])
+        if not np.isfinite(w).all():
+            raise ValueError(
+                "X: expected features and C for which the weights fit float64; scale "
+                "the features, or lower C"
+            )
+        W = w.reshape(-1, problem.num_labels)
+        classifier.keep_weights(self, W, constant)
+        self.__dict__.pop("_kept", None)
+        self._keep_last(solution)
+        return status
+
+    def _keep_last(self, found: Any) -> None:
+        """Keep a solution or weights if the next fit is to begin there."""
+        self.__dict__.pop("_last", None)
+        if self.warm_start:
+            self._last = found
+
+    def _start(self, problem: MulticlassProblem, samples: classifier.Samples) -> Any:
+        """Start from the previous fit, if the solver supports it."""
+        found = self.__dict__.get("_last")
+        if not checks.flag("warm_start", self.warm_start) or found is None:
+            return None
+        if not np.array_equal(samples.classes, self.classes_):
+            raise ValueError(
+                "warm_start: expected the classes of the previous fit"
+                f" ({', '.join(map(str, self.classes_[:20]))}), got"
+                f" {', '.join(map(str, samples.classes[:20]))}; set warm_start=False,"
+                " or clone"
+            )
+        if self.solver == "bcfw":
+            if not isinstance(found, Solution) or "ell" not in found.state:
+                # no such dual variables: the fit before had another solver
+                return None
+            require_same_data(problem, found)
+        elif len(weights_of(found)) != problem.num_weights:
+            raise ValueError(
+                "warm_start: expected the features and fit_intercept of the previous "
+                "fit; set warm_start=False, or clone"
+            )
+        return found
+
+    @available_if(takes_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "CrammerSingerSVC":
+        """Make one pass of ``"sgd"`` or ``"svrg"`` over some samples.
+
+        The pass begins at the weights so far, those of a ``fit`` included. The
+        objective is that of the samples of this call, with the same C. The steps begin
+        anew at the solver's ``rate``.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        classes
+            All classes that will occur; required in the first call only.
+
+        Returns
+        -------
+        self
+            ``history_`` has one certificate a call, of the samples of that call.
+        """
+        with classifier.unchanged_by_errors(self):
+            self._fit_part(X, y, classes, sample_weight)
+        return self
+
+    def _fit_part(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+        C = checks.positive("C", self.C)
+        constant = classifier.constant_feature(self)
+        begins = not hasattr(self, "classes_")
+        X, y = classifier.read_both(self, X, y, reset=begins)
+        known = classes_of_parts(self, classes, y.tolist())
+        labels = np.searchsorted(known, y)
+        factors = checks.class_factors(self.class_weight, known, y)
+        weights = checks.weights(sample_weight, len(labels))
+        with np.errstate(over="ignore"):
+            limits = checks.bounds(C * factors[labels] * weights, np.float64)
+        samples = classifier.Samples(X, labels, known, limits)
+        problem, limits = self._structured(samples, constant)
+        history: list[Certificate] = []
+        only_one = {"max_passes": 1, "tol": 0.0, "progress": False}
+        start = None if begins else self._reached(constant)
+        before, epochs = getattr(self, "history_", []), getattr(self, "n_iter_", 0)
+        status = self._solve(
+            problem, limits, constant, history, start, None, **only_one
+        )
+        classifier.keep_outcome(self, samples, status, [*before, *history])
+        self.n_iter_ = self.n_epochs_ = epochs + history[-1].epoch
+
+    def _reached(self, constant: float) -> NDArray[np.float64]:
+        """The weights so far, one column a class."""
+        rows = [self.coef_.T]
+        if constant:
+            rows.append(self.intercept_[None] / constant)
+        W = np.vstack(rows).astype(np.float64)
+        return (np.hstack([-W / 2, W / 2]) if W.shape[1] == 1 else W).ravel()

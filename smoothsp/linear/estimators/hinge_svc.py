@@ -28,9 +28,8 @@ class HingeSVC(BinaryClassifier):
 
     .. math:: \min_w \tfrac12 \|w\|^2 + C \sum_i \max(0, 1 - s_i w^\top x_i)
 
-    with :math:`s_i` 1 for the second class and -1 for the first. It is what
-    ``WestonWatkinsSVC``, ``CrammerSingerSVC`` and ``MulticlassSVM`` minimise for two
-    classes.
+    with :math:`s_i` 1 for the second class and -1 for the first. With two
+    classes, ``WestonWatkinsSVC`` and ``CrammerSingerSVC`` minimise this objective, too.
 
     Parameters
     ----------

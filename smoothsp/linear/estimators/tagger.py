@@ -77,14 +77,17 @@ def lam_of(estimator: Any, n: float) -> float:
     return 1 / (C * n)
 
 
+def max_passes_of(estimator: Any, asked: int | None) -> int:
+    """The most passes of a fit: those asked for, or the default of its solver."""
+    if asked is None:
+        return _PASSES_OF.get(estimator.solver, _PASSES)
+    return asked
+
+
 def solver_of(estimator: Any, n: float, **more: Any) -> Any:
     """The solver that the parameters of an estimator ask for."""
     checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
-    make = estimator.SOLVERS[estimator.solver]
-    defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
-    most = estimator.max_passes
-    if most is None:
-        most = _PASSES_OF.get(estimator.solver, _PASSES)
+    most = max_passes_of(estimator, estimator.max_passes)
     given = {
         "lam": lam_of(estimator, n),
         "tol": classifier.tolerance_of(estimator),
@@ -93,6 +96,13 @@ def solver_of(estimator: Any, n: float, **more: Any) -> Any:
         "progress": checks.shown("verbose", estimator.verbose),
         **more,
     }
+    return solver_with(estimator, **given)
+
+
+def solver_with(estimator: Any, **given: Any) -> Any:
+    """The estimator's solver with these arguments, its defaults and options."""
+    make = estimator.SOLVERS[estimator.solver]
+    defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
     if "seed" in signature(make).parameters:
         stream = checks.stream(estimator.random_state)
         given["seed"] = int(stream.randint(2**31 - 1))

@@ -20,7 +20,11 @@ Solve = Callable[..., Solution]
 
 
 def fit(
-    estimator: Any, solve: Solve, scale: float, history: list[Certificate]
+    estimator: Any,
+    solve: Solve,
+    scale: float,
+    history: list[Certificate],
+    max_epochs: int,
 ) -> tuple[NDArray[np.float64], Status]:
     """Run a solver whose objective, times ``scale``, is that of the estimator.
 
@@ -48,20 +52,26 @@ def fit(
         progress=checks.shown("verbose", estimator.verbose),
     )
     history[:] = [scaled(found, scale) for found in solution.history]
+    if not history or history[-1].passes < solution.passes:
+        # interrupted, with no time for another certificate
+        counts = solution.passes, solution.oracle_calls, solution.seconds
+        history.append(Certificate(*counts, math.nan, math.nan, math.nan))
     if solution.converged:
-        return solution.w, Status.CONVERGED
+        known = not math.isnan(solution.gap)
+        return solution.w, Status.CONVERGED if known else Status.LEVELLED
     if solution.interrupted:
         return solution.w, Status.INTERRUPTED
     if stopped:
         return solution.w, Status.STOPPED
-    short = solution.passes >= estimator.max_epochs
+    short = solution.passes >= max_epochs
     return solution.w, Status.OUT_OF_EPOCHS if short else Status.ROUNDED
 
 
 def scaled(found: Certificate, scale: float) -> Certificate:
     """A certificate of an objective that is ``scale`` times as large."""
     values = [scale * x for x in (found.primal, found.dual, found.gap)]
-    if not np.isfinite(values).all():
+    # NaN where the solver knows no bound
+    if np.isinf(values).any():
         raise ValueError(
             "C: expected one for which objective and gap fit float64, got"
             f" {values[0]:.3g} and {values[2]:.3g}; lower C, or scale the features"

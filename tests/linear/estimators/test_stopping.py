@@ -19,7 +19,6 @@ from smoothsp.linear import (
     CrammerSingerSVC,
     HingeSVC,
     LPBoostClassifier,
-    MulticlassSVM,
     StructuredSVM,
     WestonWatkinsSVC,
 )
@@ -52,8 +51,8 @@ def cases():
     for solver in ("lbfgs", "agm"):
         model = StructuredSVM(build, features, loss="likelihood", solver=solver)
         yield f"StructuredSVM likelihood {solver}", model, True
-    for solver in MulticlassSVM.SOLVERS:
-        yield f"MulticlassSVM {solver}", MulticlassSVM(solver=solver), False
+    for solver in CrammerSingerSVC.SOLVERS:
+        yield f"CrammerSingerSVC {solver}", CrammerSingerSVC(solver=solver), False
     for solver in ("dual", "bmrm", "pragam", "agm"):
         yield f"HingeSVC {solver}", HingeSVC(solver=solver), False
     for kind in (CrammerSingerSVC, WestonWatkinsSVC, F1SVC, ROCSVC, L1SVC):
@@ -90,7 +89,9 @@ def test_a_fit_ends_at_its_relative_tolerance_without_a_warning(name):
     fitted = of(name, 0.02).fit(X, y)
     last = fitted.history_[-1]
     if np.isnan(last.gap):
-        assert "sgd" in name and "falls by less than tol" in fitted.status_
+        assert "sgd" in name and "falls by less than tol" in str(
+            getattr(fitted.status_, "value", fitted.status_)
+        )
         least = min(record.primal for record in fitted.history_[:-2])
         assert last.primal >= (1 - 0.02) * least
     else:
@@ -124,7 +125,6 @@ def test_progress_is_shown_where_it_is_wanted(name, capsys):
 @pytest.mark.parametrize("name", CASES)
 def test_the_documentation_of_tol_says_that_it_is_relative(name):
     kind = type(CASES[name][0])
-    kind = ChainSVM if kind is MulticlassSVM else kind
     of_tol = re.search(r"\n    tol\n(( {8}.*\n)+)", kind.__doc__)
     assert "relative gap" in of_tol[1].lower()
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from smoothsp.linear import CrammerSingerSVC, MulticlassSVM
+from smoothsp.linear import CrammerSingerSVC
 from tests.truth.svm_objectives import MODELS, data_for
 
 ROUGH = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SOLVERS = ("bcfw", "sgd", "svrg", "casimir")
+WITH_DUAL = (*SOLVERS, "dual")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -48,16 +49,16 @@ def test_a_warm_start_on_other_samples_is_refused(model):
 
 
 @ROUGH
-@pytest.mark.parametrize("first", SOLVERS)
-@pytest.mark.parametrize("second", SOLVERS)
+@pytest.mark.parametrize("first", WITH_DUAL)
+@pytest.mark.parametrize("second", WITH_DUAL)
 def test_a_warm_start_after_another_solver(first, second):
     X, y = data_for(CrammerSingerSVC)
-    given = {"max_passes": 5, "tol": 0.0}
-    model = MulticlassSVM(solver=first, warm_start=True, **given).fit(X, y)
+    given = {"max_epochs": 5, "tol": 0.0, "random_state": 0}
+    model = CrammerSingerSVC(solver=first, warm_start=True, **given).fit(X, y)
     w = model.coef_.copy()
     model.set_params(solver=second).fit(X, y)
-    cold = MulticlassSVM(solver=second, **given).fit(X, y)
-    if second == "bcfw" and first != "bcfw":
+    cold = CrammerSingerSVC(solver=second, **given).fit(X, y)
+    if second in ("bcfw", "dual") and first != second:
         # there are no dual variables
         assert model.coef_.tobytes() == cold.coef_.tobytes()
     else:
@@ -69,7 +70,7 @@ def test_a_warm_start_after_another_solver(first, second):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_what_a_structured_svm_cannot_go_on_from(solver):
     X, y = data_for(CrammerSingerSVC)
-    model = MulticlassSVM(solver=solver, warm_start=True, max_passes=3).fit(X, y)
+    model = CrammerSingerSVC(solver=solver, warm_start=True, max_epochs=3).fit(X, y)
     before = dict(vars(model))
     with pytest.raises(
         ValueError, match="warm_start: expected the classes of the previous"
@@ -96,10 +97,34 @@ def test_after_an_interrupt_without_a_gap_the_warning_says_so(solver):
     def press(record):
         raise KeyboardInterrupt
 
-    model = MulticlassSVM(solver=solver, callback=press, tol=1e-9)
-    with pytest.warns(ConvergenceWarning, match="interrupted after") as caught:
+    model = CrammerSingerSVC(solver=solver, callback=press, tol=1e-9)
+    with pytest.warns(ConvergenceWarning, match="interrupted") as caught:
         model.fit(X, y)
     text = str(caught[0].message)
     unknown = np.isnan(model.gap_)
     assert unknown == (solver == "sgd")
     assert ("the gap is not known" in text) == unknown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solver": "smo"}, r"solver: expected one of \('dual', 'bcfw'"),
+        ({"solver_options": {"rate": 1.0}}, "solver_options: expected None for solver"),
+        ({"solver": "sgd", "solver_options": {"mystery": 1}}, "got 'mystery'"),
+        ({"solver": "sgd", "store_dual": True}, "store_dual: expected False, or"),
+        ({"solver": "sgd", "C": 1e-320}, "C: expected"),
+    ],
+)
+def test_options_of_another_solver_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        CrammerSingerSVC(**options).fit(*data_for(CrammerSingerSVC))
+
+
+def test_certificates_come_as_often_as_asked_for():
+    X, y = data_for(CrammerSingerSVC)
+    given = {"tol": 0.0, "max_epochs": 6, "certify_every": 3}
+    for solver in (*SOLVERS, "bmrm"):
+        with pytest.warns(ConvergenceWarning, match="max_epochs are used up"):
+            model = CrammerSingerSVC(solver=solver, **given).fit(X, y)
+        assert [found.epoch for found in model.history_][-2:] == [3, 6]

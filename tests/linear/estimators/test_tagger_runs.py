@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from smoothsp.linear import ChainCRF, ChainSVM, MulticlassSVM
+from smoothsp.linear import ChainCRF, ChainSVM, CrammerSingerSVC
 
 RUNS = [
     (ChainSVM, "bcfw"),
@@ -79,7 +79,8 @@ def test_what_a_warm_start_cannot_go_on_from():
         tagger.fit([x[:, :3] for x in X], Y)
     # a fit that kept no dual variables, and one that could
     tagger.set_params(solver="bcfw").fit(other, tags)
-    classes = MulticlassSVM(warm_start=True).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+    classes = CrammerSingerSVC(solver="bcfw", warm_start=True)
+    classes.fit([[0.0], [1.0], [2.0]], [0, 1, 1])
     with pytest.raises(ValueError, match="warm_start: expected the features, labels"):
         classes.fit([[0.0], [1.0], [3.0]], [0, 1, 1])
 
