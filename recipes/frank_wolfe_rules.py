@@ -110,15 +110,15 @@ def main(config: Config) -> dict[str, float]:
         settings["data"] = {name: p.checksum for name, p in problems.items()}
         cells = Cells(config.out / "cells.json", settings, config.resume)
         todo = [(name, *job) for name in problems for job in jobs(name, config)]
-        with tqdm(todo, disable=None, unit="run") as bar:
+        with cells.filling(), tqdm(todo, disable=None, unit="run") as bar:
             for name, key, run in bar:
                 bar.set_description(f"{name}, {key}")
                 if f"{name}, {key}" not in cells:
                     cells.keep(f"{name}, {key}", run(problems[name]))
-        return cells.use(lambda: told(config, cells, problems))
+        return cells.use(lambda: report(config, cells, problems))
 
 
-def told(
+def report(
     config: Config, cells: Cells, problems: dict[str, ChainProblem]
 ) -> dict[str, float]:
     """Write the figure, print the tables; the gaps at the end come back."""

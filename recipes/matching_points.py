@@ -259,7 +259,7 @@ def matched(
     return found
 
 
-def told(about: dict[str, Any]) -> tuple[Kind, int]:
+def explicit(about: dict[str, Any]) -> tuple[Kind, int]:
     """Which points a model was trained on, and how many of an image."""
     kind, most = about["settings"]["features"], about["settings"]["points"]
     if kind not in points.KINDS or operator.index(most) < 1:
@@ -274,7 +274,7 @@ def predict(config: Config, first: Path, second: Path) -> dict[str, float]:
     model, about = model_folder.load(
         config.model, PairScores, lambda about: PairScores(about["described"])
     )
-    kind, most = checkpoint.use(config.model, lambda: told(about))
+    kind, most = checkpoint.use(config.model, lambda: explicit(about))
     images = (views.read(first), views.read(second))
     # of the longer sides, which are not rounded
     zooms = [

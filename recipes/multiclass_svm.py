@@ -110,11 +110,8 @@ def compare(config: Config) -> dict[str, float]:
         )
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
     fits.warm_up(multiclass_sets.drawn(3, 0))
-    try:
+    with cells.filling():
         fill(config, cells, sets, timed)
-    except KeyboardInterrupt:
-        print(cells.stopped)
-        raise
     return cells.use(lambda: report.write(config, sets, timed, cells))
 
 

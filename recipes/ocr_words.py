@@ -109,15 +109,12 @@ def compare(config: Config) -> dict[str, float]:
         unseen_labels.warn(f"{setting}, test", letters, known)
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
     runs.warm_up(words.problem)
-    try:
-        with tqdm(disable=None, unit="run", total=count(config)) as bar:
-            for setting in config.settings:
-                train(config, cells, words, setting, bar)
-            for setting in config.courses:
-                follow(config, cells, words, setting, bar)
-    except KeyboardInterrupt:
-        print(cells.stopped)
-        raise
+    bar = tqdm(disable=None, unit="run", total=count(config))
+    with cells.filling(), bar:
+        for setting in config.settings:
+            train(config, cells, words, setting, bar)
+        for setting in config.courses:
+            follow(config, cells, words, setting, bar)
     return cells.use(lambda: report.write(config, words, cells))
 
 

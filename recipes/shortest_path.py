@@ -126,8 +126,9 @@ def main(config: Config) -> dict[str, float]:
             k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()
         }
         cells = Cells(config.out / "cells.json", settings, config.resume)
-        run(config, cells)
-        return cells.use(lambda: told(config, cells))
+        with cells.filling():
+            run(config, cells)
+        return cells.use(lambda: report(config, cells))
 
 
 def run(config: Config, cells: Cells) -> None:
@@ -168,7 +169,7 @@ def settings_of(config: Config) -> list[tuple[int, float]]:
     return [(degree, noise) for noise in config.noises for degree in config.degrees]
 
 
-def told(config: Config, cells: Cells) -> dict[str, float]:
+def report(config: Config, cells: Cells) -> dict[str, float]:
     """Write numbers and figure, print the table; the means come back."""
     names = ["file"]
     if config.data is None:

@@ -130,7 +130,7 @@ def load(config: Config, device: torch.device) -> Data:
 
 def train(config: Config, data: Data) -> dict[str, float]:
     images = data.parts["train"]
-    told = values(config)
+    given = values(config)
     settings = {
         "data": {part: own.checksum() for part, own in data.parts.items()},
         "backbone": config.backbone,
@@ -140,7 +140,7 @@ def train(config: Config, data: Data) -> dict[str, float]:
         "scores": config.scores,
         "optimizer": config.optimizer,
         "seed": config.seed,
-        **told,
+        **given,
     }
     path = config.checkpoint
     saved = checkpoint.to_resume(path, settings, config.resume)
@@ -148,11 +148,11 @@ def train(config: Config, data: Data) -> dict[str, float]:
     network = network_of(config, data)
     convex = config.scores == "linear" and not config.finetune
     averaged = convex and config.optimizer.startswith("sgd")
-    decay = told.pop("decay") / len(images)
+    decay = given.pop("decay") / len(images)
     run = Run(
         network if config.finetune else network.scores,
         images,
-        Settings(config.optimizer, decay, averaged, **told),
+        Settings(config.optimizer, decay, averaged, **given),
         config.seed,
     )
     if saved:
@@ -226,7 +226,7 @@ def train_several(config: Config) -> dict[str, float]:
     layers = backbone(config.backbone, config.weights).to(device)
     data = several_images.prepare(found, layers, config.side, config.cache)
     images = data.parts["train"]
-    told = values(config)
+    given = values(config)
     settings = {
         "data": {part: own.checksum() for part, own in data.parts.items()},
         "backbone": config.backbone,
@@ -234,7 +234,7 @@ def train_several(config: Config) -> dict[str, float]:
         "side": config.side,
         "loss": config.loss,
         "seed": config.seed,
-        **told,
+        **given,
     }
     saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
     torch.manual_seed(config.seed)
@@ -242,7 +242,7 @@ def train_several(config: Config) -> dict[str, float]:
     run = SeveralRun(
         scores,
         images,
-        Settings("adam", averaged=True, **told),
+        Settings("adam", averaged=True, **given),
         config.seed,
         config.loss,
     )

@@ -263,9 +263,11 @@ def test_a_damaged_file_is_moved_aside_compiled_again_and_reported_once(
         damaged = damage(kept.read_bytes())
         kept.write_bytes(damaged)
         compiled = compilation.kernel(double)
-        with pytest.warns(UserWarning, match=r"on disk is damaged \(moved to") as told:
+        with pytest.warns(
+            UserWarning, match=r"on disk is damaged \(moved to"
+        ) as caught:
             hold(compiled)
-        assert len(told) == 1
+        assert len(caught) == 1
         assert sum(compiled.stats.cache_misses.values()) == 1
         assert kept.with_name(f"{kept.name}.damaged").read_bytes() == damaged
         compiled = compilation.kernel(double)

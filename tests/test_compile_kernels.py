@@ -46,14 +46,14 @@ def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
     watch.on_start(of(None))  # of code that was made by exec
     assert terminal.getvalue() == ""
     watch.on_start(ours)
-    told = terminal.getvalue()
-    assert told.endswith("smoothsp: compiling best, kept on disk for the next time")
+    written = terminal.getvalue()
+    assert written.endswith("smoothsp: compiling best, kept on disk for the next time")
     watch.on_start(of("smoothsp._kernels.vectors.simd", "inner"))
     watch.on_end(of("smoothsp._kernels.vectors.simd", "inner"))
-    assert terminal.getvalue() == told
+    assert terminal.getvalue() == written
     watch.on_end(ours)
     watch.on_end(theirs)
-    assert terminal.getvalue() == told + "\r\x1b[K"
+    assert terminal.getvalue() == written + "\r\x1b[K"
     assert watch.count == 2
 
 

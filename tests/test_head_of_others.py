@@ -107,9 +107,9 @@ def test_an_attention_mask_of_integers_is_a_mask(dtype, layer, x):
 def test_a_mask_of_bytes_is_a_mask_with_a_warning(layer, x):
     with pytest.warns(
         UserWarning, match="mask: torch.uint8 is read .* .bool()"
-    ) as told:
+    ) as caught:
         value = layer.loss(x, TAGS, MASK.byte())
-    assert told[0].filename.endswith("layers.py") is False
+    assert caught[0].filename.endswith("layers.py") is False
     assert torch.equal(value, layer(x, TAGS, MASK))
 
 
@@ -277,9 +277,9 @@ def _broken(layer):
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_argument_that_is_wrong_is_named_in_one_line(mistake, layer):
     call, error, message = MISTAKES[mistake]
-    with pytest.raises(error, match=message) as told:
+    with pytest.raises(error, match=message) as caught:
         call(layer)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_step_with_names_and_integer_masks_compiles_to_one_graph(layer, x):
@@ -304,8 +304,8 @@ for name in ("linear", "lightning"):
 
 
 def test_a_missing_extra_says_what_to_install():
-    told = run(sys.executable, "-c", MISSING).stdout.splitlines()
-    assert len(told) == 2
-    for line, name in zip(told, ("linear", "lightning"), strict=True):
+    caught = run(sys.executable, "-c", MISSING).stdout.splitlines()
+    assert len(caught) == 2
+    for line, name in zip(caught, ("linear", "lightning"), strict=True):
         assert line.startswith(f"smoothsp.{name}: needs ")
         assert line.endswith(f'pip install "smoothsp[{name}]"')

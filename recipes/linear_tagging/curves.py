@@ -59,9 +59,9 @@ class Store:
             ) from error
 
     def path(self, name: str, settings: Any) -> Path:
-        told = repr((settings, self.checksum)).encode()
+        text = repr((settings, self.checksum)).encode()
         plain = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
-        return self.folder / f"{plain}-{hashlib.sha256(told).hexdigest()[:10]}.csv"
+        return self.folder / f"{plain}-{hashlib.sha256(text).hexdigest()[:10]}.csv"
 
 
 def looks(calls: int) -> list[int]:
@@ -116,12 +116,12 @@ def follow(
 def reference(store: Store, c: float, passes: int, show: Show) -> Row:
     """Two values with the least F between them, by a long run."""
 
-    def told(record: Certificate) -> None:
+    def keep(record: Certificate) -> None:
         show(f"lower bound, c {c:g}: gap {record.gap:.2e}")
 
     def run() -> list[Row]:
         lam = c / len(store.task.train)
-        solver = BCFW(lam=lam, tol=1e-5, max_passes=passes, callback=told)
+        solver = BCFW(lam=lam, tol=1e-5, max_passes=passes, callback=keep)
         history = whole(solver.solve(store.task.train)).history
         return [
             {

@@ -279,12 +279,12 @@ def defaults(config: Config) -> dict[str, Any]:
 
 
 def values(config: Config) -> dict[str, Any]:
-    """What the run uses: what it was told, and defaults."""
-    told = {name: getattr(config, name) for name in CHOSEN}
+    """Values that the run uses: those of the command line, and defaults."""
+    given = {name: getattr(config, name) for name in CHOSEN}
     if config.objects == "several":
         mu = {"mu": SEVERAL_MU} if config.loss == "hinge" else {}
-        return SEVERAL | mu | {n: x for n, x in told.items() if x is not None}
-    return defaults(config) | {n: x for n, x in told.items() if x is not None}
+        return SEVERAL | mu | {n: x for n, x in given.items() if x is not None}
+    return defaults(config) | {n: x for n, x in given.items() if x is not None}
 
 
 def tuned(config: Config) -> dict[str, dict[str, Any]]:

@@ -1,14 +1,15 @@
 """Results of single fits, kept in a file from which a stopped run goes on."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from runs import checkpoint
 
 Cell = dict[str, Any]
-Told = TypeVar("Told")
+Report = TypeVar("Report")
 
 
 class Cells:
@@ -42,12 +43,18 @@ class Cells:
                 " another --out"
             )
 
-    @property
-    def stopped(self) -> str:
-        """What is said where Ctrl-C ends the run."""
-        if not self._cells:
-            return "\nstopped; nothing was finished"
-        return f"\nstopped; {self.path} has what is done, --resume goes on"
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """Around the fits: Ctrl-C prints how to continue."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._cells:
+                kept = f"{self.path} has what is done, --resume goes on"
+            else:
+                kept = "nothing was finished"
+            print(f"\nstopped; {kept}")
+            raise
 
     def __contains__(self, key: str) -> bool:
         return key in self._cells
@@ -61,12 +68,12 @@ class Cells:
         text = json.dumps({"settings": self.settings, "cells": self._cells}, indent=1)
         checkpoint.write(self.path, lambda sink: sink.write(text.encode()))
 
-    def use(self, tell: Callable[[], Told]) -> Told:
-        """What ``tell`` makes of the cells; says so if those of the file do not fit."""
+    def use(self, report: Callable[[], Report]) -> Report:
+        """The report; a ValueError names the file if its cells do not fit."""
         if not self._resumed:
-            return tell()
+            return report()
         try:
-            return tell()
+            return report()
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.path}: expected the cells of this recipe, got some that were"

@@ -1,8 +1,8 @@
 """Dependency trees drawn from a small grammar, some of whose arcs cross.
 
 What makes them hard: whether a phrase with a preposition belongs to the verb or to the
-noun before it is told by the preposition, or by the kind of its noun; which noun a
-relative clause describes is told by its verb, for people and animals do different
+noun before it depends on the preposition, or by the kind of its noun; which noun a
+relative clause describes depends on its verb, for people and animals do different
 things; a tenth of the nouns are coined on the spot. Arcs cross where a relative clause
 has moved behind the verb ("a man came that wore a hat"), and where a question asks for
 the object of a clause within it ("what did she say that he saw?").

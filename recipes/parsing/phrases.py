@@ -1,6 +1,6 @@
 """Bracketed trees drawn from a small phrase structure grammar.
 
-Whether a phrase with a preposition belongs to the verb or to the noun is told by its
+Whether a phrase with a preposition belongs to the verb or to the noun depends on its
 noun (tools are used, hats are worn) or its preposition; a relative clause follows the
 noun whose kind does what its verb says; a tenth of the nouns are coined.
 """

@@ -180,14 +180,14 @@ class Tagger:
             vectors=vectors,
             options=Options(**options),
         )
-        told = on_round or tell
+        report = on_round or tell
         try:
-            told(run)
+            report(run)
             while len(run.history) < run.rounds[0] and not run.out_of_patience():
                 began = time.perf_counter()
                 row = run.epoch()
                 run.keep_if_best(row | {"seconds": time.perf_counter() - began})
-                told(run)
+                report(run)
         except KeyboardInterrupt:
             if not run.history:
                 raise

@@ -75,7 +75,7 @@ def draw(
 ) -> Iterator[Any]:
     """Batches of one epoch.
 
-    From a sequence, uniformly with replacement, ``len(batches)`` of them unless told.
+    From a sequence, uniformly with replacement, ``len(batches)`` of them by default.
     From any other iterable, a ``DataLoader`` for one, in its own order, once, or until
     there were enough.
     """

@@ -122,9 +122,9 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 @contextmanager
 def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
-    """Refuse a closure that never asks the smoothing, if there is one, for its ``mu``.
+    """Raise for a closure that never reads ``mu`` of the smoothing, if there is one.
 
-    The smoothing is of a class that tells, until it has told.
+    The smoothing is of a class that records reads, until the first one.
     """
     if smoothing is None:
         yield
@@ -141,7 +141,7 @@ def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
     try:
         object.__setattr__(smoothing, "__class__", Telling)
     except TypeError:
-        # of a class that cannot be told apart
+        # of a class that cannot be distinguished
         yield
         return
     try:

@@ -75,7 +75,7 @@ class Resumable(Optimizer):
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got one without {sorted(missing or {*self.progress} - found)}"
             )
-        for place, value in self._faults(state_dict, progress):
+        for place, value in self._invalid_entries(state_dict, progress):
             plain = value is None or isinstance(value, int | float | str)
             shown = f"{value!r:.60}" if plain else type(value).__name__
             raise ValueError(
@@ -99,7 +99,7 @@ class Resumable(Optimizer):
         self.oracle_calls.update(state_dict["oracle_calls"])
         self.generator.set_state(generator.cpu())
 
-    def _faults(
+    def _invalid_entries(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
         """Invalid entries of a saved state: place and value."""

@@ -426,10 +426,10 @@ class CasimirSVRG(BoundMu, SVRG):
         if _budget.complete(self.param_groups):
             self._mu_changed()
 
-    def _faults(
+    def _invalid_entries(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
-        yield from super()._faults(state_dict, progress)
+        yield from super()._invalid_entries(state_dict, progress)
         for number, group in enumerate(state_dict["param_groups"]):
             place = f"param_groups[{number}]"
             rate = group.get("derived_lr", "nothing")

@@ -261,10 +261,10 @@ class SVRG(Resumable):
     def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
         return {"terms": 0, **_NO_RISE, **progress}
 
-    def _faults(
+    def _invalid_entries(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
-        yield from super()._faults(state_dict, progress)
+        yield from super()._invalid_entries(state_dict, progress)
         averaged = self.averaging and progress["open"]
         beside = ("snapshot", *self._beside, *("average",) * averaged)
         for number, kept in state_dict["state"].items():

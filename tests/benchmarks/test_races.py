@@ -200,6 +200,6 @@ def test_sections_that_are_not_measured_again_keep_their_rows(tmp_path):
     assert found[0].threads == 1 and math.isnan(found[0].score)
     solvers.write(path, rows)
     assert "torch" in path.read_text().splitlines()[0]
-    told = solvers.where(rows)
-    assert f"- {first}: then, " in told and f"- {second}: 2" in told
+    text = solvers.where(rows)
+    assert f"- {first}: then, " in text and f"- {second}: 2" in text
     assert solvers.where(rows[1:]).startswith("2")

@@ -86,10 +86,10 @@ def searching(warm_start):
 
 def fitting(model, X, y, others, **options):
     def train(X=X, y=y, resume=None, **more):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", ConvergenceWarning)
             fitted = model(**{**options, **more}).fit(X, y, resume=resume)
-        fitted.told = [str(warning.message) for warning in told]
+        fitted.warned = [str(warning.message) for warning in warned]
         return fitted
 
     return Run(train, others)
@@ -394,7 +394,7 @@ def test_a_run_goes_on_after_ctrl_c_bit_for_bit(name):
     status = getattr(part, "status", None) or part.status_
     assert "interrupted" in getattr(status, "value", status)
     if name in ESTIMATORS:
-        assert "interrupted" in part.told[0]
+        assert "interrupted" in part.warned[0]
     with pytest.raises(ValueError, match="within the callback"):
         seen[0][0].state  # noqa: B018
     state = part.state if hasattr(part, "state") else loaded(seen[-1][1])

@@ -96,8 +96,8 @@ def test_a_processor_that_multiplies_bfloat16_trains_in_it(encoder, name, monkey
     if name is None:  # a PyTorch that does not tell
         monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     else:
-        told = {name: True}
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
+        found = {name: True}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
     seen = []
     inner = encoder.model.encoder.layer[0].intermediate.dense
     inner.register_forward_hook(lambda module, given, out: seen.append(out.dtype))

@@ -36,9 +36,9 @@ def test_the_tagger_is_that_of_the_recipe(scheme, tmp_path, capsys):
     written = [convert(row, scheme, "BIO") for row in tags]
     capsys.readouterr()
     tagger = Tagger.train(iter(words), iter(written), dev=dev, epochs=2, **SMALL)
-    told = capsys.readouterr()
-    assert not told.out
-    assert told.err.splitlines()[0].startswith("round 1/2  loss ")
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.splitlines()[0].startswith("round 1/2  loss ")
     theirs = load(tmp_path / "run" / "model", "cpu")
     for name, weights in theirs.network.state_dict().items():
         assert torch.equal(tagger.network.state_dict()[name].cpu(), weights), name

@@ -104,12 +104,12 @@ def test_a_value_that_no_score_can_have_is_named_with_its_place(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("told", ["lengths", "mask"])
-def test_of_long_rows_the_last_real_step_is_looked_at_and_no_later_one(told, dtype):
+@pytest.mark.parametrize("given", ["lengths", "mask"])
+def test_of_long_rows_the_last_real_step_is_looked_at_and_no_later_one(given, dtype):
     emissions = torch.zeros(3, 80, 9, dtype=dtype)
     moves = torch.zeros(9, 9, dtype=dtype)
     real = torch.arange(80) < torch.tensor([[0], [70], [80]])
-    if told == "mask":
+    if given == "mask":
         real[1, 3:60] = False
         positions = {"mask": real}
     else:

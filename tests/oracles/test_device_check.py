@@ -124,11 +124,11 @@ def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     monkeypatch.setattr(kernels(BROKEN[name]), "launch", wrong)
     torch.use_deterministic_algorithms(True)  # what is not written is NaN
     try:
-        with pytest.warns(UserWarning, match="failed their check") as told:
+        with pytest.warns(UserWarning, match="failed their check") as caught:
             compare(name, twins(SIZES[0]))
     finally:
         torch.use_deterministic_algorithms(False)
-    (said,) = told
+    (said,) = caught
     why = "no compiler was found" if name == "entropy" else "AssertionError: Tensor"
     assert why in str(said.message)
     assert "plain PyTorch" in str(said.message)

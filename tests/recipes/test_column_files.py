@@ -341,9 +341,9 @@ def test_malformed_conllu_is_an_error_in_every_reader(fault, write, capsys):
 def test_bad_sentences_are_left_out_and_counted(write, capsys):
     path = write(f"{TWO}\na\tb\tc\nx\tO\n\n{TWO}\nb\tQ-X\nb\tU-X\n\n")
     assert read(path, Layout(skip_bad=True)).sentences == 2 * ONE
-    told = capsys.readouterr().err
-    assert "left out 2 of 4 sentences" in told
-    assert "line 6: expected 2 columns parted by tabs as on line 1, got 3" in told
+    output = capsys.readouterr().err
+    assert "left out 2 of 4 sentences" in output
+    assert "line 6: expected 2 columns parted by tabs as on line 1, got 3" in output
     lines = write('{"words": ["a"]}\n{"words": ["a"], "tags": ["O"]}', "x.jsonl")
     assert len(read(lines, Layout(skip_bad=True)).sentences) == 1
     with pytest.raises(ValueError, match="expected at least one sentence, got none"):

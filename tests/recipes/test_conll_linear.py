@@ -153,12 +153,12 @@ class Explodes:
         raise FloatingPointError
 
 
-def test_what_diverges_is_told(task):
+def test_a_diverged_run_is_in_the_table(task):
     method = Method(Explodes, {}, "SVRG")
     rows = linear_tagging_curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
     assert [row["F"] for row in rows] == [np.inf]
-    told = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
-    assert "| 1 | SVRG | diverges |" in report.table(told)
+    diverged = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
+    assert "| 1 | SVRG | diverges |" in report.table(diverged)
 
 
 def test_curves_are_means_until_one_diverges():
@@ -177,7 +177,7 @@ def test_curves_are_means_until_one_diverges():
     ("options", "message"),
     [({"calls": 5}, "even number"), ({"study": ("mu", "tagger")}, "tagger alone")],
 )
-def test_wrong_settings_are_told(options, message):
+def test_wrong_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Config(**options)
 

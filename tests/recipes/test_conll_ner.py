@@ -198,10 +198,10 @@ def test_a_bad_sentence_does_not_take_others_with_it(trained, tmp_path, capsys):
     capsys.readouterr()
     with pytest.raises(ValueError, match=r"^left out 2 of 3 sentences, named above\."):
         main(config)
-    told = capsys.readouterr()
-    assert [words for _, words, _ in blocks(told.out)] == [["Bell"]]
-    assert "text.jsonl, line 2: expected an object with words" in told.err
-    assert "columns: expected words without tabs" in told.err
+    output = capsys.readouterr()
+    assert [words for _, words, _ in blocks(output.out)] == [["Bell"]]
+    assert "text.jsonl, line 2: expected an object with words" in output.err
+    assert "columns: expected words without tabs" in output.err
     assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 1.0}
 
 

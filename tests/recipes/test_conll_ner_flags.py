@@ -51,9 +51,9 @@ def test_labels_that_training_never_saw_are_told(trained, tmp_path, capsys):
     path = tmp_path / "new.txt"
     path.write_text("Orla B-GOD\nleft O\n\nHolm B-LOC\n")
     assert main(dataclasses.replace(trained[0], evaluate=str(path)))["recall"] <= 0.5
-    told = capsys.readouterr()
-    assert "labels that training lacks, S-GOD (1)" in told.err
-    assert "GOD" in told.out
+    output = capsys.readouterr()
+    assert "labels that training lacks, S-GOD (1)" in output.err
+    assert "GOD" in output.out
     # another column, not a score of 0
     path.write_text("Orla NNP B-PER\nleft VBD O\n")
     with pytest.raises(ValueError, match=r"expected labels that training has.*S-NNP"):

@@ -142,11 +142,13 @@ def test_an_interrupted_fit_is_no_result(monkeypatch):
         multiclass_fits.warm_up(samples)
 
 
-def test_what_is_said_of_a_stopped_run_is_so(tmp_path):
+def test_ctrl_c_prints_how_to_continue(tmp_path, capsys):
     cells = Cells(tmp_path / "cells.json", {}, False)
-    assert cells.stopped == "\nstopped; nothing was finished"
-    cells.keep("a", {})
-    assert "cells.json has what is done, --resume goes on" in cells.stopped
+    for message in ("stopped; nothing was", "cells.json has what is done, --resume"):
+        with pytest.raises(KeyboardInterrupt), cells.filling():
+            raise KeyboardInterrupt
+        assert message in capsys.readouterr().out
+        cells.keep("a", {})
 
 
 def test_near_tolerances_are_fits_of_their_own():

@@ -52,9 +52,9 @@ def best_sets(scores: Tensor, boxes: Tensor) -> Found:
 def suppressed(scores: Tensor, boxes: Tensor) -> Found:
     """Non-maximum suppression by class, of the softmax over classes and nothing."""
     none = scores.new_zeros(len(scores), 1)
-    chance = torch.cat([none, scores], 1).softmax(1)[:, 1:]
-    windows, labels = (chance > LEAST).nonzero(as_tuple=True)
-    own = chance[windows, labels]
+    probability = torch.cat([none, scores], 1).softmax(1)[:, 1:]
+    windows, labels = (probability > LEAST).nonzero(as_tuple=True)
+    own = probability[windows, labels]
     kept = batched_nms(boxes[windows], own, labels, SUPPRESSED)[:MOST]
     found, labels = windows[kept], labels[kept]
     sure = int((own[kept] > 0.5).sum())

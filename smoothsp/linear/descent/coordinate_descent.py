@@ -40,7 +40,7 @@ _NUMBERS = (
     *("epoch", "seconds", "wanted", "left", "moves", "visits", "since_rebuilt"),
     *("highest", "smallest", "idle"),
 )
-# A gap of fewer roundings of what the samples in it may cost cannot be told from 0.
+# A gap of fewer roundings of what the samples in it may cost is rounding.
 _ROUNDINGS = 4
 # A block may hold this share of its part of the goal before it is woken.
 _NEGLIGIBLE = 0.25

@@ -41,7 +41,7 @@ class Solver(Protocol):
         while not over:
             advance()                           unless the budget is used up
             if due() or the budget is used up:
-                certify()                       recorded, told to the callback
+                certify()                       recorded, then the callback
 
     To resume bit for bit, ``state`` and ``load`` carry all that the steps depend on:
     iterates, counters, random streams. ``state`` may be read between any two

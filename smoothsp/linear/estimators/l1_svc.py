@@ -136,9 +136,11 @@ class L1SVC(BinaryClassifier):
 
         def solve(tol: Any, callback: Any, progress: Any) -> Solution:
             steps = _Steps(problem, 1 / len(signs), scales)
-            told = limits("L1SVC", tol, most, None, callback, progress)
+            budget = limits("L1SVC", tol, most, None, callback, progress)
             state = whole_set.resumed(resume)
-            return run(steps, Budget(told, problem), f"L1SVC C={self.C!r}", None, state)
+            return run(
+                steps, Budget(budget, problem), f"L1SVC C={self.C!r}", None, state
+            )
 
         w = self._keep(samples, solve, len(signs), 0.0)
         bias = problem.optimal_bias(w * scales)

@@ -197,8 +197,8 @@ class LPBoostClassifier(BinaryClassifier):
             self.history_.append(Edges(primal, dual, gap if exact else math.nan))
             close = gap <= _goal(tol, dual)
             if bar is not None:
-                told = f"objective {primal:.5g}, gap {gap:.2e}"
-                bar.set_postfix_str(f"{told}, goal {_goal(tol, dual):.2e}", False)
+                shown = f"objective {primal:.5g}, gap {gap:.2e}"
+                bar.set_postfix_str(f"{shown}, goal {_goal(tol, dual):.2e}", False)
                 bar.update()
             if close or not solved:
                 break

@@ -154,11 +154,11 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
     # in the order in which they come: a Series counts by the names of its rows
     X = list(X)
     # an empty list does not say how many features there are
-    told = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
-    parts = [_matrix(X[i], i) for i in told]
+    sized = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
+    parts = [_matrix(X[i], i) for i in sized]
     if parts:
         width = parts[0].shape[1]
-    for i, part in zip(told, parts, strict=True):
+    for i, part in zip(sized, parts, strict=True):
         if part.shape[1] != width:
             raise ValueError(
                 f"X: expected (positions, {width}) in sentence {i}, got {part.shape}"

@@ -30,7 +30,7 @@ HINGE_SOLVERS: dict[str, Any] = {
     "bmrm": BMRM,
     "agm": AGM,
 }
-# Options that estimators give them unless told otherwise, chosen by measurement.
+# Their default options, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
 # Passes where ``max_passes`` is None.
 _PASSES = 10_000

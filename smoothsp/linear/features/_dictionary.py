@@ -117,7 +117,7 @@ class Dictionary:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what another told by ``state``; raise if that cannot be one."""
+        """Take over the ``state`` of another; raise if it is not a valid state."""
         order = [p.source for template in self.templates for p in template]
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
         for source, values in self.values.items():

@@ -59,7 +59,7 @@ class BinaryProblem:
 
     # in messages
     called = "X"
-    # AGM's, unless it is told another
+    # the default of AGM
     smoothing = "l2"
 
     def __init__(

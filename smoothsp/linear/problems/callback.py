@@ -155,7 +155,7 @@ class CallbackProblem:
         self.batch_oracle = batch_oracle
         self.sparse = checks.flag("sparse", sparse)
 
-    # AGM's, unless it is told another
+    # the default of AGM
     smoothing = "l2"
     # what messages call the two functions
     called = "max_oracle", "topk_oracle"

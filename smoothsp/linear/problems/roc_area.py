@@ -49,7 +49,7 @@ class ROCAreaProblem:
 
     # in messages
     called = "X"
-    # AGM's, unless it is told another
+    # the default of AGM
     smoothing = "l2"
 
     def __init__(self, X: Any, y: Any, *, weights: Any = None) -> None:

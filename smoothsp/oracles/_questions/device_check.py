@@ -70,7 +70,7 @@ def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) ->
         return True
     with _lock:
         new = [] if _failed else [x for x in trials() if x.question not in _known(key)]
-        with _told(sum(trial.kernels for trial in new)):
+        with _announced(sum(trial.kernels for trial in new)):
             for trial in new:
                 try:
                     trial.run(near.device)
@@ -85,8 +85,8 @@ def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) ->
 
 
 @contextlib.contextmanager
-def _told(kernels: int) -> Iterator[None]:
-    """Tell a terminal how many kernels are compiled meanwhile."""
+def _announced(kernels: int) -> Iterator[None]:
+    """Write on a terminal how many kernels are compiled meanwhile."""
     talks = kernels > 0 and sys.stderr.isatty()
     if talks:
         what = f"{kernels} GPU kernel{'s' * (kernels > 1)}, once on a machine"

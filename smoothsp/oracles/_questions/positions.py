@@ -8,7 +8,7 @@ from smoothsp.oracles._questions.registration import is_eager_tensor
 
 
 class Positions:
-    """Real positions of ``batch`` rows of ``time`` steps: all of them unless told.
+    """Real positions of ``batch`` rows of ``time`` steps: all of them by default.
 
     Parameters
     ----------

@@ -124,7 +124,9 @@ def test_options_of_another_solver_are_refused(options, message):
 def test_certificates_come_as_often_as_asked_for():
     X, y = data_for(CrammerSingerSVC)
     given = {"tol": 0.0, "max_epochs": 6, "certify_every": 3}
-    for solver in (*SOLVERS, "bmrm"):
+    for solver in CrammerSingerSVC.SOLVERS:
         with pytest.warns(ConvergenceWarning, match="max_epochs are used up"):
             model = CrammerSingerSVC(solver=solver, **given).fit(X, y)
-        assert [found.epoch for found in model.history_][-2:] == [3, 6]
+        # bcfw begins with the gap of the first pass
+        seen = [1, 4, 6] if solver == "bcfw" else [3, 6]
+        assert [found.epoch for found in model.history_] == seen

@@ -252,9 +252,10 @@ def test_templates_hash_alike_in_every_process(tmp_path):
     Y = TEMPLATES.transform(TOKENS[1:])
     alone = HashedChainProblem(Y, [0, 1, 2], lengths=Y.lengths)
     np.testing.assert_array_equal(alone.hinges(w), problem.hinges(w)[1:])
-    told = run_program(sys.executable, "-c", HASHED).stdout
+    output = run_program(sys.executable, "-c", HASHED).stdout
     assert (
-        told.split() == f"{problem.sentences.table.tolist()} {problem.checksum}".split()
+        output.split()
+        == f"{problem.sentences.table.tolist()} {problem.checksum}".split()
     )
 
 

@@ -229,16 +229,16 @@ def test_the_gap_of_each_example_at_a_smaller_lambda_is_known(
     delta = dual_point.expected_hinges()
     np.testing.assert_allclose(delta, dual_point.engine.hinges / 9 - gaps, atol=1e-14)
     dual_point.mix_with_gold(0.6, delta)
-    told, gap, primal = (
+    estimates, gap, primal = (
         dual_point.engine.estimates.copy(),
         dual_point.gap,
         dual_point.primal,
     )
-    np.testing.assert_allclose(told, gaps + 0.4 * delta, atol=1e-15)
+    np.testing.assert_allclose(estimates, gaps + 0.4 * delta, atol=1e-15)
     np.testing.assert_array_equal(dual_point.engine.w, w)
     assert dual_point.lam == pytest.approx(0.18) and dual_point.exact
     dual_point.measure()
-    np.testing.assert_allclose(dual_point.engine.estimates, told, atol=1e-14)
+    np.testing.assert_allclose(dual_point.engine.estimates, estimates, atol=1e-14)
     np.testing.assert_allclose(dual_point.engine.w, w, atol=1e-14)
     np.testing.assert_allclose(
         [dual_point.gap, dual_point.primal], [gap, primal], atol=1e-13

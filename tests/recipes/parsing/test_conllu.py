@@ -70,9 +70,9 @@ def test_malformed_sentences_are_left_out_and_counted(tmp_path, capsys):
         conllu.load(tmp_path)
     bank = conllu.load(tmp_path, skip_bad=True)
     assert [s.words for s in bank.train] == [s.words for s in bank.dev] == [["a"]]
-    told = capsys.readouterr().err
-    assert "train.conllu, line 6: expected word 1, got '2'" in told
-    assert told.count("left out 2 sentences") == 2
+    output = capsys.readouterr().err
+    assert "train.conllu, line 6: expected word 1, got '2'" in output
+    assert output.count("left out 2 sentences") == 2
     path.write_text(row(2))
     with pytest.raises(ValueError, match="left out 1 of 1 sentences, named above"):
         conllu.load(tmp_path, skip_bad=True)

@@ -106,9 +106,9 @@ def test_a_text_that_is_no_sentence_is_left_out_before_it_takes_minutes(
     capsys.readouterr()
     with pytest.raises(ValueError, match=r"left out 1 of 2 sentences, named"):
         main(config)
-    told = capsys.readouterr()
-    assert "most 400 words, got 401 in 'old" in told.err
-    assert told.out.count("\n") == 1 and " dog)" in told.out
+    output = capsys.readouterr()
+    assert "most 400 words, got 401 in 'old" in output.err
+    assert output.out.count("\n") == 1 and " dog)" in output.out
     assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 1}
     path.write_text("old " * 40)
     assert main(config) == {"sentences": 1}

@@ -62,9 +62,9 @@ def test_a_malformed_tree_does_not_take_others_with_it(tmp_path, capsys):
     path = tmp_path / "x"
     path.write_text(f"{TREE}( (S (NN a) b) )\n{TREE}( (S (NN c)\n")
     assert READERS["constituency"](path) == 2 * [["dogs", "sleep"]]
-    told = capsys.readouterr().err.splitlines()
-    assert "x, line 2: expected (LABEL (..) ..) or (TAG word)" in told[0]
-    assert "x, line 4: expected a ) to this (" in told[1]
+    output = capsys.readouterr().err.splitlines()
+    assert "x, line 2: expected (LABEL (..) ..) or (TAG word)" in output[0]
+    assert "x, line 4: expected a ) to this (" in output[1]
 
 
 @pytest.mark.parametrize("name", READERS)

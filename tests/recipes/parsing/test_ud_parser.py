@@ -104,9 +104,9 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
     capsys.readouterr()
     with pytest.raises(ValueError, match=r"left out 1 of 3 sentences, named"):
         main(config)
-    told = capsys.readouterr()
-    assert "dev.conllu, line 1: expected 10 columns parted by tabs, got 2" in told.err
-    assert len(conllu.parse(told.out.encode(), "printed")) == 2
+    output = capsys.readouterr()
+    assert "dev.conllu, line 1: expected 10 columns parted by tabs, got 2" in output.err
+    assert len(conllu.parse(output.out.encode(), "printed")) == 2
     assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 2.0}
     path.write_text("1\ta\n")
     with pytest.raises(ValueError, match="left out 1 of 1 sentences"):

@@ -79,8 +79,8 @@ class PointRun:
                 lam = self.dual_point.lam
                 self._reach()
                 if bar is not None:
-                    told = f"lambda {lam:.3g}, gap {gap:.2e}, goal {goal:.2e}"
-                    bar.set_postfix_str(told, refresh=False)
+                    shown = f"lambda {lam:.3g}, gap {gap:.2e}, goal {goal:.2e}"
+                    bar.set_postfix_str(shown, refresh=False)
                     bar.update(len(self.points) - bar.n)
         except KeyboardInterrupt:
             self.status = f"interrupted at lambda = {self.dual_point.lam:.4g}"
