@@ -20,6 +20,7 @@ from smoothsp._kernels.circuits.cuda.tiles import (
     EDGES,
     HEADS,
     LANES,
+    REGISTERS,
     WARPS,
     cells,
     chart,
@@ -33,7 +34,7 @@ from smoothsp._kernels.circuits.cuda.tiles import (
 from smoothsp._kernels.compilation.launch import launch
 
 BLOCK = {"HEADS": HEADS, "EDGES": EDGES, "LANES": LANES}
-BLOCK |= {"num_warps": WARPS, "enable_fp_fusion": False}
+BLOCK |= {"num_warps": WARPS, "maxnreg": REGISTERS, "enable_fp_fusion": False}
 
 
 def sums(own, shared, circuit, rows, outwards, value, far, marginals):

@@ -13,6 +13,7 @@ from smoothsp._kernels.circuits.cuda.tiles import (
     EDGES,
     HEADS,
     LANES,
+    REGISTERS,
     WARPS,
     cells,
     chart,
@@ -66,6 +67,7 @@ def best(own, shared, circuit, rows, value, labels, parts):
         EDGES=EDGES,
         LANES=LANES,
         num_warps=WARPS,
+        maxnreg=REGISTERS,
         enable_fp_fusion=False,
     )
 

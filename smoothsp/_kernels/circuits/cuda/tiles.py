@@ -17,6 +17,9 @@ import triton.language as tl  # noqa: TID253
 LANES = 8
 # Blocks [HEADS, EDGES, LANES] have eight cells for each of 128 threads.
 HEADS, EDGES, WARPS = 16, 8, 4
+# Registers that a thread may use. Where this is not said the assembler spills some to
+# the stack, so that more programs run at once.
+REGISTERS = 255
 
 
 def programs(B):
