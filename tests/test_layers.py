@@ -11,7 +11,14 @@ from torch.testing import assert_close
 
 from smoothsp import LinearChain
 from smoothsp.constraints import bio
-from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
+from smoothsp.losses import (
+    L2,
+    CRFLoss,
+    Entropy,
+    SparseMAPLoss,
+    StructuralHinge,
+    StructuredPerceptron,
+)
 from smoothsp.oracles import Chain
 
 NAMES = ["end_transitions", "start_transitions", "transitions"]
@@ -121,7 +128,7 @@ def test_emissions_of_another_precision_are_accepted(dtype):
     )
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("loss", [*LOSSES, SparseMAPLoss()], ids=str)
 def test_a_head_works_below_autocast(loss):
     layer, network = head(), torch.nn.Linear(4, 3)
     x, y = emissions(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64)

@@ -128,7 +128,8 @@ class SparseMAP(ReadOnly):
 
     def _mixed(self, scores: Tensor) -> Tensor:
         products = self._piece.products().to(self.weights)
-        squares = (products @ self.weights.unsqueeze(2)).squeeze(2)
+        # no matrix product, which autocast would compute in half precision
+        squares = (products * self.weights.unsqueeze(1)).sum(2)
         return (self.weights * (scores - self.strength / 2 * squares)).sum(1)
 
     def __repr__(self) -> str:
@@ -181,7 +182,7 @@ class _PieceOfParts(_Piece):
         self._parts, self._products = parts, products
 
     def shares(self, weights: Tensor) -> Tensor:
-        shares = torch.einsum("bk,bkp->bp", weights, self._parts.flatten(2))
+        shares = (weights.unsqueeze(2) * self._parts.flatten(2)).sum(1)
         return shares.reshape(len(shares), *self._parts.shape[2:])
 
     def products(self) -> Tensor:
