@@ -20,6 +20,7 @@ from torch import Tensor
 
 from smoothsp.losses.smoothing import L2, Entropy
 from smoothsp.oracles import SumStructure, TopKStructure
+from smoothsp.oracles._questions.numbers import LIMIT
 
 # outputs that are listed rather than searched
 _LISTED = 256
@@ -230,7 +231,7 @@ class _Example:
         self, structure: Callable[..., SumStructure], potentials: Parts, y: Tensor
     ) -> None:
         self.build = structure
-        self.allowed = [p.detach() > -torch.inf for p in potentials]
+        self.allowed = [p.detach() > -LIMIT for p in potentials]
         zeros = [torch.zeros_like(p) for p in potentials]
         # -inf stays: it is no part of any output
         self.zero = [

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from smoothsp import losses
 from smoothsp.losses import L2, Entropy
-from smoothsp.oracles import BoxSearch, Multiclass
+from smoothsp.oracles import BoxSearch, Chain, Multiclass
 from tests import sweeps
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, Case, draw
@@ -245,7 +245,7 @@ def test_numbers_from_the_limit_on_are_refused_where_they_are_read(kind, dtype):
 @pytest.mark.parametrize("dtype", thinned(DTYPES, 2), ids=str)
 @every_kind
 def test_what_no_row_reads_may_be_any_number(kind, dtype):
-    case, y = case_of(kind, dtype)
+    case, _ = case_of(kind, dtype)
     read = case.read()
     for poison in (math.nan, math.inf, LIMIT, -LIMIT):
         dirty = {n: x.masked_fill(~read[n], poison) for n, x in case.potentials.items()}
@@ -253,9 +253,21 @@ def test_what_no_row_reads_may_be_any_number(kind, dtype):
             answer(case.structure(**dirty)), answer(case.structure()), strict=True
         ):
             assert_close(one, two, rtol=0, atol=0)
-    if hasattr(case.structure(), "log_partition"):
-        soft = losses.StructuralHinge(Entropy(0.7))
-        # nothing that is read is forbidden, so that padding stays as it is
-        case = case.map(lambda x: x.masked_fill(x == -math.inf, 0))
-        dirty = {n: x.masked_fill(~read[n], -1e13) for n, x in case.potentials.items()}
-        assert_close(soft(case.structure(**dirty), y), soft(case.structure(), y))
+
+
+@pytest.mark.parametrize("mask", [math.nan, *MASKS[1:]])
+def test_padding_of_a_chain_changes_no_bit_of_a_smoothed_hinge(mask):
+    generator = torch.Generator().manual_seed(0)
+    emissions = torch.randn(8, 5, 3, generator=generator)
+    transitions = torch.randn(3, 3, generator=generator)
+    lengths = torch.arange(8).clamp(max=5)
+    padding = (torch.arange(5) >= lengths[:, None]).unsqueeze(2)
+    y = torch.randint(3, (8, 5), generator=generator)
+    for mu in (0.7, 2.0):
+        soft = losses.StructuralHinge(Entropy(mu), reduction="none")
+        found = []
+        for number in (-math.inf, mask):
+            given = emissions.masked_fill(padding, number).requires_grad_()
+            loss = soft(Chain(given, transitions, lengths=lengths), y)
+            found += [loss, *torch.autograd.grad(loss.sum(), given)]
+        assert_close(found[2:], found[:2], rtol=0, atol=0)

@@ -69,16 +69,22 @@ def test_of_a_chain_against_all_its_outputs(kind, listed, monkeypatch):
     assert found.log_count == pytest.approx(T * math.log(S))
 
 
-def test_forbidden_outputs_do_not_count():
+@pytest.mark.parametrize("mask", [-math.inf, -1e13])
+def test_forbidden_outputs_do_not_count(mask):
     model, potentials, y = chain_network("linear")
     forbidden = torch.zeros(S, dtype=torch.float64)
-    forbidden[(y[0, 0] + 1) % S] = -math.inf
+    forbidden[(y[0, 0] + 1) % S] = mask
     structure = partial(Chain, start=forbidden)
     outputs = [one for one in EVERY if forbidden[one[0, 0]] == 0]
     A = rows(model, potentials, structure, y, outputs)
     found = smoothness_constants(structure, potentials(), y, model.parameters())
     assert pytest.approx(float(A.norm(dim=1).max())) == found.R
     assert found.log_count == pytest.approx(math.log(len(outputs)))
+
+    emissions, transitions = potentials()
+    emissions = emissions.masked_fill(torch.arange(S) == (y[0, 0] + 1) % S, mask)
+    found = smoothness_constants(Chain, (emissions, transitions), y, model.parameters())
+    assert found.log_count == pytest.approx(T * math.log(S - 1))
 
 
 def test_of_classes_and_with_fixed_scores():

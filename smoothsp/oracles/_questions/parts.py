@@ -7,6 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import exact
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.registration import is_eager
 
 # Costs added to larger numbers of float32 would lose digits that losses show.
@@ -58,8 +59,9 @@ def widened(structure: Any) -> tuple[Any, bool]:
 def _is_coarse(x: Tensor) -> bool:
     if x.dtype != torch.float32:
         return False
-    large = x.abs() > COARSE
-    return bool(large.any()) and bool((large & (x > -torch.inf)).any())
+    size = x.abs()
+    # larger numbers forbid, or are not read
+    return bool(((size > COARSE) & (size < LIMIT)).any())
 
 
 def first_potentials(structure: Any) -> Tensor:
