@@ -107,6 +107,8 @@ def test_mapped_outputs_are_those_of_each_and_so_are_hinges(kind):
 @pytest.mark.parametrize("kind", SUMMED)
 def test_second_derivatives_in_any_order_of_modes_agree(kind):
     case = draw(kind, 0, forbid=False)
+    # of all rows, whose second derivatives are a table, the one of most outputs
+    case = case.row(max(range(len(case)), key=lambda b: len(case.outputs[b])))
     name, scores = next(iter(case.potentials.items()))
 
     def ask(scores):
