@@ -284,8 +284,8 @@ def average_precision(
     Raises
     ------
     ValueError
-        If lengths differ, there is no box, ``num_true`` is below the number of correct
-        boxes, an overlap is not in [0, 1], or a confidence is NaN.
+        If lengths differ, or there is no box. Also if ``num_true`` is below the number
+        of correct boxes, an overlap is not in [0, 1], or a confidence is NaN.
 
     Examples
     --------

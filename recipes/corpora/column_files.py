@@ -55,13 +55,14 @@ class Layout:
             self.unknown in ("", "O") or TYPED.fullmatch(self.unknown)
         ):
             raise ValueError(
-                f"unknown: expected what is no tag, ? say, got {self.unknown!r}"
+                f"unknown: expected a string that is not a tag, such as ?, got"
+                f" {self.unknown!r}"
             )
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError as error:
             raise ValueError(
-                f"encoding: expected a name that Python knows, latin-1 say, got"
+                f"encoding: expected an encoding of Python, such as latin-1, got"
                 f" {self.encoding!r}"
             ) from error
 

@@ -18,7 +18,7 @@ class Data:
     """Input files."""
 
     data: str | None = None
-    """Folder of CoNLL files, or wnut17 to download it; default: an invented corpus."""
+    """Folder of CoNLL files, or wnut17 to download it; default: a generated corpus."""
     train: str | None = None
     """File to train on, in place of --data; with --dev."""
     dev: str | None = None
@@ -30,8 +30,8 @@ class Data:
     evaluate: str | None = None
     """Score the model in --out on this file of words and tags."""
     column: str | None = None
-    """Where the tags are: a column's number from 1, from the end if negative, its name,
-    or a key of the last column of CoNLL-U; recognised if not given."""
+    """Column of the tags: its number from 1 (from the end if negative), its name, or a
+    key of the last column of CoNLL-U. Detected if not given."""
     word_column: str | None = None
     """Column of the words, by number or name; detected if not given."""
     encoding: str | None = None
@@ -39,8 +39,7 @@ class Data:
     skip_bad: bool = False
     """Leave out sentences that cannot be read, with a warning that counts them."""
     unknown: str | None = None
-    """A tag, ? say, that training files have where nobody tagged a word: it may be
-    anything there."""
+    """Tag that marks untagged words in training files, such as ?."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,9 @@ class Model(NetworkOptions):
     embeddings: str | None = None
     """Text file of word vectors, as GloVe publishes them, to start from."""
     encoder: str | None = None
-    """A pretrained encoder of transformers, by folder or name, to fine-tune."""
+    """Pretrained encoder of transformers to fine-tune: a folder or a name."""
     tokenizer: Tokenizer = "treebank"
-    """How the model cuts texts into words: as the Penn Treebank does, by NLTK, or at
-    white space."""
+    """How texts are split into words: as in the Penn Treebank, or at white space."""
 
 
 @dataclass(frozen=True)

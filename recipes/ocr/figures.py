@@ -78,9 +78,9 @@ def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
 
 
 def courses(path: Path, rows: list[Row]) -> None:
-    """Cost to get down to each lambda, and errors there."""
-    figure = Figure(figsize=(10, 4.8), layout="constrained")
-    panels = figure.subplots(1, 3)
+    """Oracle calls down to each lambda, and errors there."""
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    panels = figure.subplots(1, 2)
     for row in rows:
         # none where the budget did not last for the first one
         points = np.array(row["points"]).reshape(-1, 4)
@@ -92,15 +92,13 @@ def courses(path: Path, rows: list[Row]) -> None:
         label = f"{row['course']}, {row['solver']}"
         lams, errors = points[:, 0], row["errors"]
         panels[0].plot(lams, points[:, 1], label=label, **style)
-        panels[1].plot(lams, points[:, 2], **style)
-        panels[2].plot(GRID[: len(errors)], errors, **style)
-    names = ("total oracle calls / n", "total time (s)", "test error of letters (%)")
+        panels[1].plot(GRID[: len(errors)], errors, **style)
+    names = ("total oracle calls / n", "test error of letters (%)")
     for panel, name in zip(panels, names, strict=True):
         panel.set(xscale="log", xlabel="lambda", ylabel=name)
         panel.set_xlim(GRID[0] * 2, GRID[-1] / 2)
         tidy(panel)
-    for panel in panels[:2]:
-        panel.set_yscale("log")
+    panels[0].set_yscale("log")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     save(figure, path)
 

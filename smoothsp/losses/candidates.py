@@ -37,8 +37,8 @@ class MinimumRisk(Loss):
         ``"best"``: the sum above over the k best. ``"samples"``: the average over k
         samples, with an unbiased gradient (``tau`` is 1; k >= 2).
     cost
-        ``"hamming"``; a tensor of the shape of the first potentials, the cost of each
-        part; or a function of outputs ``(batch, k, ...)`` and ``y`` that returns
+        ``"hamming"``, or a tensor of the shape of the first potentials: the cost of
+        each part. Or a function of outputs ``(batch, k, ...)`` and ``y`` that returns
         ``(batch, k)`` finite numbers. It receives no gradient.
     temperature
         tau, > 0.

@@ -156,9 +156,9 @@ class _Shares(torch.autograd.Function):
     """Average parts, with the estimated derivative in the scores of the outputs.
 
     ``d E[a] / d theta = E[a nu'(Z)^T] / sigma`` is symmetric, as F's second derivative:
-    so it times a vector g is the average of the gradients of the outputs' scores, each
-    times ``<g, nu'(Z)> / sigma``. These factors have mean 0: less their average, and
-    with n - 1 for n, the estimate stays without bias and varies less.
+    so its product with a vector g is the average of the gradients of the outputs'
+    scores, weighted by ``<g, nu'(Z)> / sigma``. These factors have mean 0: less their
+    average, and with n - 1 for n, the estimate stays without bias and varies less.
     """
 
     @staticmethod
@@ -184,9 +184,9 @@ class _SharesOfProducts(torch.autograd.Function):
     """Average parts under multiplicative noise, with their estimated derivative.
 
     A potential theta times ``exp(sigma Z - sigma^2 / 2)`` has a log-normal
-    distribution, and the derivative of the logarithm of its density in theta is
-    ``Z / (sigma theta)``. So a vector g times the derivative of the shares is
-    ``E[<g, a> Z_j] / (sigma theta_j)``; ``<g, a>`` is less its average, as above.
+    distribution. The derivative of its log-density in theta is ``Z / (sigma theta)``.
+    So a vector g times the derivative of the shares is ``E[<g, a> Z_j] / (sigma
+    theta_j)``; ``<g, a>`` is less its average, as above.
     """
 
     @staticmethod

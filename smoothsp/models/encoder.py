@@ -32,8 +32,8 @@ class Cut(NamedTuple):
 class Encoder(nn.Module):
     """A transformer, and the sub-words that it reads.
 
-    A sentence that is too long for it is read in windows that overlap by half, and a
-    word has the vector of the window in which it is furthest from an end.
+    A sentence that is too long for it is read in windows that overlap by half. A word
+    has the vector of the window in which it is furthest from an end.
 
     Parameters
     ----------
@@ -51,11 +51,10 @@ class Encoder(nn.Module):
         Source: Peters et al., "Deep contextualized word representations" (2018),
         equation 1.
     context
-        About how many sub-words of neighbouring sentences of a document are read
-        together, so that words see the sentences around theirs; 0 for each sentence by
-        itself.
-        Source: Schweter and Akbik, "FLERT: Document-Level Features for Named Entity
-        Recognition" (2020).
+        Approximate number of sub-words of neighbouring sentences that are read
+        together, so that words see the sentences around theirs. 0 reads each sentence
+        by itself. Source: Schweter and Akbik, "FLERT: Document-Level Features for Named
+        Entity Recognition" (2020).
     """
 
     def __init__(

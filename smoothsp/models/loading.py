@@ -44,9 +44,9 @@ def load(
     ModuleNotFoundError
         If a localiser needs a library that is not installed.
     ValueError
-        If a file is missing, damaged or edited, if weights are missing, superfluous, of
-        wrong shapes or not finite, or if the device does not exist. The message names
-        the file.
+        If a file is missing, damaged or edited, or the device does not exist. Also if
+        weights are missing, superfluous, of wrong shapes or not finite. The message
+        names the file.
     """
     place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)

@@ -28,9 +28,9 @@ def propose(image: Pixels, method: str, limit: int) -> Boxes:
     image
         ``(height, width, 3)``, red first.
     method
-        ``"selective-search"``, OpenCV's, the most promising first, which takes about a
-        second for 500 x 375 pixels; or ``"grid"``, the densest grid of windows over
-        scales and shapes that keeps to the limit.
+        ``"selective-search"`` of OpenCV, the most promising first: about a second for
+        500 x 375 pixels. Or ``"grid"``, the densest grid of windows over scales and
+        shapes that keeps to the limit.
     limit
         At least 1.
 

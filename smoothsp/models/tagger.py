@@ -247,8 +247,8 @@ class Tagger:
         TypeError
             For values other than words, texts and integers.
         ValueError
-            For an empty word, ``nbest`` below 1 or above a million, ``batch_size``
-            below 1 or beyond 64 bits, and for a flat list of words, which is ambiguous.
+            For an empty word, or for ``nbest`` or ``batch_size`` out of range. Also for
+            a flat list of words, which is ambiguous.
         """
         return list(self.stream(as_list(sentences), nbest, confidence, batch_size))
 
@@ -376,9 +376,9 @@ class Tagger:
     ) -> dict[tuple[int, Found], float]:
         """The probability of each span of each row.
 
-        Labels follow each other as in a Markov chain, so the probability of a span is
-        that it begins at its first word, goes on from label to label and ends at its
-        last, whichever labels read as this; or it is a segment, with its marginal.
+        Labels form a Markov chain. The probability of a span sums, over the labels that
+        mean this span, the probability of its first label times those of all
+        transitions up to its end. With segments, it is the marginal of the segment.
         """
         wanted = [sorted({span for path in found for span in path}) for found in spans]
         if not any(wanted):

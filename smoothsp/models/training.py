@@ -70,14 +70,14 @@ class NetworkOptions:
     """Architecture and features."""
 
     structure: Structure = "chain"
-    """Labels of words, each with its neighbours; or of whole segments, no longer than
-    the longest in training."""
+    """Structure of the output: labels of words with their neighbours, or of segments no
+    longer than the longest in training."""
     word_size: int | None = None
     """Columns of word vectors; 100 if not given. Not with vectors to start from."""
     hidden: int = 128
-    """Units of the LSTM, each way."""
+    """Units of the LSTM in each direction."""
     dropout: float = 0.5
-    """Share of units that a step leaves out."""
+    """Dropout rate."""
     context: bool = False
     """Read neighbouring sentences of a document together; needs an encoder."""
 
@@ -87,27 +87,27 @@ class TrainingOptions:
     """Training and evaluation."""
 
     loss: Loss = "hinge-l2"
-    """What is minimised; l2 and entropy say how the hinge is smoothed; softmax is the
-    baseline without a chain: independent labels."""
+    """Training loss; -l2 and -entropy smooth the hinge. softmax is the baseline with
+    independent labels."""
     mu: float | None = None
     """Strength of the smoothing; 1 if not given. Only with hinge-l2, hinge-entropy."""
     top_k: int | None = None
     """Outputs that l2 smoothing spreads over; 5 if not given. Only with hinge-l2."""
     epochs: int | None = None
-    """Passes over the training sentences; 8, and at least 1,200 steps, if neither these
-    nor steps are given."""
+    """Passes over the training sentences. Without epochs and steps: at least 8 passes
+    and 1,200 steps."""
     steps: int | None = None
-    """Training steps, in eight rounds, each judged on the development sentences."""
+    """Training steps, in eight rounds; each ends with a development F1."""
     patience: int | None = None
-    """Stop after so many rounds without a better development F1."""
+    """Stop after this many rounds without a better development F1."""
     seed: int = 1
-    """Of the initial weights, the order of sentences and the dropout."""
+    """Seed of the initial weights, the order of sentences and the dropout."""
     rate: float = 2e-3
     """Highest learning rate of the network."""
     encoder_rate: float = 5e-5
     """Highest learning rate of the encoder."""
     batch: int = 32
-    """Sentences of a step."""
+    """Sentences per step."""
 
     def rounds(self, batches: int) -> tuple[int, int]:
         """Number of rounds, and the steps of each."""

@@ -112,9 +112,9 @@ class CasimirSVRG(BoundMu, SVRG):
         Besides the entries of ``SVRG``: the number of ``outer`` iterations and of
         ``restarts``, the current ``alpha``, ``beta``, ``kappa`` and ``mu``, and
         ``proved``. The last is True if ``schedule.bound()`` holds so far, for a convex
-        loss. This needs ``stop="relative"``. It becomes False if an iteration reaches
-        ``epochs``, with a warning, after a restart, if you set mu, or if your own
-        schedule violates theorem 16.
+        loss. This needs ``stop="relative"``. It becomes False after a restart, if you
+        set mu, or if your own schedule violates theorem 16. It also becomes False, with
+        a warning, if an iteration reaches ``epochs``.
 
     Raises
     ------

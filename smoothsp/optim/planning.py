@@ -91,8 +91,8 @@ def plan(
     The bound is often pessimistic: read it as an order of magnitude.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    corollaries 17 to 20, propositions 27 and 29 to 32; the rate of SVRG is
-    ``tau = 1 / (8 L / lambda + n)``, with its constant, from appendix D.4.
+    corollaries 17 to 20, propositions 27 and 29 to 32. The rate of SVRG is ``tau = 1 /
+    (8 L / lambda + n)``, with its constant, from appendix D.4.
 
     Examples
     --------

@@ -110,9 +110,9 @@ class ProxLinear(BoundMu):
 
     Notes
     -----
-    An outer iteration costs its epochs (three passes each with SVRG) on a first-order
-    model that costs about twice the network, and two evaluations of the objective.
-    Memory: three times the parameters, in addition to the inner solver.
+    An outer iteration costs its epochs and two evaluations of the objective. An epoch
+    of SVRG is three passes over a first-order model, which costs about twice the
+    network. Memory: three times the parameters, in addition to the inner solver.
 
     With ``torch.distributed`` this optimizer averages all gradients: pass the module
     without ``DistributedDataParallel``.

@@ -48,9 +48,9 @@ def estimate_smoothness(
     it falls by 8 %. The first L is :math:`\|\nabla f\|^2 / (2 f)`, a lower bound for
     nonnegative losses. At the end the parameters are restored.
 
-    Then power iterations on differences of gradients, over a distance of :math:`h =
-    \|\nabla f\| / (64 L)`, find the direction of largest curvature at the parameters,
-    for up to 256 batches.
+    Then power iterations find the direction of largest curvature at the parameters, for
+    up to 256 batches. They use differences of gradients over a distance of :math:`h =
+    \|\nabla f\| / (64 L)`.
 
     Parameters
     ----------
@@ -67,9 +67,10 @@ def estimate_smoothness(
     -------
     float
         The largest L of the second half of the steps, or 1.1 times the largest
-        curvature of a batch around the parameters if that is more; at the mu that the
-        loss has now. At most twice the Lipschitz constant of the mini-batches'
-        gradients, which may be far larger elsewhere. 0 if no batch has a gradient.
+        curvature of a batch around the parameters, whichever is more. It holds for the
+        mu that the loss has now. At most twice the Lipschitz constant of the
+        mini-batches' gradients, which may be far larger elsewhere. 0 if no batch has a
+        gradient.
 
     Raises
     ------
@@ -93,8 +94,8 @@ def estimate_smoothness(
     then that of Gauss-Newton, :math:`J^T \nabla^2 h \, J`.
 
     Source: similar to Schmidt, Le Roux and Bach, "Minimizing finite sums with the
-    stochastic average gradient", but with at most one doubling per step, since no L may
-    suffice where outputs tie.
+    stochastic average gradient", but with at most one doubling per step. Where outputs
+    tie, no L may suffice.
 
     Examples
     --------

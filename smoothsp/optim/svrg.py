@@ -78,8 +78,8 @@ class SVRG(Resumable):
         If True, an epoch ends at the uniform mean of its iterates; otherwise at the
         last iterate.
     backtrack
-        Fraction of the full loss, > 0. If the losses of three consecutive batches
-        exceed those at the snapshot by more than this fraction on average, the
+        Fraction of the full loss, > 0. The losses of three consecutive batches may
+        exceed those at the snapshot by this fraction on average. Otherwise the
         parameters return to the snapshot and the step size is halved. The first time a
         warning is issued. None: never, as in the theorems.
     generator
@@ -102,8 +102,8 @@ class SVRG(Resumable):
         For an argument outside its documented range.
     RuntimeError
         If a closure leaves no gradient, a sparse one, or one that a ``GradScaler``
-        scaled, if the loss is not finite or ten times that of the first snapshot, or if
-        the parameters differ between processes.
+        scaled. Also if the loss is not finite or ten times that of the first snapshot,
+        or if the parameters differ between processes.
 
     Notes
     -----

@@ -41,9 +41,10 @@ class CTC(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a target label that is the blank or out of range, NaN or +inf
-        in an entry that is read, or a row that has no path: too few frames for its
-        target (equal neighbours need a blank between them), or all forbidden.
+        For a wrong shape, a target label that is the blank or out of range, or NaN or
+        +inf in an entry that is read. Also for a row without a path: all are forbidden,
+        or its target needs more frames, for symbols and for a blank between equal
+        neighbours.
 
     Notes
     -----

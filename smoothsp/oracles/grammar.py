@@ -16,9 +16,9 @@ from smoothsp.oracles.span_tree import counted_spans
 class Grammar(CircuitStructure):
     """A batch of sentences, each derived by a grammar whose rules have scores.
 
-    A derivation is a binary tree with a symbol at each span: rules turn a symbol into
-    two, and the symbol at a single word emits it. Its score is the sum of the scores of
-    its symbols at their spans, of its rules, and of the top symbol. With the
+    A derivation is a binary tree with a symbol at each span. Rules turn a symbol into
+    two; the symbol at a single word emits it. Its score is the sum of the scores of its
+    symbols at their spans, of its rules, and of the top symbol. With the
     log-probabilities of a probabilistic grammar (PCFG), ``log_partition`` is the
     log-probability of the sentence. A part with score ``-inf`` is forbidden. Every
     result is exact, and differentiable in every potential.

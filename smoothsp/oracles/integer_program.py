@@ -60,9 +60,9 @@ class IntegerProgram(ReadOnly):
         For a wrong type, dtype or device, or under ``torch.compile`` or ``torch.func``:
         the solver needs the values.
     ValueError
-        For a wrong shape, NaN, bounds that exclude each other, or +inf in scores; when
-        decoding, for a row without an output, with scores without a maximum, or without
-        an output found in ``time_limit``.
+        For a wrong shape, NaN, bounds that exclude each other, or +inf in scores.
+        Decoding also raises it for a row without an output, without a maximum, or
+        without an output found in ``time_limit``.
 
     Notes
     -----

@@ -42,9 +42,9 @@ class Knapsack(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a negative weight or capacity, NaN or +inf in an entry that
-        is read, or more than 4,000,000 elements times units of capacity. Values are not
-        checked while ``torch.compile`` traces.
+        For a wrong shape, a negative weight or capacity, or NaN or +inf in an entry
+        that is read. Also for more than 4,000,000 elements times units of capacity.
+        Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

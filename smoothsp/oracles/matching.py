@@ -55,9 +55,9 @@ class Matching(SearchStructure):
 
     In float64, on the CPU; tensors on a device are copied to the CPU and back.
 
-    Source: Jonker and Volgenant (1987) for the best, Murty (1968) for the k best, Duchi
-    et al., "Using Combinatorial Optimization within Max-Product Belief Propagation"
-    (2006) for max-marginals.
+    Source: Jonker and Volgenant (1987) for the best, Murty (1968) for the k best. For
+    max-marginals, Duchi et al., "Using Combinatorial Optimization within Max-Product
+    Belief Propagation" (2006).
 
     Examples
     --------

@@ -303,9 +303,9 @@ class Multiclass(ReadOnly, Divergences):
     ) -> Int[Tensor, "batch n"]:
         """Independent samples, ``(batch, n)`` int64; -1 where there is no candidate.
 
-        With ``replace=False`` the samples of a row are distinct: each is drawn from the
-        outputs that were not drawn before it, and -1 once all were, by the order of
-        scores with independent Gumbel noise.
+        With ``replace=False`` the samples of a row are distinct. Each is drawn from the
+        outputs that were not drawn before it, by the order of scores with independent
+        Gumbel noise. Once all are drawn, samples are -1.
 
         Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them"
         (2019), section 2.3.

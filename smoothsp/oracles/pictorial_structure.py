@@ -54,8 +54,8 @@ class PictorialStructure(SearchStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, an empty grid, a parent that is not a part, a cycle, NaN or
-        +inf, a squared term below 0, or a row of the batch whose outputs are all
+        For a wrong shape, an empty grid, a parent that is not a part, or a cycle. Also
+        for NaN or +inf, a squared term below 0, or a row whose outputs are all
         forbidden.
 
     Notes

@@ -234,10 +234,10 @@ class PlackettLuce(ReadOnly):
     def _k_best(self, k: int) -> tuple[Tensor, Tensor]:
         """Rankings ``(batch, k, places)``, and which of them exist.
 
-        A ranking is followed by those that keep its beginning, take at one place the
-        next worse of the items left, and the rest by score. Places before the last one
-        that was changed so stay. Each ranking but the best follows one other, which is
-        at least as probable.
+        A ranking is followed by rankings that keep its beginning and take the next
+        worse of the items left at one place. The rest is in the order of scores. Places
+        before the last one that was changed so stay. Each ranking but the best follows
+        one other, which is at least as probable.
         """
         (B, N), P, device = self.scores.shape, self.places, self.scores.device
         sorted_ = self.scores.sort(dim=1, descending=True, stable=True)

@@ -12,7 +12,7 @@ class ProjectiveDependencies(CircuitStructure):
     """A batch of sentences whose words form a tree of heads, without crossing arcs.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
-    of its arcs' scores, and no two arcs cross when drawn above the sentence, the root
+    of its arcs' scores. No two arcs cross when drawn above the sentence, with the root
     before the first word. A part with score ``-inf`` is forbidden. Every result is
     exact, and differentiable in every potential.
 

@@ -89,8 +89,8 @@ class RegularChain(MaskedSequences):
         For a wrong type, dtype or device.
     ValueError
         For a wrong shape, NaN or +inf in an entry that is read, or a row whose outputs
-        are all forbidden: also one of a length that no sequence of the language has.
-        Values are not checked while ``torch.compile`` traces.
+        are all forbidden. A row is forbidden, too, if no sequence of the language has
+        its length. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

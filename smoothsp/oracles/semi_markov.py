@@ -13,9 +13,9 @@ from smoothsp.oracles._questions import checks
 class SemiMarkov(MaskedSequences):
     """A batch of sequences cut into segments, each with a state.
 
-    The score of a segmentation sums its segments' scores, a transition between
-    neighbouring segments, the start score of the first and the end score of the last.
-    The segments cover all real positions, in order. A part with score ``-inf`` is
+    The score of a segmentation sums its segments' scores, the transitions between
+    neighbours, the start score of the first segment and the end score of the last. The
+    segments cover all real positions, in order. A part with score ``-inf`` is
     forbidden. Every result is exact, and differentiable in every potential.
 
     Parameters

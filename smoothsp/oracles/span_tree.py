@@ -37,9 +37,9 @@ class SpanTree(CircuitStructure):
 
     Notes
     -----
-    An output is ``(batch, n, n)``: the label of each span of the tree, 0 if there are
-    no labels, and -1 where the tree has no span. The Hamming cost counts the spans of
-    an output that y lacks or labels differently. O(batch n^3).
+    An output is ``(batch, n, n)``: the label of each span of the tree, and -1 where the
+    tree has no span. Without labels, spans have label 0. The Hamming cost counts the
+    spans of an output that y lacks or labels differently. O(batch n^3).
 
     Source: Stern, Andreas and Klein, "A Minimal Span-Based Neural Constituency Parser"
     (2017), section 2; the recursion is that of Cocke, Kasami and Younger.

@@ -34,9 +34,9 @@ class Subset(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, bounds that no subset meets, NaN or +inf in an entry that is
-        read, or a row whose outputs are all forbidden. Values are not checked while
-        ``torch.compile`` traces.
+        For a wrong shape, or bounds that no subset meets. Also for NaN or +inf in an
+        entry that is read, or a row whose outputs are all forbidden. Values are not
+        checked while ``torch.compile`` traces.
 
     Notes
     -----

@@ -38,7 +38,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         ``(E, 2)`` integers: the nodes that each edge joins, numbered from 0; one graph
         for all rows. Several edges may join the same nodes, but no edge joins a node
         with itself. Or ``(batch, E, 2)``, a graph for each row, with -1 for edges that
-        it lacks: their scores are never read and their gradient is exactly zero. A row
+        it lacks. Their scores are never read, and their gradient is exactly zero. A row
         without edges has one node and one output, the empty tree, with score 0.
 
     Raises
@@ -46,8 +46,8 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, an edge that joins a node with itself, NaN or +inf in an
-        entry that is read, or a row without an allowed spanning tree.
+        For a wrong shape, or an edge that joins a node with itself. Also for NaN or
+        +inf in an entry that is read, or a row without an allowed spanning tree.
 
     Notes
     -----

@@ -37,9 +37,9 @@ class Warping(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf in an entry that is read, or a row that has no
-        path: all paths are forbidden, or only one sequence is empty. Values are not
-        checked while ``torch.compile`` traces.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row without a
+        path. A row has none if all are forbidden, or if only one sequence is empty.
+        Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

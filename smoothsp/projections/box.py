@@ -29,7 +29,7 @@ def project_box_equality(
         l_i \le b_i \le u_i, \; \sum_i a_i b_i = t
 
     The dual variables of a support vector machine with an unregularised bias lie in
-    such a set: the labels are the weights, and the total is 0.
+    such a set. The labels are the weights, and the total is 0.
 
     Parameters
     ----------

@@ -96,9 +96,9 @@ def project_elastic_net_ball(
 
     Notes
     -----
-    O(n log n) per row. With multiplier t the point is
-    ``sign(v) max(|v| - t l1, 0) / (1 + t l2)``; over its support S, ``t (2 + t l2) (2 r
-    l2 + l1^2 |S|) = sum_S (2 l1 |v| + l2 v^2) - 2 r``.
+    O(n log n) per row. With multiplier t the point is ``sign(v) max(|v| - t l1, 0) / (1
+    + t l2)``. Over its support S, ``t (2 + t l2) (2 r l2 + l1^2 |S|) = sum_S (2 l1 |v|
+    + l2 v^2) - 2 r``.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
     Accelerated Gradient Methods", eqs. (67) to (69), without the superfluous constants

@@ -40,8 +40,8 @@ def project_capped_simplex_kl(
     TypeError
         For a dtype other than float32 and float64, and dtypes that differ.
     ValueError
-        For NaN and +inf in v, bounds and totals that are not positive, and a total
-        that exceeds the sum of the bounds of the entries above -inf.
+        For NaN and +inf in v, and bounds and totals that are not positive. Also for a
+        total that exceeds the sum of the bounds of the entries above -inf.
 
     Notes
     -----

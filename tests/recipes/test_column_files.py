@@ -498,9 +498,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoding": "klingon"}, "encoding: expected a name that Python knows"),
-        ({"unknown": "B-X"}, "unknown: expected what is no tag"),
-        ({"unknown": "O"}, "unknown: expected what is no tag"),
+        ({"encoding": "klingon"}, "encoding: expected an encoding of Python"),
+        ({"unknown": "B-X"}, "unknown: expected a string that is not a tag"),
+        ({"unknown": "O"}, "unknown: expected a string that is not a tag"),
     ],
 )
 def test_layouts_that_are_none_are_named(options, message):

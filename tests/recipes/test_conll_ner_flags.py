@@ -122,7 +122,7 @@ def test_sizes_are_those_asked_for(tiny, tmp_path):
         ({"dropout": 1.0}, "dropout: expected at least 0, below 1, got 1.0"),
         ({"rate": 0.0}, "rate: expected a positive number, got 0.0"),
         ({"word_size": 3, "embeddings": "a"}, "word_size: expected none with --embed"),
-        ({"encoding": "x"}, "encoding: expected a name that Python knows"),
+        ({"encoding": "x"}, "encoding: expected an encoding of Python"),
     ],
 )
 def test_wrong_settings_are_named(change, message):

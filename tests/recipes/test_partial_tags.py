@@ -120,7 +120,9 @@ def _holds(tagged, span):
 
 
 def test_what_does_not_fit_is_named(halved, tmp_path):
-    with pytest.raises(ValueError, match=r"^unknown: expected what is no tag"):
+    with pytest.raises(
+        ValueError, match=r"^unknown: expected a string that is not a tag"
+    ):
         check(Config(unknown="B-X"))
     with pytest.raises(ValueError, match=r"^structure: expected chain with loss"):
         check(Config(structure="semi-markov", loss="softmax"))

@@ -202,7 +202,7 @@ class CircuitStructure(ReadOnly, Divergences):
         -------
         Tensor
             ``(batch, k, U)`` int64: leaves from 0, the shared ones after those of a
-            row; -1 is none, and a leaf used twice stands there twice. By default the
+            row, and -1 for none. A leaf used twice is listed twice. By default the
             leaves that ``Circuit.label`` connects with these labels.
         """
         table = self._query.topology.leaf_of.to(labels.device)

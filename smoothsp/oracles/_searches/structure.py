@@ -28,9 +28,9 @@ Self = TypeVar("Self", bound="SearchStructure")
 class SearchStructure(ReadOnly):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
-    A subclass calls this constructor at the end of its own, defines which entries of
-    its potentials an output uses, and finds the best output and the k best. Scores are
-    sums of these entries in float64, so gradients need no code.
+    A subclass calls this constructor at the end of its own. It defines which entries of
+    its potentials an output uses, the best output and the k best. Scores are sums of
+    these entries in float64, so gradients need no code.
 
     Parameters
     ----------

@@ -32,10 +32,10 @@ def approximate_by_alpha_expansion(
     nodes
         ``(batch, V, S)``, float32 or float64; ``-inf`` forbids a label.
     edges
-        ``(batch, E)``, at least 0: the score of equal labels (Potts). Or
-        ``(batch, E, S, S)``, finite: labels of the first and of the second node; for
-        all labels a, b, c the sum of ``[a, a]`` and ``[b, c]`` must be at least that of
-        ``[b, a]`` and ``[a, c]``.
+        ``(batch, E)``, at least 0: the score of equal labels (Potts). Or ``(batch, E,
+        S, S)``, finite: labels of the first and of the second node. For all labels a,
+        b, c the sum of ``[a, a]`` and ``[b, c]`` must be at least that of ``[b, a]``
+        and ``[a, c]``.
     index
         ``(E, 2)`` integers from 0 to V - 1: the nodes of each edge.
     max_rounds

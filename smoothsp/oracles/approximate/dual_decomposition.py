@@ -82,7 +82,7 @@ def approximate_by_dual_decomposition(
     a device are copied to the CPU and back.
 
     Source: Sontag and Jaakkola, "Tree Block Coordinate Descent for MAP in Graphical
-    Models" (2009), section 3; here nodes keep scores in proportion to their edges in
+    Models" (2009), section 3. Here nodes keep scores in proportion to their edges in
     other forests. The bound: Wainwright, Jaakkola and Willsky (2005).
 
     Examples

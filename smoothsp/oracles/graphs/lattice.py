@@ -32,8 +32,8 @@ class Lattice(CircuitStructure):
         ``(E, 2)`` integers: the tail and head node of each arc, one graph for all rows.
         Nodes are numbered in topological order: each arc leads to a higher number. Node
         0 is the source and the highest number the sink. Several arcs may join the same
-        nodes. Or ``(batch, E, 2)``, a graph for each row, with -1 after its last arc:
-        scores there are never read, and their gradient is exactly zero. A row without
+        nodes. Or ``(batch, E, 2)``, a graph for each row, with -1 after its last arc.
+        Scores there are never read, and their gradient is exactly zero. A row without
         arcs has one output, the empty path, with score 0.
 
     Raises
@@ -41,9 +41,9 @@ class Lattice(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, an arc that does not lead to a higher number, arcs after a
-        -1, NaN or +inf in an entry that is read, or a row without an allowed path.
-        Values are not checked while ``torch.compile`` traces.
+        For a wrong shape, an arc that does not lead to a higher number, or arcs after a
+        -1. Also for NaN or +inf in an entry that is read, or a row without an allowed
+        path. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----

@@ -38,8 +38,8 @@ class ShortestPath(ChosenEdges):
     index
         ``(E, 2)`` integers: the tail and head node of each arc, numbered from 0; one
         graph for all rows. Several arcs may join the same nodes. Or ``(batch, E, 2)``,
-        a graph for each row, with -1 for arcs that it lacks: their scores are never
-        read and their gradient is exactly zero.
+        a graph for each row, with -1 for arcs that it lacks. Their scores are never
+        read, and their gradient is exactly zero.
     source, target
         Node numbers: integers, or one for each row ``(batch,)``. If they are the same
         node, the only output is the empty path, with score 0.
@@ -49,9 +49,9 @@ class ShortestPath(ChosenEdges):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf in an entry that is read, a row without an
-        allowed path, or with a cycle of positive score. Cycles of score 0 are fine;
-        sums that differ by a few roundings in float64 are equal.
+        For a wrong shape, NaN or +inf in an entry that is read, or a row without an
+        allowed path or with a cycle of positive score. Cycles of score 0 are fine; sums
+        that differ by a few roundings in float64 are equal.
 
     Notes
     -----

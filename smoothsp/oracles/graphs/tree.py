@@ -15,10 +15,10 @@ from smoothsp.oracles._questions import checks
 class Tree(CircuitStructure):
     """A batch of trees whose nodes have states, with a score for each edge.
 
-    The score of states y is the sum of ``nodes[v, y_v]`` over all nodes v and of
-    ``edges[v, y_p, y_v]`` over all nodes v with a parent p. A part with score ``-inf``
-    is forbidden; use this for nodes with fewer states than others. Every result is
-    exact, and differentiable in every potential.
+    The score of states y sums ``nodes[v, y_v]`` over all nodes v, and ``edges[v, y_p,
+    y_v]`` over all nodes v with a parent p. A part with score ``-inf`` is forbidden;
+    use this for nodes with fewer states than others. Every result is exact, and
+    differentiable in every potential.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class Tree(CircuitStructure):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, a parent that is not a node of its row, a cycle, NaN or +inf
-        in an entry that is read, or a row whose outputs are all forbidden. Values are
-        not checked while ``torch.compile`` traces.
+        For a wrong shape, a parent that is not a node of its row, or a cycle. Also for
+        NaN or +inf in an entry that is read, or a row whose outputs are all forbidden.
+        Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
