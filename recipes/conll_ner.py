@@ -47,7 +47,7 @@ from corpora.column_files import Sentence, read_words
 from corpora.text_files import name_of
 from ner import report, word_vectors
 from ner.settings import Config, check
-from runs import checkpoint, options, terminal
+from runs import checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import schemes
@@ -64,7 +64,7 @@ def main(config: Config) -> dict[str, float]:
         return predict(config)
     if config.evaluate is not None:
         return evaluate(config)
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 
@@ -146,7 +146,7 @@ def after_round(config: Config, run: Training, settings: dict[str, Any]) -> None
 
 def save_model(config: Config, tagger: Tagger, settings: dict[str, Any]) -> None:
     tagger.about = {"settings": settings} | tagger.about
-    tagger.save(config.model)
+    tagger.save(config.model_folder)
 
 
 def predict(config: Config) -> dict[str, float]:
@@ -212,20 +212,15 @@ def evaluate(config: Config) -> dict[str, float]:
 
 def trained(config: Config) -> Tagger:
     """The model in ``--out``: its folder, or the best in a checkpoint without one."""
-    if config.model.is_dir() or not config.checkpoint.is_file():
-        try:
-            return load(config.model)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"out: expected a trained model, found none at {config.model}. Train"
-                " one first, with the same --out and without --predict"
-            ) from error
+    if config.model_folder.is_dir() or not config.checkpoint.is_file():
+        with model_folder.trained(config.model_folder):
+            return load(config.model_folder)
     saved = checkpoint.load(config.checkpoint)
     if saved["settings"].get("encoder"):
         raise ValueError(
-            f"out: expected a trained model at {config.model}, got only the checkpoint"
-            " of a run with --encoder that was stopped before it wrote one. Go on with"
-            " it first: as it was begun, with --resume"
+            f"out: expected a trained model at {config.model_folder}, got only the"
+            " checkpoint of a run with --encoder that was stopped before it wrote one."
+            " Go on with it first: as it was begun, with --resume"
         )
     return checkpoint.use(config.checkpoint, lambda: restore(saved))
 

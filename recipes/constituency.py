@@ -30,7 +30,6 @@ if __name__ == "__main__":
 
     start.quietly()
 
-import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,10 +44,11 @@ from corpora.text_files import content_of
 from parsing import brackets, model_folder, nested, phrases
 from parsing.brackets import Tree
 from parsing.spans import SpanScores, binarisations, parse, target
-from parsing.training import Run, of_at_most, run_epochs
-from runs import arguments, checkpoint, options, terminal
+from runs import arguments, files, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
+from runs.outputs import Outputs
+from runs.trainer import Run, fit, of_at_most
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.training import seed_all
@@ -103,29 +103,17 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/constituency")
     """Folder of the checkpoint, the model and the metrics."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
 
 
 # Fields of a dataclass are those of its last base first.
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Train a constituency parser, or parse sentences with a trained one."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -135,7 +123,7 @@ def main(config: Config) -> dict[str, float]:
         return predict(config)
     if config.evaluate is not None:
         return evaluate(config)
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 
@@ -179,8 +167,6 @@ def train(config: Config) -> dict[str, float]:
     task = TASKS[config.nested]
     settings = settings_of(config, every, dev)
     levels = settings["levels"]
-    path = config.checkpoint
-    saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     trees = of_at_most(LONGEST, every)
@@ -191,8 +177,6 @@ def train(config: Config) -> dict[str, float]:
     sizes = Sizes(hidden=config.hidden)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run = Run(SpanScores(vocabulary, labels, sizes).to(device))
-    if saved:
-        checkpoint.use(path, lambda: run.load(saved))
     print(
         f"{len(trees)} sentences of at most {LONGEST} words to train on,"
         f" {len(every) - len(trees)} longer ones left out, {len(labels)} labels,"
@@ -202,15 +186,15 @@ def train(config: Config) -> dict[str, float]:
 
     def save() -> None:
         about = {"settings": settings, "history": run.history}
-        model_folder.save(config.model, run.average.module, vocabulary, labels, about)
+        model_folder.save(
+            config.model_folder, run.average.module, vocabulary, labels, about
+        )
 
     corpus = Corpus(vocabulary, [tree.words for tree in trees])
-    run_epochs(
+    fit(
         run,
-        path=path,
-        about={"settings": settings},
-        seed=config.seed,
-        epochs=config.epochs,
+        config,
+        settings,
         # few sentences are cut into small batches, for more steps
         shuffled=lambda: corpus.shuffled(16 if len(trees) > FEW else 8),
         loss_of=loss_of(config, run.model, corpus, trees, labels),
@@ -220,8 +204,6 @@ def train(config: Config) -> dict[str, float]:
         by="f1",
         save=save,
     )
-    run.average.module.load_state_dict(run.best)
-    save()
     found = parsed(run.average.module, vocabulary, labels, words, levels)
     compared = {
         "the parser": task.f1(dev, found),
@@ -305,9 +287,8 @@ def report(
     result |= found
     result[f"{baseline.replace('-', '_')}_f1"] = plain["f1"]
     content = {"settings": settings, "history": history, "result": result}
-    text = f"{json.dumps(content | {'scores': scores}, indent=2)}\n".encode()
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
-    checkpoint.write(folder / "dev.txt", lambda sink: sink.write(lines.encode()))
+    files.write_json(folder / "metrics.json", content | {"scores": scores})
+    files.write(folder / "dev.txt", lambda sink: sink.write(lines.encode()))
     cpu = sum(row["cpu_seconds"] for row in history)
     print(
         f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
@@ -318,7 +299,9 @@ def report(
 
 def evaluate(config: Config) -> dict[str, float]:
     """Print the scores of the model on a file."""
-    model, vocabulary, labels, about = model_folder.load(config.model, SpanScores)
+    model, vocabulary, labels, about = model_folder.load(
+        config.model_folder, SpanScores
+    )
     levels = about.get("settings", {}).get("levels")
     if levels is None:
         content = content_of(config.evaluate, "a file of bracketed trees")
@@ -337,7 +320,9 @@ def evaluate(config: Config) -> dict[str, float]:
 
 def predict(config: Config) -> dict[str, float]:
     """Print the tree of each sentence of a file, or its words with their tags."""
-    model, vocabulary, labels, about = model_folder.load(config.model, SpanScores)
+    model, vocabulary, labels, about = model_folder.load(
+        config.model_folder, SpanScores
+    )
     levels = about.get("settings", {}).get("levels")
     failures = Failures(config.skip_bad)
     sentences = []

@@ -40,8 +40,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from runs import arguments, checkpoint, options, terminal
+from runs import arguments, checkpoint, files, options, terminal
 from runs import folder as run_folder
+from runs.interrupts import stopping
+from runs.interrupts import whole as whole_solution
+from runs.outputs import Outputs
 from segmentation import (
     drawn,
     linear,
@@ -115,28 +118,16 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/horse_segmentation")
     """Folder of the checkpoint, the model, the numbers and the figures."""
-    resume: bool = False
-    """Continue the run in --out from its last breakpoint or epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
 
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Train a segmenter, or segment images with a trained one."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model_folder(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -233,23 +224,18 @@ class Trained:
 
         if not whole:
             path = linear.path(config.eps, config.seed, reached)
-            found = path.solve(problem, resume=state)
-            if found.status.startswith("interrupted"):
-                print("\nstopped; add --resume to continue after the last lambda")
-                raise KeyboardInterrupt
+            with stopping("the last lambda"):
+                found = whole_solution(path.solve(problem, resume=state))
             print(f"path: {found.status}")
             self.save(rows=rows, path=packed(found.state), whole=True)
         chosen = max(rows, key=lambda row: row["dev_iou"])["lam"]
         print(f"lambda {chosen:.4g} has the best dev IoU; solving it to {config.tol:g}")
         weights, ends = {}, {}
         for name, neighbours in (("alone", False), ("together", True)):
-            try:
+            with stopping("the path"):
                 found = linear.solve(
                     problem, chosen, config.tol, config.seed, neighbours
                 )
-            except KeyboardInterrupt:
-                print("\nstopped; add --resume to continue after the path")
-                raise
             weights[name] = found.w
             ends[name] = {"lam": chosen, "primal": found.primal, "gap": found.gap}
             ends[name] |= {"calls": found.oracle_calls / len(problem)}
@@ -284,14 +270,10 @@ class Trained:
         count = sum(p.numel() for p in model.parameters())
         print(f"{count:,} weights on {device}, {config.loss}")
         for epoch in range(len(run.history) + 1, config.epochs + 1):
-            try:
+            with stopping(f"epoch {epoch - 1}" if epoch > 1 else ""):
                 row = training.train(run, sets, config.seed, config.epochs)
                 run.record(row)
                 self.save(**run.state())
-            except KeyboardInterrupt:
-                keep = f"add --resume to continue after epoch {epoch - 1}"
-                print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
-                raise
             print(
                 f"epoch {epoch:>2}/{config.epochs}  loss {row['loss']:.4f}  dev IoU"
                 f" {100 * row['dev_iou']:.1f}  {row['cpu_seconds']:.1f} s of CPU",
@@ -329,7 +311,7 @@ def finish(
     masks = sets["test"].masks(labels["test"][ours])
     report.sheet(config.out / "sheet.png", sets["test"].examples, masks, title)
     content = {"settings": settings, "scores": rows} | more
-    report.metrics(config.out / "metrics.json", content)
+    files.write_json(config.out / "metrics.json", content)
     print(f"\nsee {config.out}: metrics.json, sheet.png")
     found = {
         f"{part}_{name}": x for part in rows for name, x in rows[part][ours].items()

@@ -43,9 +43,10 @@ from localization.folder import read_image
 from matching import baselines, points, report, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
-from parsing.training import Run, run_epochs
 from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
+from runs.outputs import Outputs
+from runs.trainer import Run, fit
 from smoothsp import losses
 from smoothsp.models.training import seed_all
 from smoothsp.oracles import Matching
@@ -95,28 +96,16 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/matching_points")
     """Folder of the checkpoint, the model, the numbers and the figures."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
 
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Learn to match key points of two views, or match those of two files."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -124,7 +113,7 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config, *config.predict)
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 
@@ -188,12 +177,8 @@ def train(config: Config) -> dict[str, float]:
     parts = load(config)
     pairs = {name: [pair for _, pair in rows] for name, rows in parts.items()}
     settings = settings_of(config, pairs)
-    path = config.checkpoint
-    saved = checkpoint.to_resume(path, settings, config.resume)
     seed_all(config.seed, 0)
     run = Run(PairScores(pairs["train"][0].first.descriptors.shape[1]))
-    if saved:
-        checkpoint.use(path, lambda: run.load(saved))
     print(
         f"{len(pairs['train'])} pairs of views to train on, "
         f"{mean(len(p.first) for p in pairs['train']):.0f} points each, of which "
@@ -209,25 +194,21 @@ def train(config: Config) -> dict[str, float]:
     def save() -> None:
         about = {"settings": settings, "history": run.history}
         about["described"] = run.model.described
-        model_folder.save(config.model, run.average.module, about)
+        model_folder.save(config.model_folder, run.average.module, about)
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         return baselines.scores(pairs["dev"], matched(model, pairs["dev"]))
 
-    run_epochs(
+    fit(
         run,
-        path=path,
-        about={"settings": settings},
-        seed=config.seed,
-        epochs=config.epochs,
+        config,
+        settings,
         shuffled=lambda: list(torch.randperm(len(pairs["train"])).split(BATCH)),
         loss_of=loss_of,
         evaluate=evaluate,
         by="f1",
         save=save,
     )
-    run.average.module.load_state_dict(run.best)
-    save()
     model, held_out = run.average.module, pairs["test"]
     found = {"matching, learned scores": matched(model, held_out)}
     found["each point alone, same scores"] = matched(model, held_out, alone=True)
@@ -272,9 +253,9 @@ def explicit(about: dict[str, Any]) -> tuple[Kind, int]:
 def predict(config: Config, first: Path, second: Path) -> dict[str, float]:
     """Match the points of two files."""
     model, about = model_folder.load(
-        config.model, PairScores, lambda about: PairScores(about["described"])
+        config.model_folder, PairScores, lambda about: PairScores(about["described"])
     )
-    kind, most = checkpoint.use(config.model, lambda: explicit(about))
+    kind, most = checkpoint.use(config.model_folder, lambda: explicit(about))
     images = (views.read(first), views.read(second))
     # of the longer sides, which are not rounded
     zooms = [

@@ -38,12 +38,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from localization.folder import read_image
-from parsing.training import Run, run_epochs
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
 from runs import arguments, checkpoint, model_folder, options, terminal
 from runs import folder as run_folder
+from runs.outputs import Outputs
+from runs.trainer import Run, fit
 from smoothsp import losses
 from smoothsp.models.training import seed_all
 from smoothsp.oracles import PictorialStructure
@@ -94,28 +95,16 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/pose_tree")
     """Folder of the checkpoint, the model, the numbers and the figures."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
 
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Learn to find the joints of people, or find those of an image."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -123,7 +112,7 @@ def main(config: Config) -> dict[str, float]:
     check(config)
     if config.predict is not None:
         return predict(config, config.predict)
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 
@@ -153,16 +142,12 @@ def load(config: Config) -> dict[str, Figures]:
 def train(config: Config) -> dict[str, float]:
     parts = load(config)
     settings = settings_of(config, parts)
-    path = config.checkpoint
-    saved = checkpoint.to_resume(path, settings, config.resume)
     seed_all(config.seed, 0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder_of(config.encoder, config.weights or "imagenet")
     network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE)).to(device)
     trained = config.encoder != "small" and config.weights != "random"
     run = Run(network, encoder.parameters() if trained else ())
-    if saved:
-        checkpoint.use(path, lambda: run.load(saved))
     unknown = int((~parts["train"].known).sum())
     print(
         f"{len(parts['train'])} people to train on, {parts['train'].side} pixels wide"
@@ -179,25 +164,21 @@ def train(config: Config) -> dict[str, float]:
     def save() -> None:
         about = {"settings": settings, "history": run.history}
         about["side"] = parts["train"].side
-        model_folder.save(config.model, run.average.module, about)
+        model_folder.save(config.model_folder, run.average.module, about)
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         return scores(parts["dev"], poses(model, parts["dev"])[0])
 
-    run_epochs(
+    fit(
         run,
-        path=path,
-        about={"settings": settings},
-        seed=config.seed,
-        epochs=config.epochs,
+        config,
+        settings,
         shuffled=lambda: list(torch.randperm(len(parts["train"])).split(BATCH)),
         loss_of=loss_of,
         evaluate=evaluate,
         by="pck",
         save=save,
     )
-    run.average.module.load_state_dict(run.best)
-    save()
     test = parts["test"]
     tree, alone = poses(run.average.module, test)
     usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)
@@ -259,13 +240,13 @@ def predict(config: Config, path: Path) -> dict[str, float]:
     """Find the joints of the person in a file."""
     empty = torch.zeros(14, 2)
     model, about = model_folder.load(
-        config.model,
+        config.model_folder,
         PoseNetwork,
         lambda about: PoseNetwork(
             encoder_of(about["settings"]["encoder"]), empty, empty + 1
         ),
     )
-    side = checkpoint.use(config.model, lambda: side_of(about))
+    side = checkpoint.use(config.model_folder, lambda: side_of(about))
     image = read_image(path)
     size = np.array(image.shape[1::-1], float)
     extent = float(size.max())

@@ -44,7 +44,7 @@ from decisions import linear_models, problems
 from decisions.linear_models import METHODS, with_ones
 from multiclass.cells import Cells
 from ocr.figures import save, tidy
-from runs import arguments, checkpoint, options, terminal
+from runs import arguments, files, options, terminal
 from runs import folder as run_folder
 
 Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
@@ -194,7 +194,7 @@ def write(path: Path, found: Regrets) -> None:
     lines.writerow(["size", "setting", "method", "seed", "regret"])
     for key, regrets in found.items():
         lines.writerows([*key, seed, f"{x:.6g}"] for seed, x in enumerate(regrets))
-    checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
+    files.write(path, lambda sink: sink.write(text.getvalue().encode()))
 
 
 def table(config: Config, names: list[str], found: Regrets) -> str:

@@ -42,10 +42,11 @@ from torch.nn import functional as F
 
 from corpora import unseen_labels
 from parsing import conllu, grammar, report, trees
-from parsing.training import RATE, Run, of_at_most, run_epochs
-from runs import arguments, checkpoint, options, terminal
+from runs import arguments, model_folder, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
+from runs.outputs import Outputs
+from runs.trainer import RATE, Run, fit, of_at_most
 from smoothsp import losses
 from smoothsp.models import Parser, load
 from smoothsp.models.biaffine import Biaffine
@@ -104,29 +105,17 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/ud_parser")
     """Folder of the checkpoint, the model, the metrics and the figure."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
 
 
 # Fields of a dataclass are those of its last base first.
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Train a dependency parser, or parse text with a trained one."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def main(config: Config) -> dict[str, float]:
@@ -136,7 +125,7 @@ def main(config: Config) -> dict[str, float]:
         return predict(config)
     if config.evaluate is not None:
         return evaluate(config)
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train(config)
 
 
@@ -163,8 +152,6 @@ def criterion_of(loss: Loss) -> nn.Module:
 def train(config: Config) -> dict[str, float]:
     bank = conllu.load(config.data, config.skip_bad) if config.data else grammar.make()
     settings = settings_of(config, bank)
-    path = config.checkpoint
-    saved = checkpoint.to_resume(path, settings, config.resume)
 
     seed_all(config.seed, 0)
     sentences = of_at_most(LONGEST, bank.train)
@@ -176,8 +163,6 @@ def train(config: Config) -> dict[str, float]:
     model = Biaffine(vocabulary, labels, sizes, config.structure, encoder).to(device)
     trained = encoder.model.parameters() if encoder else ()
     run = Run(model, trained, config.encoder_rate / RATE)
-    if saved:
-        checkpoint.use(path, lambda: run.load(saved))
     print(
         f"{len(sentences)} sentences of at most {LONGEST} words to train on,"
         f" {sum(map(len, (s.words for s in sentences)))} words, {len(labels)} labels,"
@@ -189,15 +174,13 @@ def train(config: Config) -> dict[str, float]:
         return Parser(network, vocabulary, labels, about, config.tokenizer)
 
     def save() -> None:
-        parser_of(run.average.module).save(config.model)
+        parser_of(run.average.module).save(config.model_folder)
 
     corpus = Corpus(vocabulary, [s.words for s in sentences], None, encoder)
-    run_epochs(
+    fit(
         run,
-        path=path,
-        about={"settings": settings},
-        seed=config.seed,
-        epochs=config.epochs,
+        config,
+        settings,
         # few sentences are cut into small batches, for more steps
         shuffled=lambda: corpus.shuffled(32 if config.data else 8),
         loss_of=loss_of(config, run.model, corpus, sentences, labels),
@@ -207,8 +190,6 @@ def train(config: Config) -> dict[str, float]:
         by="las",
         save=save,
     )
-    run.average.module.load_state_dict(run.best)
-    save()
     parser = parser_of(run.average.module)
     found = {name: parsed(parser, bank.dev, name) for name in parser.structures}
     return report.write(
@@ -287,17 +268,13 @@ def predict(config: Config) -> dict[str, float]:
 
 def trained(config: Config) -> Parser:
     """The model in ``--out``."""
-    try:
-        parser = load(config.model)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"out: expected a trained model, found none at {config.model}. Train one"
-            " first, with the same --out and without --predict and --evaluate"
-        ) from error
+    folder = config.model_folder
+    with model_folder.trained(folder):
+        parser = load(folder)
     if not isinstance(parser, Parser):
         raise ValueError(
-            f"{config.model}: expected a parser, got a {type(parser).__name__}. Give"
-            " the --out of a run of this recipe"
+            f"{folder}: expected a parser, got a {type(parser).__name__}. Give the"
+            " --out of a run of this recipe"
         )
     return parser
 

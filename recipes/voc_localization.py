@@ -66,6 +66,7 @@ from localization.several.training import Run as SeveralRun
 from localization.training import Run, Settings
 from runs import checkpoint, options, terminal
 from runs import folder as run_folder
+from runs.interrupts import stopping
 from smoothsp.models.backbones import backbone
 from smoothsp.models.box_scores import KINDS
 from smoothsp.models.localiser import Localiser, LocaliserNetwork
@@ -78,9 +79,9 @@ def main(config: Config) -> dict[str, float]:
         return several(config)
     if config.predict is not None:
         return prediction.predict(
-            config.model, config.predict, config.nbest, config.skip_bad
+            config.model_folder, config.predict, config.nbest, config.skip_bad
         )
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return run(config)
 
 
@@ -182,22 +183,18 @@ def save_model(
     localiser = Localiser(
         network, kind, config.proposals, config.max_boxes, config.side, about
     )
-    localiser.save(config.model)
+    localiser.save(config.model_folder)
 
 
 def run_rounds(config: Config, run: Run, val: Images, settings: dict[str, Any]) -> None:
     while not run.history or run.passes < config.passes:
         number = len(run.history)
-        try:
+        with stopping(f"round {number - 1}" if number else ""):
             # the first line is that of the weights before training
             if number:
                 run.round()
             row = run.record(val)
             checkpoint.save(config.checkpoint, {"settings": settings} | run.state())
-        except KeyboardInterrupt:
-            keep = f"add --resume to continue after round {number - 1}"
-            print(f"\nstopped; {keep if number else 'no round was finished'}")
-            raise
         print(
             f"round {number:>3}  {row['passes']:4.0f} passes  {run.said(row)}"
             f"  {row['seconds']:.1f} s",
@@ -208,12 +205,14 @@ def run_rounds(config: Config, run: Run, val: Images, settings: dict[str, Any]) 
 def several(config: Config) -> dict[str, float]:
     """Train on several objects in an image, or use what was trained."""
     if config.predict is not None:
-        return several_prediction.predict(config.model, config.predict, config.skip_bad)
+        return several_prediction.predict(
+            config.model_folder, config.predict, config.skip_bad
+        )
     if config.evaluate is not None:
         return several_prediction.evaluate(
-            config.model, config.evaluate, config.cache, config.skip_bad
+            config.model_folder, config.evaluate, config.cache, config.skip_bad
         )
-    with run_folder.held(config.out, config.model):
+    with run_folder.held(config.out, config.model_folder):
         return train_several(config)
 
 
@@ -262,7 +261,7 @@ def train_several(config: Config) -> dict[str, float]:
     scores.load_state_dict(run.best)
     about = {"backbone": config.backbone, "side": config.side, "decoder": run.decoder}
     detector = several_model.detector(layers, scores, data, about | {"about": result})
-    detector.save(config.model)
+    detector.save(config.model_folder)
     return result
 
 

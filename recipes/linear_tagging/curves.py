@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import io
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from linear_tagging.data import Task
 from linear_tagging.methods import Method
-from runs import checkpoint
+from runs import files
 from runs.interrupts import whole
 from smoothsp.linear import Certificate
 from smoothsp.linear.solvers import BCFW
@@ -38,11 +37,7 @@ class Store:
         path = self.path(name, settings)
         if not path.is_file():
             rows = make()
-            text = io.StringIO()
-            table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
-            checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
+            files.write_table(path, rows)
         try:
             with path.open(newline="") as file:
                 rows = [

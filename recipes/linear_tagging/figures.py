@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from linear_tagging.methods import STUDIES, Method
 from linear_tagging.report import Row, grouped
-from runs import checkpoint
+from runs import files
 
 COLOURS = {
     "BCFW": "#0072b2",
@@ -140,4 +140,4 @@ def tidy(panel: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=100))
+    files.write_figure(path, figure, dpi=100)

@@ -1,14 +1,12 @@
 """Tables and CSV of ``conll_linear.py``."""
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from runs import checkpoint
+from runs import files
 
 Row = dict[str, Any]
 FIELDS = ("study", "method", "c", "seed", "calls", "seconds", "F", "gap", "F1")
@@ -16,11 +14,7 @@ FIELDS = ("study", "method", "c", "seed", "calls", "seconds", "F", "gap", "F1")
 
 def write(path: Path, rows: list[Row]) -> None:
     """All rows as CSV."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    checkpoint.write(path, lambda sink: sink.write(text.getvalue().encode()))
+    files.write_table(path, rows, FIELDS)
 
 
 def table(rows: list[Row]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from localization.folder import read_image
-from runs import checkpoint
+from runs import files
 from smoothsp.models.proposals import LONGEST_SIDE, SMALLEST_BOX, propose
 
 # fewer images are not worth the start of another process
@@ -94,7 +94,7 @@ def _end_with_parent() -> None:
 
 def _search(path: Path, image: Path) -> None:
     boxes = propose(read_image(image), "selective-search", ALL)
-    checkpoint.write(path, lambda sink: np.savez_compressed(sink, boxes=boxes))
+    files.write(path, lambda sink: np.savez_compressed(sink, boxes=boxes))
 
 
 def _load(path: Path) -> np.ndarray | None:

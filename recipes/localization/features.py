@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from localization.folder import read_image
-from runs import checkpoint
+from runs import files
 from smoothsp.models.backbones import Backbone
 from smoothsp.models.box_scores import FeatureScale
 from smoothsp.models.regions import PLACES, Appearance, resized
@@ -45,7 +45,7 @@ def kept_on_disk(
             inputs = (x.to(device) for x in picture(backbone, image, own, side))
             with torch.no_grad():
                 found = appearance(*inputs).half().cpu().numpy()
-            checkpoint.write(path, lambda sink, array=found: np.save(sink, array))
+            files.write(path, lambda sink, array=found: np.save(sink, array))
         paths.append(path)
     return paths
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from localization.baselines import RIGHT
 from localization.folder import read_image
 from localization.images import Images
-from runs import checkpoint
+from runs import files
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")
 TRUE, HIT, MISS, OTHERS = "#009e73", "#0072b2", "#d55e00", "#888888"
@@ -73,7 +73,7 @@ def curves(
         axes.grid(alpha=0.3)
     if not alone:
         figure.axes[0].legend(frameon=False, fontsize=8)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    files.write_figure(path, figure, dpi=120)
 
 
 def _line(
@@ -127,7 +127,7 @@ def sheet(
     styles = ((TRUE, "-", "true"), (HIT, "-", "predicted, IoU above 0.5"))
     styles += ((MISS, "-", "predicted, a miss"), (OTHERS, "--", "runners-up"))
     legend(figure, styles)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+    files.write_figure(path, figure, dpi=110)
 
 
 def boxes(
@@ -157,7 +157,7 @@ def boxes(
             va="top",
             bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
         )
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+    files.write_figure(path, figure, dpi=110)
 
 
 def legend(figure: Figure, styles: Sequence[tuple[str, str, str]]) -> None:

@@ -24,7 +24,7 @@ from PIL import Image, UnidentifiedImageError
 from torchvision.datasets import VOCDetection
 from tqdm import tqdm
 
-from runs import checkpoint
+from runs import files
 
 Box = tuple[float, float, float, float]
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -184,7 +184,7 @@ def _read_list(
     examples = []
     for place, name in listed(path):
         try:
-            image, annotation = files(path.parents[2], name, place)
+            image, annotation = files_of(path.parents[2], name, place)
             boxes: dict[str, list[Box]] = {}
             for label, box in objects(annotation, kind, bad):
                 boxes.setdefault(label, []).append(box)
@@ -213,7 +213,7 @@ def listed(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{path}:{number}", line.split()[0]
 
 
-def files(folder: Path, name: str, place: str) -> tuple[Path, Path]:
+def files_of(folder: Path, name: str, place: str) -> tuple[Path, Path]:
     """The image of a name and its annotation."""
     annotation = folder / "Annotations" / f"{name}.xml"
     endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
@@ -365,5 +365,5 @@ def download(folder: Path) -> Path:
                 " or fetch it on a machine with a network and give --data"
                 f" {unpacked.relative_to(folder)}"
             ) from error
-    checkpoint.write(whole, lambda sink: sink.write(b"VOC 2007\n"))
+    files.write(whole, lambda sink: sink.write(b"VOC 2007\n"))
     return unpacked

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from localization import figures
 from localization.folder import SUFFIXES, BadFile, images_in, read_image
-from runs import checkpoint
+from runs import files
 from runs.failures import Failures
 from smoothsp.models import load
 from smoothsp.models.localiser import Localiser
@@ -58,10 +58,7 @@ def predict(
         drawn = out / "predictions" / f"{path.name}.png"
         figures.boxes(drawn, image, answer.boxes, answer.scores)
     content = {"class": localiser.kind, "images": found}
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    # half of a surrogate pair, in a name that is no text, becomes its escape
-    encoded = text.encode(errors="backslashreplace")
-    checkpoint.write(out / "predictions.json", lambda sink: sink.write(encoded))
+    files.write_json(out / "predictions.json", content)
     print(f"{len(found)} images; see {out}: predictions.json, predictions/")
     failures.end(len(found), "images")
     return {"images": float(len(found))}

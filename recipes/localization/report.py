@@ -1,8 +1,5 @@
 """Tables and numbers of ``voc_localization.py``."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,7 @@ from typing import Any
 from localization import baselines, figures
 from localization.images import Images
 from localization.training import Run, rank
-from runs import checkpoint
+from runs import files
 
 PARTS = ("val", "test")
 
@@ -47,8 +44,7 @@ def write(
     found = run.predict(last, figures.RUNNERS_UP + 1)
     figures.sheet(folder / "sheet.png", last, found, title)
     content = about | {"history": run.history, "result": result}
-    text = json.dumps(content, indent=2) + "\n"
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text.encode()))
+    files.write_json(folder / "metrics.json", content)
     print(
         f"\nbest on validation after round {best['round']}, objective"
         f" {best['objective']:.4f}; see {folder}: model, history.csv, curves.png,"
@@ -75,13 +71,8 @@ def table(rows: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def history_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _short(value) for name, value in row.items()})
-    content = text.getvalue().encode()
-    checkpoint.write(path, lambda sink: sink.write(content))
+    short = [{name: _short(value) for name, value in row.items()} for row in rows]
+    files.write_table(path, short)
 
 
 def _short(value: object) -> object:

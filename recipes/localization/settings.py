@@ -13,6 +13,7 @@ from localization import folder as localization_folder
 from localization.several.losses import Loss
 from localization.training import Method, WarmStart
 from runs import arguments
+from runs.outputs import Outputs
 from smoothsp.models.backbones import NAMES
 
 Proposals = Literal["selective-search", "grid"]
@@ -158,15 +159,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/voc_localization")
     """Folder of the checkpoint, the model, the numbers and the figures."""
-    resume: bool = False
-    """Continue the run in --out from its last whole round."""
-    overwrite: bool = False
-    """Replace the run in --out."""
     nbest: int = 3
     """With --predict: number of boxes per image, with overlap of at most one half."""
 
@@ -174,14 +171,6 @@ class Output:
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Train an object localiser, use one, or compare optimizers on it."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
 
 def check(config: Config) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from runs import checkpoint
+from runs import files
 
 CLASS = "ladybird"
 SIZES = {"train": 60, "val": 20, "test": 20}
@@ -70,7 +70,7 @@ def make(parent: Path, sizes: dict[str, int], seed: int = 1) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    checkpoint.write(path, lambda sink: sink.write(content))
+    files.write(path, lambda sink: sink.write(content))
 
 
 def draw(chance: np.random.Generator) -> tuple[np.ndarray, list[tuple[str, Box]]]:

@@ -1,6 +1,5 @@
 """Table, figures and numbers of ``matching_points.py``."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from matching.baselines import scores
 from matching.points import Pair, Points
-from runs import checkpoint
+from runs import files
 
 RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
 SHEET, GAP = 3, 6
@@ -44,8 +43,7 @@ def write(
     result |= {"nearest_f1": rows["nearest neighbour"]["f1"]}
     sheet(folder / "sheet.png", pairs, images, found)
     content = {"settings": settings, "history": history, "result": result}
-    text = f"{json.dumps(content | {'scores': rows}, indent=2)}\n".encode()
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
+    files.write_json(folder / "metrics.json", content | {"scores": rows})
     print(
         f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
         f" {folder / 'sheet.png'} and metrics.json beside it"
@@ -80,7 +78,7 @@ def sheet(
     styles = ((RIGHT, "-", "right"), (WRONG, "-", "wrong"), (MISSED, ":", "missed"))
     handles = [Line2D([], [], color=c, ls=s, label=text) for c, s, text in styles]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+    files.write_figure(path, figure, dpi=110)
 
 
 def draw(
@@ -146,12 +144,11 @@ def prediction(
         if column >= 0
     ]
     content = {"first": names[0], "second": names[1], "matches": matches}
-    text = f"{json.dumps(content, indent=1)}\n".encode()
-    checkpoint.write(folder / "matches.json", lambda sink: sink.write(text))
+    files.write_json(folder / "matches.json", content)
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
     draw(axes, images, pair.first, pair.second, columns)
     axes.set_title(f"{len(matches)} partners of {len(pair.first)} points", fontsize=9)
     path = folder / "matches.png"
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    files.write_figure(path, figure, dpi=120)
     return matches

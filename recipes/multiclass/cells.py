@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runs import checkpoint
+from runs import checkpoint, files
 
 Cell = dict[str, Any]
 Report = TypeVar("Report")
@@ -45,15 +45,12 @@ class Cells:
 
     @contextmanager
     def filling(self) -> Iterator[None]:
-        """Around the fits: Ctrl-C prints how to continue."""
+        """Print how to continue if Ctrl-C ends the fits."""
         try:
             yield
         except KeyboardInterrupt:
-            if self._cells:
-                kept = f"{self.path} has what is done, --resume goes on"
-            else:
-                kept = "nothing was finished"
-            print(f"\nstopped; {kept}")
+            kept = f"{self.path} has what is done, --resume goes on"
+            print(f"\nstopped; {kept if self._cells else 'nothing is kept'}")
             raise
 
     def __contains__(self, key: str) -> bool:
@@ -65,8 +62,8 @@ class Cells:
     def keep(self, key: str, cell: Cell) -> None:
         """Add one, and write all."""
         self._cells[key] = cell
-        text = json.dumps({"settings": self.settings, "cells": self._cells}, indent=1)
-        checkpoint.write(self.path, lambda sink: sink.write(text.encode()))
+        content = {"settings": self.settings, "cells": self._cells}
+        files.write_json(self.path, content)
 
     def use(self, report: Callable[[], Report]) -> Report:
         """The report; a ValueError names the file if its cells do not fit."""

@@ -1,8 +1,5 @@
 """Tables, figures and numbers of ``multiclass_svm.py``."""
 
-import csv
-import io
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +12,7 @@ from multiclass import paper
 from multiclass.cells import Cells
 from multiclass.fits import SOLVERS
 from multiclass.sets import Samples
-from runs import checkpoint
+from runs import files
 
 COLOURS = ("#d1661f", "#2a6f97", "#3c8d53", "#7a4d9e", "#777777")
 NONE = "-"
@@ -46,14 +43,13 @@ def write(
     result = chief_numbers(scores, times)
     for name, rows in (("accuracy.csv", scores), ("times.csv", times)):
         if rows:
-            write_csv(config.out / name, rows)
+            files.write_table(config.out / name, rows)
     save(draw_scores(scores, sets), config.out / "accuracy.png")
     if times:
         save(draw_times(times), config.out / "time_ratio.png")
     settings = {name: readable(value) for name, value in asdict(config).items()}
     content = {"settings": settings, "result": result, "fits": scores, "times": times}
-    text = (json.dumps(content, indent=1) + "\n").encode()
-    checkpoint.write(config.out / "metrics.json", lambda sink: sink.write(text))
+    files.write_json(config.out / "metrics.json", content)
     print(f"\nsee {config.out}: metrics.json, accuracy.csv, times.csv and two figures")
     return result
 
@@ -197,14 +193,6 @@ def chief_numbers(scores: list[Row], times: list[Row]) -> dict[str, float]:
     return result
 
 
-def write_csv(path: Path, rows: list[Row]) -> None:
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    checkpoint.write(path, lambda file: file.write(sink.getvalue().encode()))
-
-
 def draw_scores(scores: list[Row], sets: list[Samples]) -> Figure:
     """A panel a set: accuracy against C, a line a tolerance, the paper's dashed."""
     columns = min(3, len(sets))
@@ -278,4 +266,4 @@ def tidy(panel: Any) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=150))
+    files.write_figure(path, figure, dpi=150)

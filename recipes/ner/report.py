@@ -1,6 +1,5 @@
 """Tables, the figure and the numbers of ``conll_ner.py``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from seqeval.scheme import IOB2
 
 from corpora.conll import Splits
 from ner.look_up import look_up_baseline
-from runs import checkpoint
+from runs import files
 from smoothsp.schemes import convert
 
 BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#777777"
@@ -41,8 +40,7 @@ def write(
     figure = folder / "learning_curve.png"
     learning_curve(figure, history, result["dev_look_up_f1"])
     content = {"settings": settings, "history": history, "result": result} | tables
-    text = json.dumps(content, indent=2) + "\n"
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text.encode()))
+    files.write_json(folder / "metrics.json", content)
     print(f"\nbest epoch {best['epoch']}; see {figure} and metrics.json beside it")
     return result
 
@@ -119,4 +117,4 @@ def learning_curve(path: Path, history: list[dict[str, float]], look_up: float) 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=150))
+    files.write_figure(path, figure, dpi=150)

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from corpora.column_files import Layout
 from runs import arguments
+from runs.outputs import Outputs
 from smoothsp.models.training import NetworkOptions, Options, TrainingOptions
 from smoothsp.models.training import check as check_training
 
@@ -60,15 +61,11 @@ class Training(TrainingOptions):
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/conll_ner")
     """Folder of the model, the checkpoint, the metrics and the figure."""
-    resume: bool = False
-    """Continue the run in --out from its last whole epoch."""
-    overwrite: bool = False
-    """Replace the run in --out."""
     show: Show = "columns"
     """With --predict: columns of words and tags, lines of JSON, or coloured text."""
     nbest: int = 1
@@ -81,14 +78,6 @@ class Output:
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
     """Train a named-entity tagger, or tag text with a trained one."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint.pt"
-
-    @property
-    def model(self) -> Path:
-        return self.out / "model"
 
     @property
     def layout(self) -> Layout:

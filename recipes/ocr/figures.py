@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ocr.runs import COURSES, SOLVERS, VARIANTS
-from runs import checkpoint
+from runs import files
 from smoothsp.linear.solvers import GRID
 
 ORANGE, BLUE, GREY = "#d1661f", "#2a6f97", "#777777"
@@ -109,4 +109,4 @@ def tidy(panel: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    files.write_figure(path, figure, dpi=120)

@@ -1,8 +1,5 @@
 """Tables and numbers of ``ocr_words.py``."""
 
-import csv
-import io
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,14 +10,14 @@ from multiclass.cells import Cells
 from ocr import figures
 from ocr.letters import Words
 from ocr.runs import COURSES, SOLVERS, VARIANTS, course_key, variant_key
-from runs import checkpoint
+from runs import files
 
 NONE = "-"
 Row = dict[str, Any]
 
 
 def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
-    """Print the tables and write all files; the chief numbers come back."""
+    """Print the tables and write all written; the chief numbers come back."""
     runs = variant_rows(config, words, cells)
     courses = course_rows(config, words, cells)
     for setting in config.settings:
@@ -30,22 +27,22 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
     for setting in config.courses:
         mine = [row for row in courses if row["setting"] == setting]
         print(f"\n{setting}, every lambda\n\n{course_table(mine)}")
-    out, files = config.out, ["metrics.json"]
+    out, written = config.out, ["metrics.json"]
     if runs:
-        write_csv(out / "variants.csv", [without_lists(row) for row in runs])
-        write_csv(out / "gaps.csv", gap_rows(runs))
-        files += ["variants.csv", "gaps.csv"]
+        files.write_table(out / "variants.csv", [without_lists(row) for row in runs])
+        files.write_table(out / "gaps.csv", gap_rows(runs))
+        written += ["variants.csv", "gaps.csv"]
     if courses:
-        write_csv(out / "courses.csv", point_rows(courses))
-        files.append("courses.csv")
+        files.write_table(out / "courses.csv", point_rows(courses))
+        written.append("courses.csv")
     for setting in config.settings:
         mine = [row for row in runs if row["setting"] == setting]
-        files.append(f"gaps_{setting}.png")
-        figures.gaps(out / files[-1], mine, config.lam, config.tol)
+        written.append(f"gaps_{setting}.png")
+        figures.gaps(out / written[-1], mine, config.lam, config.tol)
     for setting in config.courses:
         mine = [row for row in courses if row["setting"] == setting]
-        files.append(f"courses_{setting}.png")
-        figures.courses(out / files[-1], mine)
+        written.append(f"courses_{setting}.png")
+        figures.courses(out / written[-1], mine)
     result = chief_numbers(runs, courses)
     content = {
         "settings": {name: readable(value) for name, value in asdict(config).items()},
@@ -54,9 +51,8 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
         "variants": [without_lists(row) for row in runs],
         "courses": [without_lists(row) for row in courses],
     }
-    text = (json.dumps(content, indent=1) + "\n").encode()
-    checkpoint.write(out / "metrics.json", lambda sink: sink.write(text))
-    print(f"\nsee {out}: {', '.join(files)}")
+    files.write_json(out / "metrics.json", content)
+    print(f"\nsee {out}: {', '.join(written)}")
     return result
 
 
@@ -187,11 +183,3 @@ def chief_numbers(runs: list[Row], courses: list[Row]) -> dict[str, float]:
                 if grid["oracle_passes"]:
                     result[name] = row[number] / grid[number]
     return result
-
-
-def write_csv(path: Path, rows: list[Row]) -> None:
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    checkpoint.write(path, lambda file: file.write(sink.getvalue().encode()))

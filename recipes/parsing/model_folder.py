@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from runs.model_folder import files_of, format_of
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.files import about_of, read
+from smoothsp.models.files import about_of
 from smoothsp.models.restoring import keep, require_sizes, restored
 from smoothsp.models.word_vectors import Sizes
 
@@ -22,7 +23,7 @@ def save(
     about: Mapping[str, Any],
 ) -> None:
     """Replace the model in a folder in one step, or make one."""
-    config = {"format": _format(type(model)), "labels": list(labels)}
+    config = {"format": format_of(type(model)), "labels": list(labels)}
     keep(folder, config | {"about": dict(about)}, model, vocabulary, None)
 
 
@@ -30,18 +31,7 @@ def load(
     folder: Path, kind: type[nn.Module]
 ) -> tuple[Any, Vocabulary, list[str], dict[str, Any]]:
     """What was saved, of this kind of network. Runs no code that is in the folder."""
-    try:
-        config, content = read(folder)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"out: expected a trained model, found none at {folder}. Train one first,"
-            " with the same --out and without --predict and --evaluate"
-        ) from error
-    if config.get("format") != _format(kind):
-        raise ValueError(
-            f"{folder}: expected the format {_format(kind)!r}, got"
-            f" {config.get('format')!r}. Give the --out of a run of this recipe"
-        )
+    config, content = files_of(folder, format_of(kind))
 
     def build(
         config: Mapping[str, Any],
@@ -57,7 +47,3 @@ def load(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     about = about_of(folder / "config.json", config) or {}
     return model.to(device).eval(), vocabulary, labels, about
-
-
-def _format(kind: type[nn.Module]) -> str:
-    return f"{kind.__name__}, version 1"

@@ -1,6 +1,5 @@
 """Table, figure and numbers of ``ud_parser.py``."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 
 from parsing import conllu, trees
 from parsing.conllu import Sentence, Treebank
-from runs import checkpoint
+from runs import files
 from smoothsp.figures import draw
 
 SHORTEST, LONGEST = 7, 15
@@ -52,10 +51,9 @@ def write(
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
     content = {"settings": settings, "history": history, "result": result}
     content["scores"] = compared
-    text = f"{json.dumps(content, indent=2)}\n".encode()
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
+    files.write_json(folder / "metrics.json", content)
     lines = conllu.text(parses).encode()
-    checkpoint.write(folder / "dev.conllu", lambda sink: sink.write(lines))
+    files.write(folder / "dev.conllu", lambda sink: sink.write(lines))
     print(
         f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
         f" {folder / 'parses.png'}, dev.conllu and metrics.json beside it"
@@ -95,4 +93,4 @@ def sheet(path: Path, gold: Sequence[Sentence], found: Sequence[Sentence]) -> No
     axes = figure.subplots(len(gold), 1, squeeze=False)[:, 0]
     for ax, true, guess in zip(axes, gold, found, strict=True):
         draw(guess, true=true, ax=ax)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=130))
+    files.write_figure(path, figure, dpi=130)

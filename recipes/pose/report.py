@@ -1,6 +1,5 @@
 """Tables, figures and numbers of ``pose_tree.py``."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
-from runs import checkpoint
+from runs import files
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5
@@ -54,8 +53,7 @@ def write(
     result |= {f"{name} pck": rows[name]["pck"] for name in others}
     sheet(folder / "sheet.png", figures, found[next(iter(rows))])
     content = {"settings": settings, "history": history, "result": result}
-    text = f"{json.dumps(content | {'scores': rows}, indent=2)}\n".encode()
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text))
+    files.write_json(folder / "metrics.json", content | {"scores": rows})
     print(
         f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
         f" {folder / 'sheet.png'} and metrics.json beside it"
@@ -92,7 +90,7 @@ def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:
     ring = {"ls": "", "marker": "o", "mfc": "none", "color": "#777777"}
     handles.append(Line2D([], [], label="true joints (white)", **ring))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    files.write_figure(path, figure, dpi=120)
 
 
 def draw(axes: Axes, image: np.ndarray, joints: np.ndarray) -> None:
@@ -111,13 +109,12 @@ def prediction(
     """Write ``pose.json``, in pixels of the file, and ``pose.png``."""
     places = dict(zip(NAMES, joints.tolist(), strict=True))
     content = {"image": name, "joints": places}
-    text = f"{json.dumps(content, indent=1)}\n".encode()
-    checkpoint.write(folder / "pose.json", lambda sink: sink.write(text))
+    files.write_json(folder / "pose.json", content)
     height, width = image.shape[:2]
     # a strip is drawn small rather than on a sheet without end
     tall = np.clip(height / width, *TALL)
     figure = Figure(figsize=(5, 5 * tall), layout="constrained")
     draw(figure.subplots(), image, joints)
     path = folder / "pose.png"
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=120))
+    files.write_figure(path, figure, dpi=120)
     return content

@@ -1,53 +1,21 @@
-"""Files that are either whole or not there, and training state kept in one."""
+"""Training state kept in one file."""
 
 import io
-import os
-import secrets
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from runs import files
+
 ANEW = "Start over without --resume, or with another --out"
 
 
-def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
-    """Write a file so that whoever opens it finds the old one or the new one, whole.
-
-    True even if the process is killed or the machine loses power at any moment, and if
-    several processes write it at once.
-    """
-    # In memory first, so that what goes wrong below is the disk's fault.
-    content = io.BytesIO()
-    fill(content)
-    try:
-        _write(path, content.getbuffer())
-    except OSError as error:
-        raise OSError(
-            f"{path}: expected to write {content.tell():,} bytes, got"
-            f" {error.strerror or error}. What was there is untouched"
-        ) from error
-
-
-def _write(path: Path, content: memoryview) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, so that the last step is a rename, which is atomic.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as sink:
-            sink.write(content)
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def save(path: Path, state: dict[str, Any]) -> None:
-    write(path, lambda sink: torch.save(state, sink))
+    files.write(path, lambda sink: torch.save(state, sink))
 
 
 def load(path: Path) -> dict[str, Any]:

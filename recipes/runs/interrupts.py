@@ -22,6 +22,17 @@ def whole(found: Solved) -> Solved:
 
 
 @contextmanager
+def stopping(last: str) -> Iterator[None]:
+    """Print how to continue if Ctrl-C ends the run; ``last`` is what was finished."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        keep = f"add --resume to continue after {last}" if last else "nothing is kept"
+        print(f"\nstopped; {keep}")
+        raise
+
+
+@contextmanager
 def raised(interrupted: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C raises, as elsewhere, also where a trainer exits after it."""
     try:

@@ -1,6 +1,7 @@
 """A trained network as a folder: ``model.safetensors`` and ``config.json``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def save(folder: Path, model: nn.Module, about: Mapping[str, Any]) -> None:
         name: value.detach().cpu().contiguous()
         for name, value in model.state_dict().items()
     }
-    config = {"format": _format(type(model)), "about": dict(about)}
+    config = {"format": format_of(type(model)), "about": dict(about)}
     write(folder, config, {WEIGHTS: as_bytes(weights)})
 
 
@@ -32,19 +33,8 @@ def load(
 
     ``build`` makes one of what was saved about it. Runs no code that is in the folder.
     """
-    try:
-        config, content = read(folder)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"out: expected a trained model, found none at {folder}. Train one first,"
-            " with the same --out and without --predict"
-        ) from error
-    if config.get("format") != _format(kind):
-        raise ValueError(
-            f"{folder}: expected the format {_format(kind)!r}, got"
-            f" {config.get('format')!r}. Give the --out of a run of this recipe"
-        )
-    try:
+    config, content = files_of(folder, format_of(kind))
+    with unedited(folder):
         weights = from_bytes(content[WEIGHTS])
         # at first without memory: an edited file may ask for any amount of it
         with torch.device("meta"):
@@ -52,16 +42,49 @@ def load(
         sketch.load_state_dict(weights, assign=True)
         model = build(config["about"])
         model.load_state_dict(weights)
+    return model.eval(), config["about"]
+
+
+def files_of(folder: Path, expected: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The configuration and the files of a model of this format."""
+    with trained(folder):
+        config, content = read(folder)
+    if config.get("format") != expected:
+        raise ValueError(
+            f"{folder}: expected the format {expected!r}, got"
+            f" {config.get('format')!r}. Give the --out of a run of this recipe"
+        )
+    return config, content
+
+
+@contextmanager
+def trained(folder: Path) -> Iterator[None]:
+    """Name the remedy if there is no model to read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"out: expected a trained model, found none at {folder}. Train one first,"
+            " with the same --out and without --predict or --evaluate"
+        ) from error
+
+
+@contextmanager
+def unedited(folder: Path) -> Iterator[None]:
+    """Name the folder if its files do not fit together."""
+    try:
+        yield
     except (
         AttributeError, LookupError, RuntimeError, SafetensorError, TypeError,
+        ValueError,
     ) as error:  # fmt: skip
         raise ValueError(
             f"{folder}: expected the model of this recipe, got one that was edited or"
             f" is of another version ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:200]}). Train it anew"
         ) from error
-    return model.eval(), config["about"]
 
 
-def _format(kind: type[nn.Module]) -> str:
+def format_of(kind: type[nn.Module]) -> str:
+    """Name of the format of a network's folder."""
     return f"{kind.__name__}, version 1"

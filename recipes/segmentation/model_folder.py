@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from torch import Tensor
 
+from runs.model_folder import files_of, unedited
 from segmentation.linear import WEIGHTS as LINEAR_WEIGHTS
 from segmentation.words import COLOURS, TEXTURES, Words
-from smoothsp.models.files import read, write
+from smoothsp.models.files import write
 
 WEIGHTS, FORMAT = "model.safetensors", "horse_segmentation, version 1"
 KINDS = ("linear", "network")
@@ -48,19 +48,8 @@ def save(folder: Path, model: Model) -> None:
 
 def load(folder: Path) -> Model:
     """What was saved. Runs no code that is in the folder."""
-    try:
-        config, content = read(folder)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"out: expected a trained model, found none at {folder}. Train one first,"
-            " with the same --out and without --predict"
-        ) from error
-    if config.get("format") != FORMAT:
-        raise ValueError(
-            f"{folder}: expected the format {FORMAT!r}, got {config.get('format')!r}."
-            " Give the --out of a run of this recipe"
-        )
-    try:
+    config, content = files_of(folder, FORMAT)
+    with unedited(folder):
         arrays = from_bytes(content[WEIGHTS])
         words = Words(*(np.asarray(arrays.pop(x)) for x in ("colours", "textures")))
         weights = {name.removeprefix("weights."): x for name, x in arrays.items()}
@@ -68,12 +57,6 @@ def load(folder: Path) -> Model:
         names = ("side", "superpixels", "about")
         side, superpixels, about = (config[name] for name in names)
         return Model(config["kind"], words, side, superpixels, weights, about)
-    except (LookupError, SafetensorError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{folder}: expected the model of this recipe, got one that was edited or"
-            f" is of another version ({type(error).__name__}:"
-            f" {' '.join(str(error).split())[:200]}). Train it anew"
-        ) from error
 
 
 def _check(config: dict[str, Any], words: Words, weights: dict[str, Tensor]) -> None:

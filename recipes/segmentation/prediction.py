@@ -12,13 +12,12 @@ from PIL import Image
 from tqdm import tqdm
 
 from localization.folder import BadFile, images_in, read_image
-from runs import checkpoint
+from runs import files
 from runs.failures import Failures
 from segmentation import linear, training
 from segmentation.folder import SUFFIXES, scaled
 from segmentation.model_folder import Model
 from segmentation.network import BACKBONES, Segmenter
-from segmentation.report import metrics
 from segmentation.superpixels import Graph, graph_of
 
 CONTOUR = (232, 89, 12)
@@ -54,7 +53,7 @@ def write(
         _png(out / names["picture"], _with_contour(whole, mask))
         shares.append(float(mask.mean()))
         rows.append({"image": str(path), "figure": shares[-1]} | _box(mask) | names)
-    metrics(out / "predicted.json", {"images": rows})
+    files.write_json(out / "predicted.json", {"images": rows})
     print(f"{len(rows)} images; see {out}: predicted.json, masks and pictures")
     failures.end(len(rows), "images")
     return {"images": float(len(rows)), "figure": float(np.mean(shares))}
@@ -129,4 +128,4 @@ def _box(mask: np.ndarray) -> dict[str, list[int] | None]:
 
 def _png(path: Path, pixels: np.ndarray) -> None:
     image = Image.fromarray(pixels)
-    checkpoint.write(path, lambda sink: image.save(sink, format="PNG"))
+    files.write(path, lambda sink: image.save(sink, format="PNG"))

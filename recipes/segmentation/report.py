@@ -1,6 +1,5 @@
 """Tables, figures and numbers of ``horse_segmentation.py``."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from runs import checkpoint
+from runs import files
 from segmentation.folder import Example
 from segmentation.picture_sets import PictureSet
 from segmentation.scores import baselines, iou, scores
@@ -121,9 +120,4 @@ def tidy(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
-
-
-def metrics(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2) + "\n"
-    checkpoint.write(path, lambda sink: sink.write(text.encode()))
+    files.write_figure(path, figure, dpi=110)

@@ -23,6 +23,7 @@ __all__ = [
     "json_bytes",
     "place_of",
     "read",
+    "replace",
     "write",
 ]
 
@@ -45,8 +46,8 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         folder.mkdir(parents=True, exist_ok=True)
         _finish(folder)
         for name, content in files.items():
-            _replace(folder / (name + NEW), content)
-        _replace(folder / CONFIG, json_bytes({**config, "files": sums}))
+            replace(folder / (name + NEW), content)
+        replace(folder / CONFIG, json_bytes({**config, "files": sums}))
     except OSError as error:
         raise OSError(
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
@@ -165,7 +166,8 @@ def _finish(folder: Path) -> None:
                 new.unlink()
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes | memoryview) -> None:
+    """Replace a file, or make one, in a single step."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as sink:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import conll_ner
-from runs import checkpoint, terminal
+from runs import checkpoint, files, terminal
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.programs import ROOT, run
@@ -32,7 +32,7 @@ RECIPES = Path(conll_ner.__file__).parent
 def test_several_processes_may_write_a_file_that_others_read(tmp_path):
     path = tmp_path / "checkpoint.pt"
     contents = [bytes([number]) * 100_000 for number in (1, 2)]
-    checkpoint.write(path, lambda sink: sink.write(contents[0]))
+    files.write(path, lambda sink: sink.write(contents[0]))
     children = []
     for content in contents:
         child = os.fork()
@@ -40,7 +40,7 @@ def test_several_processes_may_write_a_file_that_others_read(tmp_path):
             status = 1
             try:
                 for _ in range(60):
-                    checkpoint.write(path, lambda sink, own=content: sink.write(own))
+                    files.write(path, lambda sink, own=content: sink.write(own))
                 status = 0
             finally:
                 os._exit(status)
@@ -235,15 +235,15 @@ def test_a_text_that_is_not_there_is_named(name, found, model, tmp_path):
 
 def test_a_file_killed_while_written_is_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.pt"
-    checkpoint.write(path, lambda sink: sink.write(b"old"))
+    files.write(path, lambda sink: sink.write(b"old"))
     child = os.fork()
     if not child:
         monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), 9))
-        checkpoint.write(path, lambda sink: sink.write(b"new"))
+        files.write(path, lambda sink: sink.write(b"new"))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert path.read_bytes() == b"old"
-    checkpoint.write(path, lambda sink: sink.write(b"new"))
+    files.write(path, lambda sink: sink.write(b"new"))
     assert path.read_bytes() == b"new"
 
 

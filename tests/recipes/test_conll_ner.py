@@ -174,7 +174,7 @@ def test_tags_are_written_in_the_scheme_of_the_input(scheme, trained, tmp_path, 
     capsys.readouterr()
     main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
     guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
-    expected = load(trained[0].model).tag([s.words for s in sentences])
+    expected = load(trained[0].model_folder).tag([s.words for s in sentences])
     assert guess == [convert(t.tags, scheme, "BIO") for t in expected]
 
 
@@ -183,7 +183,7 @@ def test_text_is_cut_as_the_model_cuts_it(trained, tmp_path, capsys):
     (tmp_path / "text").write_text("\n".join(texts))
     main(dataclasses.replace(trained[0], predict=str(tmp_path / "text"), show="json"))
     found = [json.loads(x) for x in capsys.readouterr().out.splitlines()]
-    expected = load(trained[0].model).tag(texts)
+    expected = load(trained[0].model_folder).tag(texts)
     assert [x["words"] for x in found] == [t.words for t in expected]
     assert [x["text"] for x in found] == texts
     for row in found:

@@ -144,7 +144,10 @@ def test_an_interrupted_fit_is_no_result(monkeypatch):
 
 def test_ctrl_c_prints_how_to_continue(tmp_path, capsys):
     cells = Cells(tmp_path / "cells.json", {}, False)
-    for message in ("stopped; nothing was", "cells.json has what is done, --resume"):
+    for message in (
+        "stopped; nothing is kept",
+        "cells.json has what is done, --resume",
+    ):
         with pytest.raises(KeyboardInterrupt), cells.filling():
             raise KeyboardInterrupt
         assert message in capsys.readouterr().out

@@ -4,7 +4,6 @@ The XML is that of Pascal VOC, which counts pixels from 1; the JSON that of COCO
 boxes are left, top, width and height, counted from 0.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -77,7 +76,7 @@ def read(
         own = found.lists.setdefault(part, [])
         for place, name in localization_folder.listed(path):
             try:
-                image, annotation = localization_folder.files(folder, name, place)
+                image, annotation = localization_folder.files_of(folder, name, place)
                 height, width = read_image(image).shape[:2]
                 boxes, labels = [], []
                 for label, box in localization_folder.objects(annotation, None, bad):
@@ -123,7 +122,7 @@ def voc(example: Example) -> bytes:
     return tostring(root, encoding="utf-8") + b"\n"
 
 
-def coco(examples: Sequence[Example], classes: Sequence[str]) -> bytes:
+def coco(examples: Sequence[Example], classes: Sequence[str]) -> dict[str, Any]:
     """Images, boxes and classes as ``pycocotools.coco.COCO`` reads them."""
     images: list[dict[str, Any]] = []
     boxes: list[dict[str, Any]] = []
@@ -147,7 +146,4 @@ def coco(examples: Sequence[Example], classes: Sequence[str]) -> bytes:
             }
             boxes.append(own if score is None else own | {"score": score})
     names = [{"id": n, "name": name} for n, name in enumerate(classes, 1)]
-    content = {"images": images, "annotations": boxes, "categories": names}
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    # half of a surrogate pair, in a name that is no text, becomes its escape
-    return text.encode(errors="backslashreplace")
+    return {"images": images, "annotations": boxes, "categories": names}

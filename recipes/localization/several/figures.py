@@ -12,7 +12,7 @@ from localization.folder import read_image
 from localization.several.annotations import Example
 from localization.several.detection import Found
 from localization.several.images import Images
-from runs import checkpoint
+from runs import files
 
 SHEET, TRUE = 6, "#ffffff"
 
@@ -29,7 +29,7 @@ def objects(
     labels = [classes.index(name) for name in example.labels]
     _draw(axes, image, example.boxes, labels, example.scores)
     legend(figure, _styles(classes))
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=110))
+    files.write_figure(path, figure, dpi=110)
 
 
 def sheet(path: Path, images: Images, found: Sequence[Found], title: str) -> None:
@@ -55,7 +55,7 @@ def sheet(path: Path, images: Images, found: Sequence[Found], title: str) -> Non
             f"{example.name}: {own.sure} found, {len(example.boxes)} true", fontsize=8
         )
     legend(figure, [*_styles(images.classes), ("k", ":", "true, dotted on black")])
-    checkpoint.write(path, lambda sink: figure.savefig(sink, format="png", dpi=100))
+    files.write_figure(path, figure, dpi=100)
 
 
 def _draw(

@@ -16,7 +16,7 @@ from localization.features import open_kept
 from localization.folder import read_image
 from localization.several import windows
 from localization.several.annotations import Example, Folder
-from runs import checkpoint
+from runs import files
 from smoothsp.models.backbones import Backbone
 from smoothsp.models.regions import geometry, resized
 
@@ -185,7 +185,7 @@ def kept_maps(
         path = folder / f"{digest}.npy"
         if not _is_whole(path, network.channels):
             found = maps_of(network, read_image(example.image), side).numpy()
-            checkpoint.write(path, lambda sink, array=found: np.save(sink, array))
+            files.write(path, lambda sink, array=found: np.save(sink, array))
         paths.append(path)
     return paths
 

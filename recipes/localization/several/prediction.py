@@ -1,6 +1,5 @@
 """A trained detector on images: COCO's JSON, VOC's XML and figures; and evaluated."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from localization.several.detection import DECODERS, precision
 from localization.several.images import Images, kept_maps
 from localization.several.model import Detector, load
 from localization.several.report import table
-from runs import checkpoint
+from runs import files
 from runs.failures import Failures
 
 
@@ -50,10 +49,15 @@ def predict(model: Path, folder: Path, skip_bad: bool = False) -> dict[str, floa
         name = path.stem if stems[path.stem] == 1 else path.name
         example = detector.find(name, path, image)
         found.append(example)
-        _write(out / "predictions" / f"{name}.xml", annotations.voc(example))
+        text = annotations.voc(example)
+        files.write(
+            out / "predictions" / f"{name}.xml", lambda sink, own=text: sink.write(own)
+        )
         drawn = out / "predictions" / f"{name}.png"
         figures.objects(drawn, image, example, detector.classes)
-    _write(out / "predictions.json", annotations.coco(found, detector.classes))
+    files.write_json(
+        out / "predictions.json", annotations.coco(found, detector.classes)
+    )
     boxes = sum(len(example.boxes) for example in found)
     print(
         f"{boxes} objects in {len(found)} images; see {out}: predictions.json,"
@@ -61,10 +65,6 @@ def predict(model: Path, folder: Path, skip_bad: bool = False) -> dict[str, floa
     )
     failures.end(len(found), "images")
     return {"images": float(len(found)), "objects": float(boxes)}
-
-
-def _write(path: Path, content: bytes) -> None:
-    checkpoint.write(path, lambda sink: sink.write(content))
 
 
 def evaluate(
@@ -88,8 +88,7 @@ def evaluate(
     objects = [images.objects(n) for n in range(len(images))]
     result = precision(found, objects, detector.classes)
     print(table({part: {detector.about["decoder"]: result}}, detector.classes))
-    text = json.dumps(result, indent=2) + "\n"
-    _write(model.parent / "evaluation.json", text.encode())
+    files.write_json(model.parent / "evaluation.json", result)
     return result
 
 

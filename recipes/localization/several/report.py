@@ -1,6 +1,5 @@
 """Tables and numbers of several objects in an image."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from localization.several.circles import Circles
 from localization.several.detection import DECODERS, precision
 from localization.several.images import Images
 from localization.several.training import Run
-from runs import checkpoint
+from runs import files
 
 
 def write(
@@ -44,8 +43,7 @@ def write(
     history_csv(folder / "history.csv", run.history)
     figures.sheet(folder / "sheet.png", last, run.found(last), title)
     content = about | {"history": run.history, "result": result, "table": rows}
-    text = json.dumps(content, indent=2) + "\n"
-    checkpoint.write(folder / "metrics.json", lambda sink: sink.write(text.encode()))
+    files.write_json(folder / "metrics.json", content)
     print(
         f"\nbest on validation after round {best['round']}; see {folder}: model,"
         " history.csv, sheet.png, metrics.json"

@@ -183,7 +183,7 @@ def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
     assert not torch.equal(weight, data.backbone.state_dict()[name])
     history = saved["history"]
     assert history[1]["objective"] < history[0]["objective"]
-    kept = smoothsp.models.load(config.model, "cpu").network.state_dict()
+    kept = smoothsp.models.load(config.model_folder, "cpu").network.state_dict()
     assert all(torch.equal(kept[name], own) for name, own in saved["best"].items())
 
 

@@ -31,7 +31,7 @@ def test_boxes_of_new_images_are_drawn_and_written(trained, images):
     assert answer == {"images": 2}
     content = json.loads((config.out / "predictions.json").read_text())
     assert content["class"] == "ladybird"
-    localiser = load(config.model, "cpu")
+    localiser = load(config.model_folder, "cpu")
     assert localiser.side == config.side
     for path in sorted(images.glob("*.jpg")):
         (found,) = localiser.locate([path], 2)
@@ -67,7 +67,7 @@ def test_boxes_of_strips_are_drawn_like_others(size, tmp_path):
 def test_the_saved_model_finds_what_the_run_found(trained):
     config, result = trained
     assert result["best_round"] >= 0
-    localiser = load(config.model, "cpu")
+    localiser = load(config.model_folder, "cpu")
     assert localiser.kind == "ladybird"
     assert localiser.about["val_corloc"] == result["val_corloc"]
 

@@ -232,7 +232,7 @@ def test_a_damaged_image_is_named(trained, tmp_path):
 
 
 def test_a_model_of_a_vast_size_is_refused_by_its_shape(trained, tmp_path):
-    config, content = files.read(trained[0].model)
+    config, content = files.read(trained[0].model_folder)
     config["about"] |= {"described": 10**13}
     files.write(tmp_path / "model", config, content)
     image = tmp_path / "a.png"
@@ -245,7 +245,7 @@ def test_a_model_of_a_vast_size_is_refused_by_its_shape(trained, tmp_path):
     [("features", "orb"), ("features", "surf"), ("points", 0), ("points", "many")],
 )
 def test_a_model_of_other_points_is_refused(name, value, trained, folder, tmp_path):
-    config, content = files.read(trained[0].model)
+    config, content = files.read(trained[0].model_folder)
     config["about"]["settings"][name] = value
     files.write(tmp_path / "model", config, content)
     path = folder / "0.png"

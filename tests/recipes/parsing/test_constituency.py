@@ -64,7 +64,7 @@ def test_every_loss_learns(loss, few, tmp_path):
 
 
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
-    model, vocabulary, _, _ = model_folder.load(trained[0].model, SpanScores)
+    model, vocabulary, _, _ = model_folder.load(trained[0].model_folder, SpanScores)
     sentences = [tree.words for tree in phrases.make(seed=9)[1][:9]]
     corpus = Corpus(vocabulary, sentences)
     model.eval()
@@ -77,7 +77,9 @@ def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
 
 
 def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
-    model, vocabulary, labels, _ = model_folder.load(trained[0].model, SpanScores)
+    model, vocabulary, labels, _ = model_folder.load(
+        trained[0].model_folder, SpanScores
+    )
     short, long = (["the", "dog", "slept"] * n for n in (1, 100))
     sizes, forward = [], SpanScores.forward
 
@@ -94,7 +96,7 @@ def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
 
 def test_a_model_of_another_kind_is_refused(trained):
     with pytest.raises(ValueError, match=r"format 'TaggerNetwork, version 1'.*--out"):
-        model_folder.load(trained[0].model, TaggerNetwork)
+        model_folder.load(trained[0].model_folder, TaggerNetwork)
 
 
 def test_a_text_that_is_no_sentence_is_left_out_before_it_takes_minutes(
@@ -144,8 +146,8 @@ def test_wrong_arguments_are_one_line(wrong, message, tmp_path):
 )
 def test_an_edited_model_is_refused(change, message, trained, tmp_path):
     for name in ("vocabulary.json", "model.safetensors"):
-        (tmp_path / name).write_bytes((trained[0].model / name).read_bytes())
-    config = json.loads((trained[0].model / "config.json").read_text()) | change
+        (tmp_path / name).write_bytes((trained[0].model_folder / name).read_bytes())
+    config = json.loads((trained[0].model_folder / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         model_folder.load(tmp_path, SpanScores)

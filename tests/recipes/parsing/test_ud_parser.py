@@ -71,7 +71,7 @@ def test_plain_text_is_parsed_as_the_model_cuts_it(trained, tmp_path, capsys):
     parsed = conllu.parse(printed.encode(), "printed")
     assert [len(s.words) for s in parsed] == [4, 3, 1]
     assert parsed[2].labels == ["root"]
-    trees = load(trained[0].model).parse(texts)
+    trees = load(trained[0].model_folder).parse(texts)
     assert printed == "".join(tree.conllu() for tree in trees)
     assert printed.startswith("# text = A dog slept.\n") and "SpaceAfter=No" in printed
 
@@ -144,7 +144,7 @@ def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
 
 
 def test_scores_do_not_depend_on_who_is_in_the_batch(trained):
-    parser = load(trained[0].model, "cpu")
+    parser = load(trained[0].model_folder, "cpu")
     sentences = [s.words for s in grammar.make(seed=9).dev[:9]]
     corpus = ud_parser.Corpus(parser.vocabulary, sentences)
     with torch.no_grad():

@@ -177,7 +177,7 @@ def test_a_prediction_is_in_pixels_of_the_file(trained, tmp_path):
     figures = drawn.make("test")
     expected = pose_tree.poses(
         pose_tree.model_folder.load(
-            trained[0].model,
+            trained[0].model_folder,
             pose_tree.PoseNetwork,
             lambda _: pose_tree.PoseNetwork(
                 pose_tree.encoder_of("small"), torch.zeros(14, 2), torch.ones(14, 2)
@@ -265,7 +265,7 @@ def test_unknown_joints_may_be_nan_and_known_ones_are_near_the_image(folder, tmp
 
 @pytest.mark.parametrize("side", [0, 10**9, "80", None])
 def test_a_model_of_images_of_another_size_is_refused(side, trained, tmp_path):
-    config, content = files.read(trained[0].model)
+    config, content = files.read(trained[0].model_folder)
     about = config["about"] | {"side": side}
     files.write(tmp_path / "model", config | {"about": about}, content)
     path = tmp_path / "one.png"

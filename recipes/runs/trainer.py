@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,11 +10,12 @@ from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from runs import checkpoint
+from runs.interrupts import stopping
 from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
-REMEDY = "Look for damaged data, or lower RATE in parsing/training.py"
+REMEDY = "Look for damaged data, or lower RATE in runs/trainer.py"
 SLOW = 0.1
 AVERAGE_EVERY = 8
 
@@ -106,38 +106,54 @@ def of_at_most(longest: int, sentences: Sequence[Any]) -> list[Any]:
     return found
 
 
-def run_epochs(
+def fit(
     run: Run,
+    config: Any,
+    settings: dict[str, Any],
     *,
-    path: Path,
-    about: dict[str, Any],
-    seed: int,
-    epochs: int,
     shuffled: Callable[[], list[Tensor]],
     loss_of: Callable[[Tensor], Tensor],
     evaluate: Callable[[nn.Module], dict[str, float]],
     by: str,
     save: Callable[[], None],
 ) -> None:
-    """Train to the last epoch, with a checkpoint after each."""
+    """Train to the last epoch, with a checkpoint after each; end with the best weights.
+
+    Parameters
+    ----------
+    run
+        Made with the same numbers by a run that is resumed.
+    config
+        Options: ``out``, ``resume``, ``epochs`` and ``seed``.
+    settings
+        What decides the numbers; a checkpoint with other settings is refused.
+    shuffled
+        Returns the batches of an epoch.
+    loss_of, evaluate
+        The loss of a batch, and the scores of a model.
+    by
+        The score that says which epoch is best.
+    save
+        Saves the average of ``run``, after an epoch that is the best so far.
+    """
+    saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
+    if saved:
+        checkpoint.use(config.checkpoint, lambda: run.load(saved))
+    epochs = config.epochs
     for epoch in range(len(run.history) + 1, epochs + 1):
-        try:
+        with stopping(f"epoch {epoch - 1}" if epoch > 1 else ""):
             start, cpu = time.perf_counter(), time.process_time()
-            # Chance depends on seed and epoch only, so that a resumed run, which
+            # Random numbers depend on seed and epoch only, so that a resumed run, which
             # begins with a whole epoch, needs no saved generator.
-            seed_all(seed, epoch)
+            seed_all(config.seed, epoch)
             loss = run.epoch(loss_of, shuffled(), epochs)
             row = {"epoch": epoch, "loss": loss} | evaluate(run.average.module)
             row["seconds"] = time.perf_counter() - start
             row["cpu_seconds"] = time.process_time() - cpu
             best = run.keep_if_best(row, by)
-            checkpoint.save(path, about | run.state())
+            checkpoint.save(config.checkpoint, {"settings": settings} | run.state())
             if best:
                 save()
-        except KeyboardInterrupt:
-            keep = f"add --resume to continue after epoch {epoch - 1}"
-            print(f"\nstopped; {keep if epoch > 1 else 'no epoch was finished'}")
-            raise
         scores = "".join(
             f"  {name.upper()} {100 * row[name]:.2f}"
             for name in row
@@ -148,3 +164,5 @@ def run_epochs(
             f"  {row['cpu_seconds']:.1f} s of CPU",
             flush=True,
         )
+    run.average.module.load_state_dict(run.best)
+    save()
