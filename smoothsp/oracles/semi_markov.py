@@ -14,9 +14,9 @@ class SemiMarkov(MaskedSequences):
     """A batch of sequences cut into segments, each with a state.
 
     The score of a segmentation sums its segments' scores, the transitions between
-    neighbours, the start score of the first segment and the end score of the last. The
-    segments cover all real positions, in order. A part with score ``-inf`` is
-    forbidden. Every result is exact, and differentiable in every potential.
+    neighbours, and the scores of the first and of the last segment. The segments cover
+    all real positions, in order. A part with score ``-inf`` is forbidden. Every result
+    is exact, and differentiable in every potential.
 
     Parameters
     ----------

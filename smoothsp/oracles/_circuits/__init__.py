@@ -1,9 +1,10 @@
 """Structures as sum-product circuits: how to write one.
 
 A dynamic programme says which item is the sum of which products of two earlier items.
-Describe it once for each size, with numpy index arrays, and it has all methods: the
-best output, the k best, log-partition, marginals, samples, entropy and second
-derivatives. Rows of a batch may have different sizes. Nothing is compiled for it.
+Describe it once for each size, with numpy index arrays. The circuit then has all
+methods: the best output, the k best, log-partition, marginals, samples, entropy and
+second derivatives. Rows of a batch may have different sizes. Nothing is compiled for
+it.
 
 Exactly k of n: each variable is 0 or 1, and k of them are 1. ``count[v, j]`` stands for
 all ways to have j ones among the first v variables:
