@@ -227,18 +227,6 @@ def test_the_exit_status_says_whether_sentences_were_left_out(
     assert ended is None or status
 
 
-def test_a_run_is_replaced_only_if_that_is_said(tiny, tmp_path):
-    config = Config(tiny, epochs=1, out=tmp_path)
-    first = main(config)
-    with pytest.raises(
-        ValueError, match=r"^--out: expected a folder without a run, got"
-    ):
-        main(config)
-    assert main(dataclasses.replace(config, overwrite=True)) == first
-    with pytest.raises(ValueError, match="expected --resume or --overwrite, got both"):
-        main(dataclasses.replace(config, overwrite=True, resume=True))
-
-
 def test_predictions_as_json_and_in_colour(trained, tmp_path, capsys):
     (tmp_path / "text").write_text("Lake Holm froze .\n")
     config = dataclasses.replace(
