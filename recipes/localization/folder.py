@@ -234,8 +234,10 @@ def objects(
         root = fromstring(_xml(path.read_bytes()), forbid_dtd=True)
     except (OSError, ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise BadFile(
-            f"{path}: expected plain XML without a document type, got {error!r}"
+            f"{path}: expected plain XML without a document type: {error}"
         ) from error
+    if root.tag != "annotation":
+        raise BadFile(f"{path}: expected an <annotation>, got <{root.tag}>")
     found = []
     for number, thing in enumerate(root.iter("object"), 1):
         name = (thing.findtext("name") or "").strip()

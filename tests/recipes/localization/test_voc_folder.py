@@ -110,11 +110,11 @@ def annotation(text):
     return damage
 
 
-def encoded(content):
+def encoded(content, expected="plain XML"):
     def damage(folder):
         path = folder / "Annotations" / "train.xml"
         path.write_bytes(content)
-        return f"{path}: expected plain XML"
+        return f"{path}: expected {expected}"
 
     return damage
 
@@ -124,13 +124,15 @@ LAUGHS = '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><a>&y;</a>'
 FAULTS = {
     "unknown encoding": (
         encoded(b'<?xml version="1.0" encoding="x"?><a/>'),
-        "LookupErr",
+        "unknown encoding: x",
     ),
     "no gb2312": (
         encoded(b'<?xml version="1.0" encoding="gb2312"?><a>\xff</a>'),
         "gb231",
     ),
-    "half a letter": (encoded(b"\xff\xfe<\0a"), "UnicodeDecodeError"),
+    "half a letter": (encoded(b"\xff\xfe<\0a"), "truncated data"),
+    "latin-1": (encoded(b"<annotation>" + b" " * 5000 + b"\xe9"), "decode byte 0xe9"),
+    "a page": (encoded(b"<html/>", "an <annotation>"), "got <html>"),
     "two roots": (encoded(b"<a/><a/>"), "junk after document element"),
     "a null": (encoded(b"<a>\0</a>"), "invalid token"),
     "empty": (damage_box(5, 6, 5, 21), r"an empty one from \(5, 6\) to \(5, 21\)"),
@@ -156,6 +158,8 @@ def test_a_bad_file_is_named_or_skipped_and_counted(fault, folder):
     with pytest.raises(ValueError, match=message) as raised:
         read(folder, "cup")
     assert expected in str(raised.value)
+    # not the whole file
+    assert len(str(raised.value)) < 500
     assert str(raised.value).count("--skip-bad") == 1
     # another image to train on
     shutil.copy(
