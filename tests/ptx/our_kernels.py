@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import torch
 
-from smoothsp._kernels.chain.cuda import scores
 from smoothsp._kernels.chain.cuda.scan import multiplies
 from tests.instances.circuits import BUILDERS, small
 from tests.kernels.device_compilation import kernels
@@ -70,8 +69,7 @@ def log_space(kernel: str, S: int, dtype: torch.dtype) -> None:
     """A row that may not change its state: its likely start has no likely end."""
     gap = 60.0 if dtype == NARROW else 450.0
     emissions = torch.zeros(2, 4, S, dtype=WIDE)
-    emissions[:, :2, 0] = gap
-    emissions[:, 2:, S - 1] = gap
+    emissions[:, :2, 0] = emissions[:, 2:, S - 1] = gap
     emissions[1, :, S // 2] = 3 * gap
     edges = torch.full((S, S), -math.inf, dtype=WIDE).fill_diagonal_(0)
     hold(ChainCase(emissions, edges), dtype, kernel)
@@ -96,9 +94,11 @@ def near_the_bound() -> None:
 def barriers() -> None:
     """Where threads of one warp, or of two, touch one number with a barrier between.
 
-    A row whose only position is late: other threads wrote zeros there before. Rows of
-    one program that end at different steps, and add to the score of one end.
+    A row with one position, a late one: other threads wrote zeros there. Rows of one
+    program end at different steps, and add to the score of one end.
     """
+    from smoothsp._kernels.chain.cuda import scores
+
     edges = torch.linspace(-1, 1, 4 * 20 * 20, dtype=WIDE).view(1, 4, 20, 20)
     late = torch.arange(5)[None] == 4
     emissions = torch.linspace(-1, 1, 100, dtype=WIDE).view(1, 5, 20)
