@@ -16,7 +16,7 @@ from smoothsp.linear.inputs.arrays import require_memory, zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
-_REMEDY = "Fewer sentences, labels or features take less."
+_REMEDY = "Fewer examples, labels or features take less."
 
 
 class ChainEngine:
@@ -42,7 +42,7 @@ class ChainEngine:
             {
                 f"weights of {problem.num_features:,} features": 8 * copies * count,
                 f"marginals of {rows:,} words": 8 * s.P * rows,
-                f"marginals of label pairs of {self.n:,} sentences": 8 * self.n * pairs,
+                f"marginals of label pairs of {self.n:,} examples": 8 * self.n * pairs,
             },
             _REMEDY,
         )
@@ -320,7 +320,7 @@ _ENTRIES = 2
 
 
 def word_products(problem: ChainProblem) -> kernels.Products:
-    """Products for the sentences that are short compared with their features."""
+    """Products for the sequences that are short compared with their features."""
     s = problem.sentences
     if len(s.table):
         # parts that share weights are added up where these are

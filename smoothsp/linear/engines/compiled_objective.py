@@ -82,7 +82,7 @@ class Objective:
         return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
-        """The loss of each sentence."""
+        """Loss of each example."""
         out = np.empty(self.n)
         run_rows(
             kernels.losses,

@@ -13,7 +13,7 @@ from smoothsp.linear.inputs import checks
 
 SAMPLINGS = ("gap", "uniform", "permutation")
 STEPS = ("fw", "pairwise", "away", "safeguarded", "best")
-# More labellings than any sentence keeps.
+# More labellings than any example keeps.
 UNLIMITED = 2**30
 STOPPING = ("objective", "relative_gap", "gap")
 

@@ -1,4 +1,4 @@
-"""Pools for the labellings that sentences have met."""
+"""Pools of the labellings found for each example."""
 
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp.linear.engines.settings import UNLIMITED
 from smoothsp.linear.problems import ChainProblem
 
-# Slots of a sentence at the start.
+# Slots of an example at the start.
 _FIRST = 4
 
 
@@ -64,7 +64,7 @@ class StoredLabels:
         self.pools = q._replace(**longer)
 
     def mix_with_gold(self, rho: float) -> None:
-        """``alpha <- rho alpha``, the rest on the gold labels of each sentence."""
+        """``alpha <- rho alpha``, the rest on the gold labels of each example."""
         done, s = 0, self._problem.sentences
         while done < len(self._problem):
             done = kernels.mix_with_gold(done, s, rho, UNLIMITED, self.pools)

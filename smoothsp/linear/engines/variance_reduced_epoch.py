@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
-    """Value and slopes at x, for one oracle call a sentence."""
+    """Value and slopes at x, for one oracle call an example."""
     mean = objective.room()
     value, nodes, edges = objective.gradient(x, mu, mean, keep=True)
     value += objective.lam / 2 * float(np.dot(x, x))
@@ -96,5 +96,5 @@ def _woven(objective: Objective, x: Flat, sums: Flat) -> tuple[Flat, Flat, Flat,
 
 
 def order_of(seed: int, number: int, n: int) -> NDArray[np.int64]:
-    """The sentences of epoch ``number``, drawn uniformly."""
+    """Examples of epoch ``number``, sampled uniformly."""
     return np.random.Generator(np.random.PCG64([seed, number])).integers(n, size=n)

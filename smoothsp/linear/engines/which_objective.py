@@ -11,7 +11,7 @@ AnyObjective = Objective | CallbackObjective
 
 
 def objective_for(problem: Any, loss: Loss, lam: float) -> AnyObjective:
-    """Compiled loops for sentences, numpy for structures and for oracles in Python."""
+    """Compiled loops for chains, numpy for structures and for oracles in Python."""
     if hasattr(problem, "sentences"):
         return Objective(problem, loss, lam)
     if hasattr(problem, "slopes"):

@@ -36,12 +36,11 @@ class HingeSVC(BinaryClassifier):
     C
         Factor of the losses, > 0.
     solver
-        ``"dual"``: coordinate descent in the dual. Or a solver that takes the whole
-        set at a time: ``"bmrm"``, cutting planes with a quadratic programme, or
-        ``"pragam"``, excessive gaps with an adaptive constant, or ``"agm"``, Nesterov's
-        method on a hinge that is smoothed less and less. Of these an epoch is a pass,
-        they compute in float64, and ``shuffle``, ``shrinking`` and
-        ``random_state`` have no part.
+        ``"dual"``: coordinate descent in the dual. The other solvers take the whole set
+        at a time. ``"bmrm"``: cutting planes with a quadratic programme. ``"pragam"``:
+        excessive gaps with an adaptive constant. ``"agm"``: Nesterov's method on a
+        hinge that is smoothed less and less. They compute in float64, an epoch is one
+        pass, and ``shuffle``, ``shrinking`` and ``random_state`` have no effect.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
     stopping

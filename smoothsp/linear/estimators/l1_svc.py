@@ -46,9 +46,9 @@ class L1SVC(BinaryClassifier):
 
     .. math:: \min_w \|w\|_1 + C \min_b \sum_i \max(0, 1 - s_i (w^\top x_i + b))
 
-    with :math:`s_i` 1 for the second class and -1 for the first: few weights are not 0,
-    and the intercept costs nothing. Of several intercepts that are equally good it is
-    the middle.
+    with :math:`s_i` 1 for the second class and -1 for the first. Few weights differ
+    from 0. The intercept is not penalised; of an interval of optimal intercepts, the
+    model has the middle.
 
     Parameters
     ----------
@@ -61,29 +61,37 @@ class L1SVC(BinaryClassifier):
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
-        Whether there is an intercept, the b. It is not penalised, as if elsewhere
-        ``intercept_scaling`` were infinite.
+        If True, learn the intercept b, which is not penalised.
     max_epochs
-        Newton steps, at most, each of them a few passes over the samples.
+        Maximum number of Newton steps. Each takes a few passes over the samples.
     callback, verbose
         As in :class:`HingeSVC`.
 
     Attributes
     ----------
     classes_, coef_, intercept_, history_, gap_, n_epochs_, n_iter_, status_
-        As in :class:`HingeSVC`.
+        As in :class:`HingeSVC`: ``coef_`` is ``(1, features)``.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, an objective that leaves float64, labels that are not
+        of two classes, and parameters out of range.
 
     Notes
     -----
-    The proximal method of multipliers: the hinge is smoothed around the multipliers of
-    the samples, and weights are held where they were, both less and less; then both
-    begin anew at what that gives. Each of these problems is solved by Newton steps, in
-    which absolute values stay as they are, of the weights that have most to gain, 1000
-    at most. Few samples are on the smooth part of their hinge, so that an epoch, which
-    is such a step, costs a few products with X. Columns are divided by powers of 2 near
-    their root mean square over all samples. Dual variables are scaled by
-    :math:`\min(1, 1 / \|K \alpha\|_\infty)`, which keeps them feasible, since their
-    set is convex and has 0 in it: their sum is the lower bound.
+    The proximal method of multipliers solves a sequence of inner problems. Each smooths
+    the hinge around the multipliers of the samples, and adds a quadratic penalty for
+    leaving the current weights. Both smoothing and penalty decrease.
+
+    Newton steps solve an inner problem, with the absolute values unsmoothed. A step
+    moves at most 1000 weights, those with the largest possible gain. Few samples are on
+    the smooth part of their hinge, so a step costs a few products with X. Columns are
+    divided by powers of 2 near their root mean square.
+
+    The lower bound is the sum of the dual variables, scaled by
+    :math:`\min(1, 1 / \|K \alpha\|_\infty)` to be feasible. The dual set is convex and
+    contains 0, so scaling down stays inside.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
     Accelerated Gradient Methods", example 2, for problem and dual; Rockafellar,

@@ -1,4 +1,4 @@
-"""Means over the sentences of a chain problem, by compiled loops."""
+"""Means over the sequences of a chain problem, by compiled loops."""
 
 from typing import Any
 

@@ -192,40 +192,40 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
         raise TypeError(f"{name}: expected numbers, got others ({error})") from error
 
 
-def scales_of(cost_scale: Any, sentences: int) -> NDArray[np.float64]:
-    """Factors of the costs of each sentence."""
+def scales_of(cost_scale: Any, examples: int) -> NDArray[np.float64]:
+    """Factors of the costs of each example."""
     if cost_scale is None:
-        return np.ones(sentences)
+        return np.ones(examples)
     found = _numbers("cost_scale", cost_scale)
-    if found.shape != (sentences,):
+    if found.shape != (examples,):
         raise ValueError(
-            f"cost_scale: expected one for each of {sentences} sentences, got shape "
+            f"cost_scale: expected one for each of {examples} examples, got shape "
             f"{found.shape}"
         )
     wrong = ~(np.isfinite(found) & (found > 0))
     if wrong.any():
         raise ValueError(
             f"cost_scale: expected positive numbers, got {found[wrong.argmax()]} at "
-            f"sentence {wrong.argmax()}"
+            f"example {wrong.argmax()}"
         )
     return found.copy()
 
 
-def loss_scales_of(loss_scale: Any, sentences: int) -> NDArray[np.float64]:
-    """Factors of the losses of each sentence."""
+def loss_scales_of(loss_scale: Any, examples: int) -> NDArray[np.float64]:
+    """Factors of the losses of each example."""
     if loss_scale is None:
-        return np.ones(sentences)
+        return np.ones(examples)
     found = _numbers("loss_scale", loss_scale)
-    if found.shape != (sentences,):
+    if found.shape != (examples,):
         raise ValueError(
-            f"loss_scale: expected one for each of {sentences} sentences, got shape "
+            f"loss_scale: expected one for each of {examples} examples, got shape "
             f"{found.shape}"
         )
     wrong = ~(np.isfinite(found) & (found >= 0))
     if wrong.any():
         raise ValueError(
             "loss_scale: expected finite numbers of at least 0, got "
-            f"{found[wrong.argmax()]} at sentence {wrong.argmax()}"
+            f"{found[wrong.argmax()]} at example {wrong.argmax()}"
         )
     return found.copy()
 

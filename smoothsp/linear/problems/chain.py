@@ -1,4 +1,4 @@
-"""Sentences, sparse features of their words and a label each, as a linear problem."""
+"""Sequences with sparse features and a label at each position, as a problem."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -29,53 +29,54 @@ class ChainProblem(ChainSums):
         + \langle w, \phi(x_i, y) - \phi(x_i, y_i) \rangle \right]
 
     The score of a labelling is ``sum_t E[t, y_t] + sum_t A[y_{t-1}, y_t] + start[y_0]
-    + end[y_{T-1}]`` with ``E = X_i W``, its cost ``cost_scale[i] sum_t cost[gold_t,
-    y_t]``.
+    + end[y_{T-1}]`` with ``E = X_i W``. Its cost is ``cost_scale[i] sum_t
+    cost[gold_t, y_t]``.
 
     Parameters
     ----------
     features
-        ``(positions, features)``, the words of all sentences one below the other: a
-        scipy CSR matrix whose column indices rise within a row, or a dense array.
-        float32 is kept, everything else becomes float64.
+        ``(positions, features)``, with the positions of all sequences one below the
+        other: a dense array, or a scipy CSR matrix whose column indices rise within a
+        row. float32 is kept, all other dtypes become float64.
     labels
         ``(positions,)``: integers from 0 to ``num_labels - 1``.
     offsets
-        ``(n + 1,)``: sentence i has the positions ``offsets[i]`` to ``offsets[i + 1]``;
-        it may have none, and then no loss.
+        ``(n + 1,)``: sequence i has the positions ``offsets[i]`` to ``offsets[i + 1]``.
+        The loss of an empty sequence is 0.
     lengths
         ``(n,)``, instead of ``offsets``.
     num_labels
-        How many labels there are, at least 2; by default the largest plus one.
+        Number of labels, at least 2; by default the largest label plus one.
     cost
-        ``(num_labels, num_labels)``, from the gold label to the guessed one: at least
+        ``(num_labels, num_labels)``, from the gold label to the predicted one: at least
         0, zero on the diagonal. By default 1 for each wrong label (Hamming).
     cost_scale
-        ``(n,)``, positive: what multiplies the cost of a sentence, by default 1. One
-        over its length makes the cost a rate.
+        ``(n,)``, positive: factor of the cost of a sequence, by default 1. One over its
+        length makes the cost a rate.
     boundaries
-        Whether scores of the first and of the last label are learnt.
+        If True, learn scores of the first and of the last label.
     loss_scale
-        ``(n,)``, at least 0: what multiplies the loss of a sentence, omega; by default
-        1. With mean 1 this is what repeating sentences does.
+        ``(n,)``, at least 0: omega, the factor of the loss of a sequence; by default 1.
+        Factors with mean 1 have the effect of repeating sequences.
     all_pairs
-        False: only pairs that occur in these sentences have a weight, those of a
-        feature and a label, of two neighbouring labels, and of the first and the last
-        label, as CRFsuite has it by default. All others are 0, in ``w``, in gradients
-        and in psi. For solvers of the whole set: :class:`LBFGS`, :class:`AGM`,
-        :class:`BMRM` and :class:`BatchFrankWolfe`.
+        If False, only pairs that occur in these sequences have a weight, as by default
+        in CRFsuite: pairs of a feature and a label, and of two neighbouring labels,
+        and the first and last labels. All other entries of ``w``, of gradients and of
+        psi are 0. For :class:`LBFGS`, :class:`AGM`, :class:`BMRM` and
+        :class:`BatchFrankWolfe`.
 
     Raises
     ------
     ValueError
-        On shapes, values and indices that do not fit; the message says where.
+        For shapes, values and indices that do not fit; the message says where.
     TypeError
-        On what is no matrix of numbers or no integer labels.
+        For features that are no matrix of numbers, and labels that are no integers.
 
     Notes
     -----
     Weights are one flat float64 vector: W of ``(features, labels)`` row by row, then A
-    of ``(labels, labels)``, from and to, then start and end if there are boundaries.
+    of ``(labels, labels)`` with ``A[from, to]``. With ``boundaries``, start and end of
+    ``(labels,)`` follow.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", equations 1 and 2.
@@ -130,7 +131,7 @@ class ChainProblem(ChainSums):
     def from_sentences(
         cls, features: Sequence[Any], labels: Sequence[Any], **options: Any
     ) -> "ChainProblem":
-        """Create the problem from a matrix and a label sequence per sentence.
+        """Create the problem from a matrix and labels for each sequence.
 
         Parameters
         ----------
@@ -139,7 +140,7 @@ class ChainProblem(ChainSums):
         labels
             Integer arrays ``(length,)``.
         options
-            Those of the class, but for ``offsets`` and ``lengths``.
+            Those of the class, without ``offsets`` and ``lengths``.
         """
         matrix = _rows.joined("features", features, labels)
         lengths = [len(y) for y in labels]
@@ -151,7 +152,7 @@ class ChainProblem(ChainSums):
     def unlabelled(
         cls, rows: _rows.Rows, lengths: NDArray[np.int64], num_labels: int
     ) -> "ChainProblem":
-        """Sentences to be tagged, of checked rows; all labels are 0."""
+        """Problem of sequences to be tagged, of checked rows; all labels are 0."""
         problem = object.__new__(cls)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         labels = np.zeros(len(rows.indptr) - 1, dtype=np.int32)
@@ -200,12 +201,12 @@ class ChainProblem(ChainSums):
         )
 
     def __len__(self) -> int:
-        """Number of sentences."""
+        """Number of sequences."""
         return len(self.offsets) - 1
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these sentences from others."""
+        """Checksum of the sequences, labels and costs."""
         # states of problems without such scales are those of before there were any
         scales: list[NDArray[Any]] = []
         if not (self.loss_scale == 1).all():
@@ -235,14 +236,14 @@ class ChainProblem(ChainSums):
 
     @property
     def apart(self) -> kernels.Sentences:
-        """Sentences for loops that take W and the rest of the weights apart."""
+        """Arrays for loops that take W and the other weights as two arrays."""
         s = self.sentences
         names = ("moves", "start", "end")
         given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
         return s._replace(**{name: at - self.border for name, at in given.items()})
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sentence uses."""
+        """Positions in padded weights of the weights that any sequence uses."""
         if self.seen is not None:
             return self.seen
         occur = np.zeros(self.num_rows, dtype=bool)
@@ -314,7 +315,7 @@ class ChainProblem(ChainSums):
         return table[:, : self.num_labels].flatten()
 
     def hinges(self, w: Weights) -> NDArray[np.float64]:
-        """``(n,)``: the weighted hinge of each sentence, one oracle call each."""
+        """Weighted hinge ``(n,)`` of each sequence, by one oracle call each."""
         out = np.empty(len(self))
         power = self._run(kernels.hinges, w, out)
         with np.errstate(over="ignore"):
@@ -344,7 +345,7 @@ class ChainProblem(ChainSums):
         return found
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """The labelling of sentence i with the largest ``loss - <w, psi>``."""
+        """Return the labelling of sequence i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
@@ -359,12 +360,12 @@ class ChainProblem(ChainSums):
         return labels
 
     def subset(self, rows: Any) -> "ChainProblem":
-        """A problem of the sentences ``rows``, in that order.
+        """Return the problem of the sequences ``rows``, in that order.
 
         Parameters
         ----------
         rows
-            Indices of sentences, or one bool a sentence.
+            Indices of sequences, or one bool for each.
         """
         chosen = np.arange(len(self))[rows]
         lengths = np.diff(self.offsets)[chosen]

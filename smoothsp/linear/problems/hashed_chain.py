@@ -1,4 +1,4 @@
-"""Sentences whose features and labels are hashed together, as a linear problem."""
+"""Sequences whose features and labels are hashed together, as a linear problem."""
 
 from functools import cached_property
 from typing import Any
@@ -170,17 +170,17 @@ class HashedChainProblem(ChainProblem):
 
     @property
     def apart(self) -> Any:
-        """Sentences for loops that take W and the rest of the weights apart."""
+        """Arrays for loops that take W and the other weights as two arrays."""
         return self.sentences
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sentence uses."""
+        """Positions in padded weights of the weights that any sequence uses."""
         table = self.sentences.table.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these sentences from others."""
+        """Checksum of the sequences, labels, costs and hash functions."""
         mark = np.array([super().checksum, self.hash_with_label])
         return arrays.checksum(mark, self.columns)
 

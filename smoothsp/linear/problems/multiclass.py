@@ -9,7 +9,7 @@ from smoothsp.linear.problems.chain import ChainProblem
 
 
 class MulticlassProblem(ChainProblem):
-    r"""Classification as a linear structured SVM: sentences of one word.
+    r"""Classification as a linear structured SVM: sequences of length one.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|W\|^2
         + \tfrac{1}{n} \sum_i \omega_i \max_j
@@ -23,18 +23,25 @@ class MulticlassProblem(ChainProblem):
     labels
         ``(n,)``: integers from 0 to ``num_labels - 1``.
     num_labels
-        How many classes there are, at least 2; by default the largest plus one.
+        Number of classes, at least 2; by default the largest label plus one.
     cost
-        ``(num_labels, num_labels)``, from the gold class to the guessed one; by
+        ``(num_labels, num_labels)``, from the gold class to the predicted one; by
         default 1 for a wrong class.
     cost_scale
-        ``(n,)``, positive: what multiplies the cost of a sample.
+        ``(n,)``, positive: factor of the cost of a sample, by default 1.
     loss_scale
-        ``(n,)``, at least 0: what multiplies its loss, omega; by default 1.
+        ``(n,)``, at least 0: omega, the factor of the loss of a sample; by default 1.
+
+    Raises
+    ------
+    ValueError
+        For shapes, values and indices that do not fit; the message says where.
+    TypeError
+        For features that are no matrix of numbers, and labels that are no integers.
 
     Notes
     -----
-    Weights are W of ``(features, num_labels)`` row by row, and nothing else.
+    Weights are W of ``(features, num_labels)`` row by row.
 
     Examples
     --------

@@ -51,55 +51,57 @@ class StructureProblem(StructureSums):
         \max_y L_i(y) + \langle w, \phi_i(y) - \phi_i(y_i) \rangle
 
     Potentials are linear in the weights: products of weights with features of parts, or
-    weights as such. The structure is any that ``smoothsp.oracles`` has, or of your own:
-    what an output's score says of each potential, ``phi``, comes by automatic
-    differentiation of ``score(y)``. Features stay sparse, and the structure holds
-    many examples at once if the solver allows it.
+    the weights themselves. You can use any structure of ``smoothsp.oracles``, or your
+    own. The features ``phi`` of an output come from the gradient of ``score(y)``.
+    Features stay sparse. A structure holds many examples at once if the solver takes
+    them in batches.
 
     Parameters
     ----------
     build
-        ``build(potentials, batch)`` makes a structure of the potentials of some
-        examples: a dict of float64 tensors, by the names in ``features``, padded to the
-        largest of these examples, and a :class:`Batch`, which says how large each is.
-        Scores have to be linear in the potentials: 0 where these are 0, or ``-inf``.
+        Function ``build(potentials, batch)`` that returns a structure of some examples.
+        ``potentials`` is a dict of float64 tensors with the names in ``features``,
+        padded to the largest of these examples. ``batch`` is a :class:`Batch` with the
+        size of each example. Scores must be linear in the potentials: potentials that
+        are all 0 must give scores of 0 or ``-inf``.
     features
         A dict from the names of potentials to :class:`Parts`, which have features, or
-        :class:`Shared`, which are weights. The order of the dict is that of w.
+        :class:`Shared`, which are weights. w has the order of the dict.
     y
-        A list with the gold output of each example, integers in the shape that the
-        structure gives them; or one array ``(n, ...)``, -1 beyond the smaller ones.
-        None: the examples are to be decoded.
+        A list with the gold output of each example, integers in the shape of the
+        structure's outputs; or one array ``(n, ...)``, padded with -1. None if the
+        examples are only to be decoded.
     cost
-        ``"hamming"``: what the structure's ``hamming(y)`` says, 1 for a wrong label. Or
-        ``cost(structure, y)``, a tensor in the shape that its ``augment`` takes, of at
-        least 0, and 0 for all that y uses.
+        ``"hamming"`` for ``hamming(y)`` of the structure, 1 for a wrong label. Or a
+        function ``cost(structure, y)`` that returns a tensor in the shape that
+        ``augment`` takes, at least 0, and 0 for all parts of y.
     cost_scale
-        ``(n,)``, positive: what multiplies the cost of an example, by default 1.
+        ``(n,)``, positive: factor of the cost of an example, by default 1.
 
     Raises
     ------
     ValueError
-        On shapes, values and outputs that do not fit; the message says where.
+        For shapes, values and outputs that do not fit; the message says where.
     TypeError
-        On what is no matrix of numbers, no integer outputs, no function.
+        For features that are no matrices of numbers, outputs that are no integers, and
+        a ``build`` that is no function.
 
     Notes
     -----
-    w is one flat float64 vector: the weights of each kind of potentials one after the
-    other, those of parts with states in the order ``(features, states)``.
+    w is one flat float64 vector with the weights of each kind of potentials. Weights of
+    parts with states are in the order ``(features, states)``.
 
-    Losses ask of a structure what they ask in ``smoothsp.losses``: ``"hinge"`` needs
-    ``hamming``, ``augment``, ``decode`` and ``score``, the others ``decode_topk``, or
-    ``scale`` and ``log_partition``. Chains have :class:`ChainProblem`, the same in
-    compiled loops.
+    Losses need the same methods of a structure as in ``smoothsp.losses``. ``"hinge"``
+    needs ``hamming``, ``augment``, ``decode`` and ``score``; the others need
+    ``decode_topk``, or ``scale`` and ``log_partition``. :class:`ChainProblem` does the
+    same for chains in compiled loops.
 
     Source: Taskar, Guestrin and Koller, "Max-Margin Markov Networks" (2003), for
     features of parts.
 
     Examples
     --------
-    Dependency trees over two sentences, of features of arcs:
+    Dependency trees of two sentences, from features of arcs:
 
     >>> import numpy as np
     >>> from smoothsp.linear.problems import Parts, StructureProblem
@@ -151,7 +153,7 @@ class StructureProblem(StructureSums):
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these examples from others."""
+        """Checksum of the examples, outputs and costs."""
         outputs = () if self._outputs is None else self._outputs
         found = [self.cost_scale, *outputs]
         for kind in self._parts:
@@ -160,7 +162,7 @@ class StructureProblem(StructureSums):
         return arrays.checksum(*found, self._ends)
 
     def split(self, w: Weights) -> dict[str, Weights]:
-        """The weights of each kind of potentials, as views."""
+        """Return the weights of each kind of potentials, as views."""
         w = self._checked(w)
         found = {}
         for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
@@ -175,7 +177,7 @@ class StructureProblem(StructureSums):
     # the structure of some examples
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
-        """The structure of the examples ``rows``, of all by default, at weights w."""
+        """Return the structure of ``rows``, by default all examples, at weights w."""
         chosen = self._numbers if rows is None else self._numbers[rows]
         potentials = self._potentials(self._checked(w), chosen)
         return built(self.build, potentials, self._batch(chosen))

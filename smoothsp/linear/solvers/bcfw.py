@@ -74,9 +74,9 @@ class BCFW:
         Number of outputs stored per example. Pairwise and away steps store all outputs
         with weight in addition.
     cache_local, cache_global
-        A cached output is used if its gap is at least the first times the gap of the
-        example at its last oracle call, and at least the second times the last exact
-        gap over n.
+        Two thresholds for the gap of a cached output: ``cache_local`` times the gap of
+        the example at its last oracle call, and ``cache_global`` times the last exact
+        gap over n. An output that reaches both is used.
     warm_start
         From a solution at another lambda: ``"primal"`` keeps its weights where the new
         lambda is smaller, ``"dual"`` keeps its dual variables.
@@ -88,8 +88,8 @@ class BCFW:
 
     Notes
     -----
-    Dual variables are kept as marginals of parts: memory grows with the words times the
-    labels, and for chains with the sentences times the squared labels.
+    Dual variables are stored as marginals of parts. Memory grows with positions times
+    labels, and for chains with examples times squared labels.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", algorithms 1 to 5 and 9; Lacoste-Julien et al., "Block-Coordinate

@@ -52,21 +52,21 @@ class CasimirSVRG:
         Strength of the smoothing, the first one of ``"adapt"``, and over how many
         outputs.
     smoothness
-        L of ``"const"``, positive: how fast the slope of the smoothed loss of an
-        example turns. The rate is ``1 / (L + lam + kappa)``. None: what
-        ``optim.estimate_smoothness`` finds on up to 100 examples; it takes several
-        hundred oracle calls, which are counted.
+        L of ``"const"``, positive: Lipschitz constant of the gradient of the smoothed
+        loss of an example. The rate is ``1 / (L + lam + kappa)``. None: the estimate of
+        ``optim.estimate_smoothness`` on up to 100 examples. It takes several hundred
+        oracle calls, which are counted.
     rate
         gamma of ``"adapt"``, positive.
     kappa
         Weight of the proximal term, if not that of the schedule.
     warm_start
-        Where epoch k starts: ``"extrapolation"`` ``w_{k-1} + kappa / (kappa + lam)
-        (z_{k-1} - z_{k-2})``, fast but unstable; ``"restart"`` there too, but if the
-        smoothed objective is higher there than where epoch k - 1 started, anew at
-        w_{k-1} with ``z_{k-1} = w_{k-1}``, for n more oracle calls; ``"prox-center"``
-        z_{k-1}; ``"prev-iterate"`` w_{k-1}, stable, and with ``inner_passes=1`` no
-        faster than :class:`SVRG`.
+        Start of epoch k. ``"extrapolation"`` is ``w_{k-1} + kappa / (kappa + lam)
+        (z_{k-1} - z_{k-2})``, fast but unstable. ``"restart"`` is the same, unless the
+        smoothed objective is higher there than at the start of epoch k - 1. Then it is
+        w_{k-1} with ``z_{k-1} = w_{k-1}``, for n more oracle calls. ``"prox-center"``
+        is z_{k-1}. ``"prev-iterate"`` is w_{k-1}, which is stable, and with
+        ``inner_passes=1`` no faster than :class:`SVRG`.
     inner_passes
         Epochs of SVRG for each k.
     tol
@@ -76,9 +76,8 @@ class CasimirSVRG:
 
     Notes
     -----
-    The objective in the history is the one that is minimised: smoothing included with
-    ``"const"``, and the hinge itself with ``"adapt"``, whose gap counts what smoothing
-    adds.
+    The history has the minimised objective: with smoothing for ``"const"``, and the
+    hinge itself for ``"adapt"``, whose gap includes the error of the smoothing.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 4, corollaries 17 and 18, proposition 29, section 7.3.1. Restarts:
@@ -133,7 +132,7 @@ class CasimirSVRG:
         )
 
     def plan(self, n: int, smoothness: float) -> schedules.CasimirSchedule:
-        """The sequences for n sentences, each with a loss so smooth."""
+        """Return the sequences for n examples whose losses have this smoothness."""
         kappa, const = self.kappa, self.schedule == "const"
         if kappa is None:
             found = schedules.svrg_kappa(smoothness, n, self.lam)

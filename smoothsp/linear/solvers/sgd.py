@@ -24,12 +24,12 @@ AVERAGES = ("weighted", "uniform", "none")
 
 
 class SGD:
-    r"""Stochastic subgradient descent, a sentence a step, with averaging.
+    r"""Stochastic subgradient descent, one example a step, with averaging.
 
     .. math:: w_t = w_{t-1} - \gamma_t (g_t + \lambda w_{t-1})
 
-    with g_t a subgradient of the loss of one sentence. A step costs what the features
-    of its sentence cost: shrinking and averaging of all other weights are lazy.
+    with g_t a subgradient of the loss of one example. The cost of a step grows with the
+    features of its example: shrinking and averaging of all other weights are lazy.
 
     Parameters
     ----------
@@ -52,21 +52,20 @@ class SGD:
 
         or ``"pegasos"``: ``1 / (lambda t)``.
     period
-        Passes after which the step is halved, those after which it is a third are
-        twice as many.
+        Passes after which the step is halved. After twice as many it is a third.
     averaging
-        What is returned: the average of the iterates, the t-th with weight t
-        (``"weighted"``) or 1 (``"uniform"``), or the last one (``"none"``).
+        ``"weighted"`` returns the average of the iterates, the t-th with weight t;
+        ``"uniform"`` weighs them equally; ``"none"`` returns the last one.
     average_after
-        Passes whose iterates are left out of the average; t counts from there.
+        Passes before averaging begins; t counts from there.
     sampling
         ``"permutation"``, a new random order each pass, or ``"uniform"``.
     tol
-        The gap at which to stop: ``|gradient|^2 / (2 lambda)``. A hinge that is not
-        smoothed has none: then a fit stops when the objective has not fallen by more
-        than ``tol`` in two evaluations. 0 does not stop.
+        The gap at which to stop: ``|gradient|^2 / (2 lambda)``. An unsmoothed hinge has
+        no such gap: a run stops when two evaluations have not lowered the objective by
+        more than ``tol``. With 0 the run ends at its budget.
     evaluate_every
-        Passes from one evaluation of the objective to the next. It costs a pass.
+        Passes between evaluations of the objective, each of which costs a pass.
     max_passes, max_seconds, seed, callback, progress
         As in :class:`BCFW`.
 

@@ -21,8 +21,8 @@ class SVRG:
     .. math:: x_t = x_{t-1} - \gamma \bigl( \nabla f_i(x_{t-1}) - \nabla f_i(\tilde w)
         + \nabla \bar f(\tilde w) + \lambda x_{t-1} \bigr)
 
-    for n sentences drawn at random; the mean of these iterates is the next
-    :math:`\tilde w`. A step costs what the features of its sentence cost.
+    for n examples sampled uniformly. The mean of these iterates is the next
+    :math:`\tilde w`. The cost of a step grows with the features of its example.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class SVRG:
         lambda, positive.
     loss
         ``"hinge-l2"``, ``"hinge-entropy"`` or ``"likelihood"``, as in :class:`SGD`;
-        ``"hinge"`` is not smooth, and no more than a heuristic here.
+        with ``"hinge"``, which is not smooth, the method is a heuristic.
     mu, k
         Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     rate

@@ -163,5 +163,5 @@ def test_wrong_scales_of_a_problem_are_refused():
     X, y = samples()
     with pytest.raises(ValueError, match=r"loss_scale: expected one for each of 6"):
         MulticlassProblem(X, y, loss_scale=[1.0])
-    with pytest.raises(ValueError, match=r"at least 0, got nan at sentence 1"):
+    with pytest.raises(ValueError, match=r"at least 0, got nan at example 1"):
         MulticlassProblem(X, y, loss_scale=[1.0, np.nan, 1, 1, 1, 1])

@@ -165,8 +165,8 @@ def test_wrong_features_are_refused(features, message):
         ([0, 1, 1], {"lengths": [3], "cost": np.ones((3, 3))}, r"\(2, 2\), got \(3"),
         ([0, 1, 1], {"lengths": [3], "cost": np.ones((2, 2))}, "zeros on the diag"),
         ([0, 1, 1], {"lengths": [3], "cost": -np.ones((2, 2))}, "at least 0"),
-        ([0, 1, 1], {"lengths": [3], "cost_scale": [0.0]}, "got 0.0 at sentence 0"),
-        ([0, 1, 1], {"lengths": [3], "cost_scale": [1, 1]}, "each of 1 sentences"),
+        ([0, 1, 1], {"lengths": [3], "cost_scale": [0.0]}, "got 0.0 at example 0"),
+        ([0, 1, 1], {"lengths": [3], "cost_scale": [1, 1]}, "each of 1 examples"),
     ],
 )
 def test_wrong_labels_and_costs_are_refused(labels, options, message):

@@ -57,8 +57,8 @@ class AGM:
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + l_1 \|w\|_1 + R(w)
 
-    If R is a maximum it is smoothed, :math:`R - \mu D \le R_\mu \le R`, or the dual is
-    maximised instead. The certificate always bounds P without smoothing.
+    A risk R that is a maximum is smoothed, :math:`R - \mu D \le R_\mu \le R`, or the
+    dual is maximised instead. The certificate always bounds P without smoothing.
 
     Parameters
     ----------
@@ -67,63 +67,68 @@ class AGM:
     l1
         Strength of the absolute values; not on the simplex.
     scheme
-        ``"primal-smoothing"``: the smoothed risk is minimised in w.
-        ``"dual"``: the dual is maximised as it is.
-        ``"dual-smoothing"``: ``mu d`` is taken from the dual, which makes it strongly
-        concave. ``"decreasing"``: :class:`Pragam`, whose smoothing falls from step to
-        step; for two classes. The last three need a ``lam``, and those of the dual a
-        problem with ``smoothed_tangent``.
+        ``"primal-smoothing"`` minimises the smoothed risk in w. ``"dual"`` maximises
+        the dual. ``"dual-smoothing"`` subtracts ``mu d`` from the dual, which is then
+        strongly concave. ``"decreasing"`` is :class:`Pragam`, whose smoothing falls
+        from step to step; for two classes. The last three need a positive ``lam``, and
+        the schemes of the dual a problem with ``smoothed_tangent``.
     memory
         ``"infinite"`` adds up all gradients, ``"one"`` keeps a single divergence.
     loss
-        ``"hinge"``: the problem's ``risk``. ``"likelihood"``: its ``likelihood``, which
-        is smooth already, and is minimised in w.
+        ``"hinge"`` for the problem's ``risk``; ``"likelihood"`` for its ``likelihood``,
+        which is smooth and is minimised in w.
     smoothing
         ``"entropy"`` or ``"l2"``; by default the latter for two classes, for the ROC
         area and for oracles in Python.
     mu
-        Strength of the smoothing; by default ``tol / (2 D)``, so that half of what the
-        gap may be is left.
+        Strength of the smoothing. By default ``tol / (2 D)``: the smoothing then takes
+        half of the allowed gap.
     anneal
-        Of ``"primal-smoothing"``: begin with a large mu and lower it as the gap falls.
-        None: where ``tol`` is relative, since its mu is not known in advance.
+        With ``"primal-smoothing"``: begin with a large mu and lower it as the gap
+        falls. None: if ``tol`` is relative, because its mu is not known in advance.
     prox
-        ``"uniform"``, or ``"data"``: for two classes, ``"l2"`` smooths each sample by
-        as much as the length of its features, or their part along the first
-        eigenvector, asks for, where that lowers the Lipschitz constant.
+        ``"uniform"``, or ``"data"`` for two classes with ``"l2"``. The latter smooths
+        each sample by the length of its features, or of their component along the
+        first eigenvector, if that lowers the Lipschitz constant.
     domain
-        ``"space"``, or ``"simplex"``: weights of at least 0 that sum to 1, geometry and
-        regulariser the relative entropy to equal weights, lambda times it.
+        ``"space"``, or ``"simplex"``: weights of at least 0 that sum to 1. On the
+        simplex, lambda multiplies the relative entropy to equal weights.
     cap
-        Of the simplex: what no weight exceeds.
+        Largest value of a weight on the simplex.
     lipschitz
-        L: a bound if not ``adaptive``, by default from the spectral norm of the
-        features of two classes; otherwise where trials begin, by default at a guess.
+        L, a bound of the Lipschitz constant. By default it comes from the spectral norm
+        of the features of two classes. With ``adaptive``, trials begin there, or at a
+        guess.
     adaptive
-        Whether to try L at each iteration, down as well as up.
+        If True, search for L at each iteration, downwards as well as upwards.
     tol
         The gap at which to stop.
     certify_every
-        Iterations from one certificate to the next; each costs an evaluation of the
-        risk.
+        Iterations between certificates. Each costs an evaluation of the risk.
     max_passes, max_seconds, callback, progress
-        As in :class:`BCFW`. A pass is an iteration: one gradient, and values or more
-        gradients to try L; ``oracle_calls`` counts them all.
+        As in :class:`BCFW`. A pass is an iteration: one gradient, and the evaluations
+        that search for L. ``oracle_calls`` counts all of them.
+
+    Raises
+    ------
+    ValueError
+        For parameters out of range, and for schemes that the problem or the loss does
+        not support.
 
     Notes
     -----
-    ``primal`` and ``w`` are the best so far, and so is ``dual``.
+    ``primal``, ``w`` and ``dual`` are the best so far.
 
-    In the primal an iteration count of
-    :math:`\sqrt{D \|A\|^2 / (\lambda \epsilon)} \log(1 / \epsilon)` is enough, A all
-    features, or without lambda, of ``O(1 / epsilon)``. In the dual it is
+    With A the matrix of all features, the primal needs
+    :math:`\sqrt{D \|A\|^2 / (\lambda \epsilon)} \log(1 / \epsilon)` iterations, or
+    ``O(1 / epsilon)`` without lambda. The dual needs
     :math:`\sqrt{D \|A\|^2 / (\lambda \epsilon)}`, up to a logarithm with smoothing.
 
     Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
     Accelerated Gradient Methods", algorithms 1 to 4 and sections 5.1 to 5.3. The bound
-    of ``"primal-smoothing"`` uses tangents of R where the problem knows them. Dual
-    variables that are too many to write down are kept as the tangents that they make,
-    which is not in the paper; nor is ``anneal``, beyond the idea.
+    of ``"primal-smoothing"`` uses tangents of R if the problem computes them. Not in
+    the paper: structured dual variables are stored as tangents, and ``anneal``, of
+    which it has the idea.
 
     Examples
     --------

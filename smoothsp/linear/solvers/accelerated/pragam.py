@@ -28,9 +28,9 @@ class Pragam:
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + R(w), \qquad
         D(\alpha) = \sum_i \alpha_i - \tfrac{1}{2 \lambda} \|K \alpha\|^2
 
-    Keeps :math:`P_\mu(w_k) \le D(\alpha_k)` for a smoothing mu that falls as
-    :math:`4 L / ((k + 1) (k + 2))`, so that the gap is at most mu times half the
-    squared diameter of the dual set: :math:`O(R / \sqrt{\lambda \epsilon})` passes.
+    Each step keeps :math:`P_\mu(w_k) \le D(\alpha_k)` for a smoothing mu that falls as
+    :math:`4 L / ((k + 1) (k + 2))`. The gap is then at most mu times half the squared
+    diameter of the dual set, after :math:`O(R / \sqrt{\lambda \epsilon})` passes.
 
     Parameters
     ----------

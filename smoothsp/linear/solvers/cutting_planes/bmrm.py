@@ -23,7 +23,7 @@ _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 class BMRM:
-    r"""Cutting planes: the risk is replaced by the maximum of its tangents so far.
+    r"""Cutting planes, which replace the risk by the maximum of its tangents so far.
 
     .. math:: w_t = \arg\min_w \tfrac{\lambda}{2} \|w\|^2
         + \max_{i \le t} \langle w, a_i \rangle + b_i
@@ -37,28 +37,28 @@ class BMRM:
     lam
         lambda, positive.
     inner
-        ``"qp"``: all cuts, and a quadratic programme as large as their number, which is
-        solved by active sets, warm-started. ``"line-search"``: one average of all cuts,
-        moved towards the newest as far as is best; O(features) time and memory, and
-        many more rounds.
+        ``"qp"`` keeps all cuts and solves a quadratic programme of their number by
+        warm-started active sets. ``"line-search"`` keeps one average of all cuts, which
+        it moves towards the newest by exact line search. It takes O(features) time and
+        memory, and many more rounds.
     drop_after
-        Of ``"qp"``: rounds without weight after which a cut is forgotten; None keeps
-        all. A round takes O(cuts x features), a state and the memory as much.
+        With ``"qp"``: rounds without weight after which a cut is dropped; None keeps
+        all. Time, memory and a saved state are O(cuts x features).
     tol
         The gap at which to stop, >= 0.
     certify_every
-        Passes between certificates. Each costs nothing: the next pass uses what it
-        finds.
+        Passes between certificates. They cost nothing: the next pass uses their
+        tangent.
     max_passes, max_seconds, callback, progress
         As in :class:`BCFW`. A pass is one evaluation of the risk and a subgradient.
 
     Notes
     -----
-    ``primal`` and ``w`` are the best so far, the start included: the objective of the
-    rounds is not monotone. ``dual`` never falls. The gap is at most epsilon after
-    :math:`\log_2(\lambda P(0) / G^2) + 8 G^2 / (\lambda \epsilon) - 4` rounds, for a
-    risk of at least 0 with subgradients no longer than G, and there are problems that
-    take :math:`1 / (2 \lambda \epsilon)`.
+    ``primal`` and ``w`` are the best so far, the start included, because the objective
+    is not monotone. ``dual`` never falls. For a risk of at least 0 with subgradients no
+    longer than G, the gap is at most epsilon after
+    :math:`\log_2(\lambda P(0) / G^2) + 8 G^2 / (\lambda \epsilon) - 4` rounds. Some
+    problems take :math:`1 / (2 \lambda \epsilon)`.
 
     Source: Teo, Vishwanathan, Smola and Le, "Bundle Methods for Regularized Risk
     Minimization", algorithms 1 to 3; Saha, Zhang and Vishwanathan, "Lower Bounds for

@@ -20,59 +20,57 @@ from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 class RegularisationPath:
     r"""Weights for every :math:`\lambda`, at most eps above the minimum.
 
-    The path begins with a lambda above which one dual point is good enough, found from
-    the data, and goes down. At each breakpoint block-coordinate Frank-Wolfe brings the
-    gap down to ``kappa eps``; for fixed weights the objective is linear in lambda and
-    the best dual value is concave, so two gaps bound all between them, and the next
-    breakpoint is about as far as that bound allows. It ends where the mean hinge is at
-    most eps: such weights are good for every smaller lambda. Where data contradict each
-    other, the mean hinge stays above eps; then it ends where lambda has no effect any
-    more (``stop_when_flat``).
+    The path begins at a lambda above which one dual point is good enough, and goes
+    down. At each breakpoint block-coordinate Frank-Wolfe lowers the gap to ``kappa
+    eps``. For fixed weights the objective is linear in lambda, and the best dual value
+    is concave, so the gaps of two breakpoints bound all gaps between them. The next
+    breakpoint is about as far as that bound allows.
+
+    The path ends where the mean hinge is at most eps: such weights are good for every
+    smaller lambda. On contradictory data the mean hinge stays above eps. The path then
+    ends where lambda has no further effect (``stop_when_flat``).
 
     Parameters
     ----------
     eps
-        How far the objective may be from its minimum, positive.
+        Largest distance of the objective from its minimum, positive.
     kappa
-        The gap at breakpoints over eps, between 0 and 1: closer to 1, more breakpoints
-        of less work.
+        Ratio of the gap at breakpoints to eps, between 0 and 1. A larger kappa gives
+        more breakpoints with less work each.
     certified
-        False: stop at a breakpoint where the estimated gaps are small enough, without
-        a pass that computes them, and go on to where the same weights have an estimated
-        gap of eps.
+        If False, estimated gaps decide when a breakpoint is solved and where the next
+        one is. No pass computes the exact gaps.
     smallest
-        Where to stop at the latest.
+        Smallest lambda of the path.
     stop_when_flat
-        Whether to stop at a breakpoint, ``PathSolution.flat``, where the minimum at ten
-        times its lambda is proved to be at most eps above that at its lambda. Not
-        before lambda is so small that each of the n examples would be fitted if it had
-        no features in common with the others. A minimum that falls again below such a
-        range, since small differences begin to count, is missed;
-        ``solve(problem, resume=path.state)`` with False goes on.
+        If True, stop at a breakpoint ``PathSolution.flat`` whose minimum is proved to
+        be at most eps below the minimum at ten times its lambda. The rule applies once
+        lambda is so small that examples without common features would all be fitted.
+        A minimum that falls again at smaller lambda is missed; to continue, call
+        ``solve(problem, resume=path.state)`` with False.
     sampling, steps, cache, seed, refresh_every
         As in :class:`BCFW`.
     bounds
-        As in :class:`BCFW`, where each bound is 0 or none: weights of either sign, at
-        least 0, at most 0, or 0.
+        As in :class:`BCFW`, but each bound is 0 or None: a weight is free, at least 0,
+        at most 0, or 0.
     max_points, max_passes, max_seconds
-        Budgets: breakpoints; n oracle calls each, those for certificates included;
-        seconds.
+        Budgets of breakpoints, of passes and of seconds. A pass is n oracle calls,
+        including those for certificates.
     callback
         Called with a :class:`PathPoint` at each breakpoint; a true return value stops
         the run.
     progress
-        Whether to show a bar with lambda and the gap; None: on a terminal, if the run
+        Show a progress bar with lambda and the gap. None: on a terminal, if the run
         takes longer than three seconds.
 
     Notes
     -----
-    Breakpoints keep their weights: memory grows with breakpoints times weights.
+    Breakpoints keep their weights, so memory grows with breakpoints times weights.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", section 4, proposition 1, algorithms 6 and 7, appendix K for the
-    path without certificates, and appendix H for bounds. That two breakpoints prove
-    what lies between them, where the paper goes on from one as far as its own dual
-    point allows, is ours.
+    path without certificates, and appendix H for bounds. The paper goes as far as the
+    dual point of one breakpoint allows. The bound from two breakpoints is ours.
 
     Examples
     --------
