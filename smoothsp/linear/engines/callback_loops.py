@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.inputs import checks
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -80,18 +81,9 @@ class PlainSteps:
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
-        size, names = self.reached.w.shape, ("w", "m")
-        if any(name not in state or state[name].shape != size for name in names):
-            raise ValueError(
-                f"resume: expected weights w and their sum m of {size}. Was it another"
-                " problem?"
-            )
-        self.reached = _Reached(
-            int(state["passes"]),
-            state["w"].copy(),
-            state["m"].copy(),
-            float(state["total"]),
-        )
+        w, m = np.empty((2, len(self.reached.w)))
+        checks.filled(state, w=w, m=m)
+        self.reached = _Reached(int(state["passes"]), w, m, float(state["total"]))
 
 
 def plain_epoch(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.callback_loops import EngineSettings
 from smoothsp.linear.engines.callback_objective import CallbackObjective
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_row import Combined, Vector, add
 
 Flat = NDArray[np.float64]
@@ -136,14 +137,9 @@ class SparseSteps:
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
-        size = self.reached[1].shape
-        if any(name not in state or state[name].shape != size for name in ("w", "m")):
-            raise ValueError(
-                f"resume: expected weights w and their sum m of {size}. Was it another"
-                " problem?"
-            )
-        passes, total = int(state["passes"]), float(state["total"])
-        self.reached = passes, state["w"].copy(), state["m"].copy(), total
+        w, m = np.empty((2, len(self.reached[1])))
+        checks.filled(state, w=w, m=m)
+        self.reached = int(state["passes"]), w, m, float(state["total"])
 
 
 def sparse_epoch(

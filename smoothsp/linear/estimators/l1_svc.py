@@ -380,14 +380,8 @@ class _Steps(Solver):
         return found
 
     def load(self, state: State) -> None:
-        point = _Point(*(state[name].copy() for name in _Point._fields))
-        for name, own in self.at._asdict().items():
-            found = getattr(point, name)
-            if found.shape != own.shape:
-                raise ValueError(
-                    f"resume: expected {name} of {own.shape}, got {found.shape}. Was it"
-                    " another problem?"
-                )
+        rooms = {name: np.empty_like(x) for name, x in self.at._asdict().items()}
+        point = _Point(*checks.filled(state, **rooms))
         *pace, tries, idle, primal, dual = (float(x) for x in state["numbers"])
         sharp, held, close = pace
         self.at = point

@@ -89,6 +89,19 @@ def state(value: object) -> Mapping[str, Any]:
     return value
 
 
+def filled(state: Mapping[str, Any], **arrays: NDArray[Any]) -> list[NDArray[Any]]:
+    """Fill arrays with those of a state that have their names and shapes."""
+    for name, array in arrays.items():
+        shape = np.shape(state[name])
+        if shape != array.shape:
+            raise ValueError(
+                f"resume: expected {name} of {array.shape}, got {shape}. Was it another"
+                " problem?"
+            )
+        array[...] = state[name]
+    return list(arrays.values())
+
+
 @contextmanager
 def reading_state() -> Iterator[None]:
     """Around what goes on from a state: one that lacks something was damaged."""

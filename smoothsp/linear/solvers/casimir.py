@@ -307,15 +307,8 @@ class _Outer:
         return {name: np.array(value) for name, value in self.reached._asdict().items()}
 
     def load(self, state: State) -> None:
-        rooms = [self.objective.room() for _ in range(3)]
-        for room, name in zip(rooms, ("w", "z", "z_before"), strict=True):
-            if state[name].shape != room.shape:
-                raise ValueError(
-                    f"resume: expected {name} of {room.shape}, got"
-                    f" {state[name].shape}. Was it another problem?"
-                )
-            room[:] = state[name]
-        w, z, z_before = rooms
+        w, z, z_before = (self.objective.room() for _ in range(3))
+        checks.filled(state, w=w, z=z, z_before=z_before)
         # states of earlier versions have neither
         started = float(state.get("started", math.inf))
         restarts = int(state.get("restarts", 0))

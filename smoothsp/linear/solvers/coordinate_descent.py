@@ -251,14 +251,8 @@ class _Steps(Solver):
         }
 
     def load(self, state: State) -> None:
-        found = np.shape(state["w"]), np.shape(state["rest"])
-        wanted = self.w.shape, self.rest.shape
-        if found != wanted:
-            raise ValueError(
-                f"resume: expected weights and what is left of {wanted}, got {found}."
-                " Was it another problem?"
-            )
-        self.w, self.rest = state["w"].copy(), state["rest"].copy()
+        w, rest = np.empty_like(self.w), np.empty_like(self.rest)
+        self.w, self.rest = checks.filled(state, w=w, rest=rest)
         self.dual, self.calls = float(state["dual"]), int(state["calls"])
         self.passes = int(state["passes"])
 

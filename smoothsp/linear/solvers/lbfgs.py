@@ -259,15 +259,12 @@ class _Run:
 
     def load(self, state: State) -> None:
         """Go on from a state."""
-        if np.shape(state["x"]) != self.at.x.shape:
-            raise ValueError(
-                f"resume: expected weights of {self.at.x.shape}, got"
-                f" {np.shape(state['x'])}. Was it another problem?"
-            )
+        x, slope = np.empty((2, len(self.at.x)))
+        checks.filled(state, x=x, slope=slope)
         self.at = Reached(
-            state["x"].copy(),
+            x,
             float(state["value"]),
-            state["slope"].copy(),
+            slope,
             tuple(row.copy() for row in state["pair_steps"]),
             tuple(row.copy() for row in state["pair_turns"]),
         )

@@ -237,15 +237,11 @@ class _Steps:
         return flat
 
     def state(self) -> State:
-        names = ("W", "Q", "tail", "tail_sum", "scales")
-        return {name: getattr(self, name).copy() for name in names}
+        return {name: array.copy() for name, array in self._arrays().items()}
 
     def load(self, state: State) -> None:
-        for name in ("W", "Q", "tail", "tail_sum", "scales"):
-            given, room = state[name], getattr(self, name)
-            if given.shape != room.shape:
-                raise ValueError(
-                    f"resume: expected {name} of {room.shape}, got {given.shape}. Was"
-                    " it another problem?"
-                )
-            room[:] = given
+        checks.filled(state, **self._arrays())
+
+    def _arrays(self) -> State:
+        names = ("W", "Q", "tail", "tail_sum", "scales")
+        return {name: getattr(self, name) for name in names}

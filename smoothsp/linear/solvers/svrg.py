@@ -144,11 +144,5 @@ class _Epochs:
         return {"epochs": np.array(self.reached[0]), "w": self.reached[1].copy()}
 
     def load(self, state: State) -> None:
-        w = self.objective.room()
-        if state["w"].shape != w.shape:
-            raise ValueError(
-                f"resume: expected weights of {w.shape}, got {state['w'].shape}. Was it"
-                " another problem?"
-            )
-        w[:] = state["w"]
+        (w,) = checks.filled(state, w=self.objective.room())
         self.reached = (int(state["epochs"]), w)

@@ -351,13 +351,8 @@ class _Run(Solver):
         }
 
     def load(self, state: State) -> None:
-        if np.shape(state["best_w"]) != (self.size,):
-            raise ValueError(
-                f"resume: expected weights of ({self.size},), got"
-                f" {np.shape(state['best_w'])}. Was it another problem?"
-            )
+        (self.best_w,) = checks.filled(state, best_w=np.empty(self.size))
         self.iteration.load(state)
-        self.best_w = state["best_w"].copy()
         self.best, self.dual = (float(x) for x in state["bounds"])
         self.passes, self.spent = int(state["passes"]), int(state["spent"])
 

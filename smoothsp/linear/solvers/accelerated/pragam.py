@@ -258,14 +258,9 @@ class _Steps(Solver):
     def load(self, state: State) -> None:
         if "w" not in state:
             return
-        sizes = np.shape(state["w"]), np.shape(state["alpha"])
-        wanted = (self.problem.num_weights,), (len(self.problem),)
-        if sizes != wanted:
-            raise ValueError(
-                f"resume: expected weights and dual variables of {wanted}, got {sizes}."
-                " Was it another problem?"
-            )
-        w, scores, alpha = (state[x].copy() for x in ("w", "scores", "alpha"))
+        scores, alpha = np.empty((2, len(self.problem)))
+        w = np.empty(self.problem.num_weights)
+        checks.filled(state, w=w, scores=scores, alpha=alpha)
         at = float(state["mu"]), float(state["L"]), int(state["k"])
         self.at = _Reached(w, scores, alpha, *at)
 

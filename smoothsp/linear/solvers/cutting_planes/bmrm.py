@@ -239,20 +239,17 @@ class _Rounds(Solver):
         }
 
     def load(self, state: State) -> None:
-        if np.shape(state["w"]) != self.at.w.shape:
-            raise ValueError(
-                f"resume: expected weights of {self.at.w.shape}, got"
-                f" {np.shape(state['w'])}. Was it another problem?"
-            )
+        w, best_w = np.empty((2, len(self.at.w)))
+        checks.filled(state, w=w, best_w=best_w)
         best, dual, value = (float(x) for x in state["numbers"])
         calls, idle = (int(x) for x in state["counts"])
         known = not math.isnan(value)
         self.at = _Reached(
             self.at.cuts.load(state),
-            state["w"].copy(),
+            w,
             (value, state["slope"].copy()) if known else None,
             best,
-            state["best_w"].copy(),
+            best_w,
             dual,
             int(state["passes"]),
             calls,
