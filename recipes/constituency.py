@@ -48,7 +48,7 @@ from runs import arguments, files, options, terminal
 from runs import folder as run_folder
 from runs.failures import Failures
 from runs.outputs import Outputs
-from runs.trainer import Run, fit, of_at_most
+from runs.trainer import Run, finish, fit, of_at_most
 from smoothsp import losses
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.training import seed_all
@@ -282,19 +282,9 @@ def report(
     """Print the table, write numbers and parses; the chief numbers come back."""
     table("held-out sentences", scores)
     found, (baseline, plain) = scores["the parser"], list(scores.items())[1]
-    best = max(history, key=lambda row: row["f1"])
-    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
-    result |= found
-    result[f"{baseline.replace('-', '_')}_f1"] = plain["f1"]
-    content = {"settings": settings, "history": history, "result": result}
-    files.write_json(folder / "metrics.json", content | {"scores": scores})
+    result = found | {f"{baseline.replace('-', '_')}_f1": plain["f1"]}
     files.write(folder / "dev.txt", lambda sink: sink.write(lines.encode()))
-    cpu = sum(row["cpu_seconds"] for row in history)
-    print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
-        f" {folder / 'dev.txt'} and metrics.json beside it"
-    )
-    return result
+    return finish(folder / "dev.txt", settings, history, "f1", scores, result)
 
 
 def evaluate(config: Config) -> dict[str, float]:

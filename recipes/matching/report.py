@@ -14,6 +14,7 @@ from torch import Tensor
 from matching.baselines import scores
 from matching.points import Pair, Points
 from runs import files
+from runs.trainer import finish
 
 RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
 SHEET, GAP = 3, 6
@@ -36,19 +37,9 @@ def write(
     for name, row in rows.items():
         cells = "".join(f"{100 * row[x]:>11.2f}" for x in NAMES)
         print(f"{name:<30}{cells}")
-    best = max(history, key=lambda row: row["f1"])
-    ours = next(iter(rows.values()))
-    cpu = sum(row["cpu_seconds"] for row in history)
-    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"], **ours}
-    result |= {"nearest_f1": rows["nearest neighbour"]["f1"]}
+    result = next(iter(rows.values())) | {"nearest_f1": rows["nearest neighbour"]["f1"]}
     sheet(folder / "sheet.png", pairs, images, found)
-    content = {"settings": settings, "history": history, "result": result}
-    files.write_json(folder / "metrics.json", content | {"scores": rows})
-    print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
-        f" {folder / 'sheet.png'} and metrics.json beside it"
-    )
-    return result
+    return finish(folder / "sheet.png", settings, history, "f1", rows, result)
 
 
 def sheet(

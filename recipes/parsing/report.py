@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from parsing import conllu, trees
 from parsing.conllu import Sentence, Treebank
 from runs import files
+from runs.trainer import finish
 from smoothsp.figures import draw
 
 SHORTEST, LONGEST = 7, 15
@@ -37,11 +38,7 @@ def write(
         f"{len(crossed)} of {len(gold)} trees have crossing arcs; {wholly} of them are"
         " found without a mistake"
     )
-    best = max(history, key=lambda row: row["las"])
-    cpu = sum(row["cpu_seconds"] for row in history)
     result = {
-        "best_epoch": float(best["epoch"]),
-        "loss": history[-1]["loss"],
         **compared[f"decoded as {trained_for}"],
         "crossing": float(len(crossed)),
         "crossing_right": float(wholly),
@@ -49,16 +46,9 @@ def write(
     }
     sample = sorted({*drawn(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
-    content = {"settings": settings, "history": history, "result": result}
-    content["scores"] = compared
-    files.write_json(folder / "metrics.json", content)
     lines = conllu.text(parses).encode()
     files.write(folder / "dev.conllu", lambda sink: sink.write(lines))
-    print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
-        f" {folder / 'parses.png'}, dev.conllu and metrics.json beside it"
-    )
-    return result
+    return finish(folder / "parses.png", settings, history, "las", compared, result)
 
 
 def scores(

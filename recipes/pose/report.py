@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
 from runs import files
+from runs.trainer import finish
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5
@@ -45,20 +46,11 @@ def write(
     for name, row in rows.items():
         cells = (f"{100 * row[x]:>{widths[x]}.1f}" for x in heads)
         print(f"{name:<34}{''.join(cells)}")
-    best = max(history, key=lambda row: row["pck"])
-    cpu = sum(row["cpu_seconds"] for row in history)
     ours, others = rows[next(iter(rows))], [*rows][1:]
-    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
-    result |= {"pck": ours["pck"], "pcp": ours["pcp"]}
+    result = {"pck": ours["pck"], "pcp": ours["pcp"]}
     result |= {f"{name} pck": rows[name]["pck"] for name in others}
     sheet(folder / "sheet.png", figures, found[next(iter(rows))])
-    content = {"settings": settings, "history": history, "result": result}
-    files.write_json(folder / "metrics.json", content | {"scores": rows})
-    print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see"
-        f" {folder / 'sheet.png'} and metrics.json beside it"
-    )
-    return result
+    return finish(folder / "sheet.png", settings, history, "pck", rows, result)
 
 
 def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:

@@ -18,11 +18,11 @@ _ZERO = np.zeros(1)
 
 
 class BinaryProblem:
-    r"""The hinge of a binary linear classifier, as one function of its weights.
+    r"""Hinge of a binary linear classifier, as a function of its weights.
 
     .. math:: R(w) = \min_b \tfrac1n \sum_i c_i [1 - y_i (\langle x_i, w \rangle + b)]_+
 
-    with b = 0 unless there is a bias, which is not regularised.
+    with b = 0 unless ``bias`` is True.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class BinaryProblem:
     y
         ``(n,)``: 1 and -1.
     bias
-        Whether b is free.
+        If True, b is free and not regularised.
     weights
         ``(n,)``: c, at least 0; by default 1.
 
@@ -42,8 +42,8 @@ class BinaryProblem:
 
     Notes
     -----
-    A risk with its slope costs two products with X and, with a bias, a selection: O(n).
-    Without a bias, sparse samples are read once for both.
+    A risk with its gradient costs two products with X. Without a bias, sparse samples
+    are read once for both. A bias needs a selection in O(n).
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
     Training SVMs", equations 2 and 20 to 23.

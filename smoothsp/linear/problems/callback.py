@@ -99,24 +99,24 @@ class CallbackProblem:
     Parameters
     ----------
     n
-        How many examples, at least 1.
+        Number of examples, at least 1.
     num_weights
         Length of w, at least 1.
     max_oracle
-        ``max_oracle(i, w)`` gives ``(psi, loss, key)`` of an output of example i with
-        the largest ``loss - <w, psi>``: what it costs plus its score, less the score of
-        the gold output. ``psi`` is a flat array of ``num_weights``.
+        ``max_oracle(i, w)`` returns ``(psi, loss, key)`` of an output of example i with
+        the largest ``loss - <w, psi>``: its cost plus its score, less the score of the
+        gold output. ``psi`` is an array ``(num_weights,)``.
     topk_oracle
-        ``topk_oracle(i, w, k)`` gives a list of such triples: the k different outputs
+        ``topk_oracle(i, w, k)`` returns a list of such triples: the k different outputs
         of largest ``loss - <w, psi>``, or all if there are fewer. The smoothed hinge of
         :class:`SGD`, :class:`SVRG`, :class:`CasimirSVRG` and :class:`LBFGS` needs it.
     batch_oracle
-        ``batch_oracle(rows, w)`` gives what ``max_oracle`` does for each of some
-        examples, a list of ints: of :class:`BCFW` with a ``batch_size``. By default
-        the oracle is called for one after the other.
+        ``batch_oracle(rows, w)`` returns a list with the result of ``max_oracle`` for
+        each example in ``rows``, a list of ints. :class:`BCFW` with a ``batch_size``
+        calls it. By default the oracle is called for one example after the other.
     sparse
-        Whether psi is a scipy CSR matrix ``(1, num_weights)``: a step then costs its
-        entries, however many weights there are.
+        If True, psi is a scipy CSR matrix ``(1, num_weights)``. The cost of a step is
+        then its number of entries.
 
     Examples
     --------
@@ -291,7 +291,7 @@ class CallbackProblem:
 
 @runtime_checkable
 class WholeProblem(LinearProblem, Protocol):
-    """A problem that checks itself, and answers for all examples at once."""
+    """Interface of problems that check outputs, and evaluate all examples at once."""
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example."""
@@ -307,7 +307,7 @@ class WholeProblem(LinearProblem, Protocol):
 
 
 def whole(problem: LinearProblem) -> Any:
-    """A problem as one that has what :class:`WholeProblem` says."""
+    """Return a problem with the methods of :class:`WholeProblem`."""
     if isinstance(problem, WholeProblem):
         return problem
     if not isinstance(problem, LinearProblem):

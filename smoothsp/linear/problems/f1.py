@@ -22,8 +22,8 @@ class F1Problem:
         + \tfrac1n \sum_i (y'_i - y_i) \langle x_i, w \rangle, \qquad
         \ell(b, c) = \frac{b + c}{2 n_+ - b + c}
 
-    with b positives that y' calls negative, c negatives that it calls positive, and
-    :math:`\ell` 1 minus the F1 of the positive class.
+    with b positives that y' labels as negative, c negatives that it labels as positive,
+    and :math:`\ell` 1 minus the F1 of the positive class.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class F1Problem:
 
     Notes
     -----
-    There is one example, the set. ``risk`` sorts the scores and looks at all tables:
-    O(n log n + n_+ n_-), O(n) memory. ``smoothed_risk`` is a dynamic programme over all
-    2^n labellings, O(n^2), in numbers with exponents of their own, and in O(n) memory:
-    the chance of each sample to be flipped comes from the counts of flips alone, by the
-    direction of the recurrence in which errors shrink.
+    The set is the only example. ``risk`` sorts the scores and compares all contingency
+    tables in O(n log n + n_+ n_-) time and O(n) memory. ``smoothed_risk`` is a dynamic
+    programme over all 2^n labellings in O(n^2) time and O(n) memory, in numbers with
+    exponents of their own. The probability of each flip follows from the counts of
+    flips, by the direction of the recurrence in which errors shrink.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     algorithm 2; Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by

@@ -23,37 +23,37 @@ class HashedChainProblem(ChainProblem):
         A[i, j] = w_{h'(i, j)}, \qquad \text{start}[j] = w_{h''(j)}, \qquad
         \text{end}[j] = w_{h'''(j)}
 
-    Objective, scores and costs are those of :class:`ChainProblem`, but feature and
-    label, and the two labels of a transition, are hashed together. What collides shares
-    a weight: its features add up.
+    Objective, scores and costs are those of :class:`ChainProblem`. Feature and label
+    are hashed together, as are the two labels of a transition. Pairs with the same hash
+    share a weight, so their features add up.
 
     Parameters
     ----------
     features
-        ``(positions, features)``, as for :class:`ChainProblem`. As many columns as
-        2^31 - 1 cost nothing.
+        ``(positions, features)``, as for :class:`ChainProblem`. The number of columns,
+        at most 2^31 - 1, takes no memory.
     labels, offsets, lengths, num_labels, cost, cost_scale, boundaries, loss_scale
         As for :class:`ChainProblem`.
     hash_with_label
-        How many weights there are, from 1 to 2^31 - 1; by default what ``features``
-        say, if ``Templates(hash_with_label=...)`` made them.
+        Number of weights, from 1 to 2^31 - 1. By default that of the
+        ``Templates(hash_with_label=...)`` that made ``features``.
 
     Raises
     ------
     ValueError
-        As :class:`ChainProblem`, and if nothing says how many weights there are.
+        As :class:`ChainProblem`, and if the number of weights is missing.
     TypeError
         As :class:`ChainProblem`.
 
     Notes
     -----
-    The place of a weight depends on the column of the feature, on the label and on
-    ``hash_with_label``, on nothing else: problems of other sentences share weights, and
-    so do processes.
+    The place of a weight depends only on the column of the feature, on the label and on
+    ``hash_with_label``. Weights can therefore be used for other sequences, and in other
+    processes.
 
-    Every solver takes it. Memory beyond that of the features: 4 bytes for each label of
-    each different column. Scores are gathered, weight by weight, and so a visit takes
-    two to three times as long as one of a :class:`ChainProblem`.
+    Every solver takes this problem. Memory beyond the features is 4 bytes for each
+    label of each different column. Scores are gathered weight by weight, so a visit
+    takes two to three times as long as with :class:`ChainProblem`.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.1.1, and Weinberger et al., "Feature Hashing for Large Scale Multitask

@@ -14,12 +14,12 @@ Floats = NDArray[np.float64]
 
 
 class LeastSquaresProblem:
-    r"""The mean square of residuals, which is smooth as it is.
+    r"""Mean square of residuals, which is smooth.
 
     .. math:: R(w) = \tfrac1n \sum_i (y_i - \langle x_i, w \rangle)^2
 
-    With penalties this is the elastic net: :class:`CoordinateDescent` is for it, and
-    ``AGM(lam=..., l1=..., loss="likelihood")`` solves it, too.
+    With penalties this is the elastic net. Solve it with :class:`CoordinateDescent`, or
+    with ``AGM(lam=..., l1=..., loss="likelihood")``.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class LeastSquaresProblem:
     Raises
     ------
     ValueError
-        If numbers are not finite, and shapes do not fit.
+        If numbers are not finite, or shapes do not fit.
 
     Notes
     -----

@@ -22,8 +22,9 @@ Ints = NDArray[np.int64]
 class Parts:
     """Potentials of one kind: a row of features for each part of each example.
 
-    Example i has an array of potentials of shape ``shapes[i]``, and as many rows of
-    features, the last axis fastest; those of all examples stand one below the other.
+    Example i has an array of potentials of shape ``shapes[i]``, and a row of features
+    for each, the last axis fastest. ``features`` has the rows of all examples, one
+    below the other.
 
     Parameters
     ----------
@@ -32,12 +33,12 @@ class Parts:
         rise within a row, or a dense array. float32 is kept, everything else becomes
         float64.
     shapes
-        ``(n,)`` or ``(n, axes)`` integers of at least 0: ``(T_i,)`` for the positions
-        of a sentence, ``(m_i + 1, m_i + 1)`` for the arcs between m words and a root,
-        ``()`` where an example is one part.
+        ``(n,)`` or ``(n, axes)`` integers of at least 0. Use ``(T_i,)`` for the
+        positions of a sequence, ``(m_i + 1, m_i + 1)`` for the arcs between m words and
+        a root, and ``()`` if an example is one part.
     states
-        None: a part has one score, and the weights are a vector. Or how many states a
-        part has: one more axis, and a block of weights for each of them.
+        Number of states of a part: one more axis, and a block of weights for each. None
+        if a part has one score, and the weights are a vector.
 
     Examples
     --------
@@ -97,12 +98,12 @@ class Parts:
 
 @dataclass(frozen=True)
 class Shared:
-    """Potentials that all examples have in common: each is a weight of its own.
+    """Potentials that all examples share, each of them a weight.
 
     Parameters
     ----------
     shape
-        Of the potentials: ``(S, S)`` for the transitions of a chain.
+        Shape of the potentials, ``(S, S)`` for the transitions of a chain.
 
     Examples
     --------
@@ -121,16 +122,16 @@ class Shared:
 
 
 class Batch(NamedTuple):
-    """The examples that ``build`` makes a structure of.
+    """Examples of which ``build`` makes a structure.
 
     Attributes
     ----------
     rows
-        ``(batch,)`` int64: which they are, from 0.
+        ``(batch,)`` int64: the numbers of the examples, from 0.
     sizes
-        For each kind of :class:`Parts` the shapes of their arrays, ``(batch,)`` or
-        ``(batch, axes)`` int64, as they were given. What a tensor of potentials has
-        beyond them is 0.
+        Dict from each kind of :class:`Parts` to the given shapes of these examples,
+        ``(batch,)`` or ``(batch, axes)`` int64. Tensors of potentials are padded with
+        0.
 
     Examples
     --------

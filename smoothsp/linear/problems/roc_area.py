@@ -19,8 +19,8 @@ class ROCAreaProblem:
     .. math:: R(w) = \frac{1}{n_+ n_-} \sum_{y_i = 1} \sum_{y_j = -1}
         c_i c_j [1 - \langle x_i - x_j, w \rangle]_+
 
-    the mean hinge of pairs, of which the share in the wrong order, at most R, is 1
-    minus the area. :math:`n_+` and :math:`n_-` are the sums of c over a class.
+    is the mean hinge of pairs. The share of pairs in the wrong order is 1 minus the
+    area, and at most R. :math:`n_+` and :math:`n_-` are the sums of c over a class.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ class ROCAreaProblem:
     y
         ``(n,)``: 1 and -1, at least one of each.
     weights
-        ``(n,)``: c, at least 0; by default 1. A sample of weight 2 is two samples.
+        ``(n,)``: c, at least 0; by default 1. Weight 2 counts a sample twice.
 
     Notes
     -----
-    There is one example, the set. Every answer sorts the scores: O(n log n), and O(n)
-    memory, for n_+ n_- pairs.
+    The set is the only example. Each evaluation sorts the scores, in O(n log n) time
+    and O(n) memory for n_+ n_- pairs.
 
     Source: Joachims, "A Support Vector Method for Multivariate Performance Measures",
     section 3.4 and algorithm 3.

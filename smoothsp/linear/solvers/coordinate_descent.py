@@ -38,10 +38,10 @@ class CoordinateDescent:
     l1
         Strength of the absolute values, at least 0; one of both is positive.
     products
-        Whether products of all features are stored, ``(features, features)`` numbers: a
-        weight that moves then costs the number of features, and one that does not
-        nothing. By default where they are no more numbers than those of X, and take the
-        time of at most a hundred sweeps.
+        If True, store products of all features, ``(features, features)`` numbers. A
+        weight that moves then costs O(features), and all others nothing. By default the
+        products are stored if they are no more numbers than X, and cost at most a
+        hundred sweeps.
     tol
         The gap at which to stop, >= 0.
     certify_every
@@ -52,9 +52,10 @@ class CoordinateDescent:
 
     Notes
     -----
-    The lower bound is the better of two: that of the residuals as dual variables, and,
-    with lambda as more samples, of the residuals scaled until they are feasible.
-    ``dual`` never falls, nor does ``primal`` rise, but for rounding.
+    The lower bound is the better of two. The first takes the residuals as dual
+    variables. The second takes lambda as additional samples, and scales the residuals
+    until they are feasible. Up to rounding, ``dual`` never falls and ``primal`` never
+    rises.
 
     Source: Friedman, Hastie and Tibshirani, "Regularization Paths for Generalized
     Linear Models via Coordinate Descent", section 2; the second bound is that of

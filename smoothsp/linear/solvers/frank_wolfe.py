@@ -26,7 +26,8 @@ class BatchFrankWolfe:
         \gamma = \min\left(1, \frac{g}{\lambda \|w - w_s\|^2}\right)
 
     where ``w_s`` and ``l_s`` belong to the worst outputs at w. Each pass certifies the
-    gap; it needs many more passes than :class:`BCFW`, and no memory for dual variables.
+    gap. The method needs many more passes than :class:`BCFW`, and no memory for dual
+    variables.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ def grid_search(
     tol
         The duality gap at which to stop, positive.
     warm_start
-        Where the next value begins: ``"primal"``, with the same weights;
-        ``"dual"``, with the same dual variables; ``"none"``, from nothing.
+        Start at the next value: ``"primal"``, the same weights; ``"dual"``, the same
+        dual variables; or ``"none"``.
     sampling, steps, cache, seed, refresh_every, bounds
         As in :class:`BCFW`.
     max_passes, max_seconds
@@ -60,8 +60,8 @@ def grid_search(
         Show a progress bar with the gap. None: on a terminal, if the run takes longer
         than three seconds.
     resume
-        The ``state`` of a grid of the same parameters, budgets apart: goes on bit for
-        bit.
+        The ``state`` of a grid of the same parameters, budgets apart. The run continues
+        bit for bit.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def grid_search(
 
     Notes
     -----
-    With the same weights the gap at the next value is known without a call of the
-    oracle; where it is small enough, there is nothing to do.
+    With the same weights the gap at the next value needs no oracle call. A value whose
+    gap is small enough is solved already.
 
     Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
     Structured SVMs", section 5.2.

@@ -37,7 +37,7 @@ class LBFGS:
     mu, k
         Strength of the smoothing, and number of outputs of ``"hinge-l2"``.
     memory
-        Pairs of differences that are kept.
+        Number of pairs of differences that are stored.
     tol
         The gap at which to stop: the bound above.
     max_passes, max_seconds, callback, progress
@@ -45,11 +45,11 @@ class LBFGS:
 
     Notes
     -----
-    ``primal``, ``dual`` and ``gap`` are those of the objective as it is minimised,
-    smoothing included. The weights of features that do not occur, and of pairs that
-    ``all_pairs=False`` leaves out, stay 0; where they are a quarter of all, they take
-    no memory in the pairs. A budget that ends within a line search gives the iterate
-    before it, and what resumes does that search over.
+    ``primal``, ``dual`` and ``gap`` are those of the minimised objective, smoothing
+    included. The weights of features that do not occur, and of pairs that
+    ``all_pairs=False`` excludes, stay 0. If they are at least a quarter of all weights,
+    they take no memory in the pairs. A budget that ends within a line search returns
+    the iterate before it, and a resumed run repeats that search.
 
     Source: Liu and Nocedal, "On the limited memory BFGS method for large scale
     optimization" (1989); steps by ``scipy.optimize.line_search``.
