@@ -115,7 +115,6 @@ def test_recipes_write_files_in_one_way_only():
     assert len(found) > 30
     assert {name: calls for name, calls in found.items() if calls} == {
         "corpora/wnut17.py": ["part.open"],
-        "runs/checkpoint.py": ["part.open"],
         "runs/folder.py": ["(folder / LOCK).open"],
     }
 
