@@ -1,4 +1,4 @@
-"""All ways to sum give the same: lanes, states, plain loops, log space."""
+"""All ways to sum give the same: lanes, states, laws, plain PyTorch."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from smoothsp._kernels.chain.cpu import (
-    forward_backward_by_step,
     forward_backward_in_lanes,
-    forward_backward_in_log_space,
     forward_backward_over_states,
+    laws,
 )
 from smoothsp._kernels.vectors.lanes import lanes_pay
+from smoothsp.oracles._chain import by_steps
 from tests.instances.drawn import forbid_some, generators, structure, values
 from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
@@ -74,13 +74,11 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
         forward_backward_over_states.forward_backward(
             0, -(-B // 4), *chain, *options, *out
         )
-    elif kernel == "scaled":
-        zero = np.zeros(1, dtype)
-        forward_backward_by_step.forward_backward(
-            0, B, *chain, zero, floor, pending, *out
-        )
     else:
-        forward_backward_in_log_space.forward_backward(0, B, *chain, pending, *out)
+        chain = (*(x.astype(np.float64) for x in chain[:4]), *chain[4:])
+        out = [out[0], *(x.astype(np.float64) for x in out[1:])]
+        laws.sums(0, B, np.arange(B), chain, out[0], tuple(out[1:]))
+        pending[:] = False
     # the log-partition is a sum of two numbers
     return ~pending, [out[0].sum(1), *out[1:]]
 
@@ -112,35 +110,44 @@ def assert_right(found, expected, done, rtol, atol):
         )
 
 
+@settings(max_examples=25)
+@given(batches(), st.booleans())
+def test_laws_are_those_of_plain_pytorch(case, per_edge):
+    case = own_edges(case) if per_edge else case
+    built = structure(case.map(lambda v: v.double()))
+    _, found = run("laws", built._buffers.arrays, np.float64)
+    positions = built._buffers.positions
+    chain = (*built._buffers.potentials, positions.steps, positions.lengths)
+    for ours, theirs in zip(found, by_steps.log_partition(chain), strict=True):
+        assert_close(torch.from_numpy(ours), theirs, rtol=1e-12, atol=1e-10)
+
+
 @dtypes
-@pytest.mark.parametrize("kernel", ["lanes", "states", "scaled"])
+@shared_kernels
 @settings(max_examples=25)
 @given(batches())
 def test_a_row_is_right_or_left_pending(kernel, dtype, case):
-    case = own_edges(case) if kernel == "scaled" else case
     done, found = answers(kernel, case, dtype)
-    _, expected = answers("log", case, dtype)
+    _, expected = answers("laws", case, dtype)
     # the potentials themselves are rounded alike; sums of up to 1e4 are not
     atol, rtol = {np.float32: (1e-4, 1e-5), np.float64: (1e-10, 1e-12)}[dtype]
     assert_right(found, expected, done, rtol, atol)
 
 
 @dtypes
-@pytest.mark.parametrize("kernel", ["lanes", "states", "scaled"])
+@pytest.mark.parametrize("kernel", ["lanes", "states"])
 def test_ordinary_rows_are_never_left_pending(kernel, dtype):
     case = random_batch(40, 60, 9, scale=3)
-    case = own_edges(case) if kernel == "scaled" else case
     assert answers(kernel, case, dtype)[0].all()
 
 
 # each is compiled for these dtypes here alone
-@pytest.mark.parametrize("kernel", thinned(["lanes", "states", "scaled"], 3))
+@pytest.mark.parametrize("kernel", thinned(["lanes", "states"], 2))
 def test_float32_potentials_in_float64_are_as_good_as_float64(kernel):
     mask = torch.rand(11, 20, generator=torch.Generator().manual_seed(0)) < 0.7
     case = random_batch(11, 20, 9, scale=20, mask=mask).map(lambda v: v.float())
-    case = own_edges(case) if kernel == "scaled" else case
     done, found = run(kernel, arrays(case, np.float32), np.float64)
-    _, expected = answers("log", case.map(lambda v: v.double()), np.float64)
+    _, expected = answers("laws", case.map(lambda v: v.double()), np.float64)
     assert done.all()
     assert found[1].dtype == np.float32
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
@@ -155,7 +162,7 @@ def test_at_the_edge_of_a_range_a_row_is_right_or_left_pending(kernel):
         done, found = answers(kernel, case, np.float32)
         shares.append(done.mean())
         # value, and chances: no more than what float32 rounds
-        _, expected = answers("log", case, np.float64)
+        _, expected = answers("laws", case, np.float64)
         assert_right(found, expected, done, rtol=5e-6, atol=2e-6)
     assert shares[0] > 0.9
     assert shares[-1] < 0.1
@@ -200,15 +207,14 @@ def half_lost(place: str, dtype: type) -> ChainCase:
 
 
 @dtypes
-@pytest.mark.parametrize("kernel", ["lanes", "states", "scaled"])
+@pytest.mark.parametrize("kernel", ["lanes", "states"])
 @pytest.mark.parametrize(
     "place", ["start", "end", "emissions", "transitions", "products"]
 )
 def test_a_row_of_which_half_is_lost_is_left_pending(place, kernel, dtype):
     case = half_lost(place, dtype)
-    case = own_edges(case) if kernel == "scaled" else case
     done, found = answers(kernel, case, dtype)
-    _, expected = answers("log", case, dtype)
+    _, expected = answers("laws", case, dtype)
     rounding = 1000 * np.finfo(dtype).eps
     assert_right(found, expected, done, rounding, rounding)
     # it is not that the rest would be too much
@@ -225,7 +231,7 @@ def test_many_states_in_few_rows(B, S, dtype):
     mask[0] = True
     case = random_batch(B, 7, S, mask=mask)
     rounding = 50 * np.finfo(dtype).eps
-    _, expected = answers("log", case, dtype)
+    _, expected = answers("laws", case, dtype)
     for kernel in ("lanes", "states"):
         done, found = answers(kernel, case, dtype)
         assert done.all()
@@ -241,7 +247,7 @@ def test_short_rows_beside_a_long_one_stay_finite(kernel, dtype):
     done, found = answers(kernel, case, dtype)
     assert done.all()
     rounding = 100 * np.finfo(dtype).eps
-    assert_right(found, answers("log", case, dtype)[1], done, rounding, rounding)
+    assert_right(found, answers("laws", case, dtype)[1], done, rounding, rounding)
 
 
 @shared_kernels
@@ -251,7 +257,7 @@ def test_a_short_row_beside_a_long_one_may_end_where_nothing_follows(kernel):
     case.emissions[1, 0, 0] = -torch.inf
     done, found = answers(kernel, case, np.float64)
     assert done.all()
-    assert_right(found, answers("log", case, np.float64)[1], done, 1e-13, 1e-13)
+    assert_right(found, answers("laws", case, np.float64)[1], done, 1e-13, 1e-13)
 
 
 @shared_kernels
@@ -260,7 +266,7 @@ def test_sums_over_many_steps_are_as_good_as_over_few(kernel, S):
     case = random_batch(2, 1500 if S == 5 else 300, S).map(lambda v: v.float().double())
     done, found = answers(kernel, case, np.float32)
     assert done.all()
-    _, expected = answers("log", case, np.float64)
+    _, expected = answers("laws", case, np.float64)
     assert_right(found, expected, done, rtol=2e-6, atol=2e-6)
 
 

@@ -15,25 +15,26 @@ from tests.truth.chain_cases import ChainCase
 # name: (kernel, line, what stands there instead); the line occurs at least once
 _OF_KERNELS = {
     "none": ("chain/cpu/scores", "", ""),
-    "forward without emissions": (
-        "chain/cpu/forward_backward_by_step",
-        "into[s] *= w",
-        "into[s] *= 1",
-    ),
+    "forward without emissions": ("chain/cpu/laws", "a = exp(x) * c", "a = c"),
     "backward one step off": (
-        "chain/cpu/forward_backward_by_step",
-        "pull[j] = weights[n, j] * beta[j]",
-        "pull[j] = weights[n - 1, j] * beta[j]",
+        "chain/cpu/laws",
+        "chances = span(_chances(b, n, chain, kept))\n        at =",
+        "chances = span(_chances(b, N - 1, chain, kept))\n        at =",
     ),
     "edges transposed": (
-        "chain/cpu/forward_backward_by_step",
-        "edges[b, t - 1, i, j] = a * move[i, j] * pull[j]",
-        "edges[b, t - 1, j, i] = a * move[i, j] * pull[j]",
+        "chain/cpu/laws",
+        "store_some(to, at + e, S - j, p)",
+        "store_some(to, at + j * S + i, S - j, p)",
     ),
-    "log space without end": (
-        "chain/cpu/forward_backward_in_log_space",
-        "beta[s] = end[s]",
-        "beta[s] = 0",
+    "laws without end": (
+        "chain/cpu/laws",
+        "kept.logs[N - 1, j] + (chain.end[j] - top)",
+        "kept.logs[N - 1, j]",
+    ),
+    "log space without moves": (
+        "chain/cpu/laws",
+        "c += _exp(x - peak)",
+        "c += _exp(kept.logs[n - 1, i] - peak)",
     ),
     "lanes without the mask": (
         "vectors/lane_rows",
@@ -162,24 +163,24 @@ _OF_KERNELS = {
         "transitions[p, q, j, i] += weight",
     ),
     "second order without past": (
-        "chain/cpu/covariance",
-        "far = splat_at(past, o - P + i) + load(turn, i * P + j)",
-        "far = load(turn, i * P + j)",
+        "chain/cpu/laws",
+        "p = p * (splat(past[n - 1, i] - expected) + far)",
+        "p = p * (splat(-expected) + far)",
     ),
     "second order without future": (
-        "chain/cpu/covariance",
-        "store(gain, j, x + load(future, j))",
-        "store(gain, j, x)",
+        "chain/cpu/laws",
+        "gain[s] = weights[0][b, t, s] + future[s]",
+        "gain[s] = weights[0][b, t, s]",
     ),
-    "entropy without scores": (
-        "chain/cpu/sample_entropy",
-        "term = chances[e] * (score",
-        "term = 0 * chances[e] * (score",
+    "entropy of the unlikely only": (
+        "chain/cpu/laws",
+        "return where_below(rest, splat(HALF), zero - p * minus_log, zero)",
+        "return zero",
     ),
-    "entropy of the last label only, in log space": (
-        "chain/cpu/samples",
-        "chance * (h[i] - log_chance)",
-        "chance * (0 * h[i] - log_chance)",
+    "entropy of the last label only": (
+        "chain/cpu/laws",
+        "total = fma(p, splat_at(past, i), total)",
+        "total = zero",
     ),
     "mixture that costs nothing": (
         "searches/chain_mixtures",

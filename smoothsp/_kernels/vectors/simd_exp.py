@@ -1,4 +1,4 @@
-"""The exponential of vectors, and numbers split into exponent and mantissa."""
+"""Exponentials and logarithms of vectors; numbers as exponent and mantissa."""
 
 import math
 
@@ -8,7 +8,8 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from smoothsp._kernels.vectors.simd import call
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.simd import call, fma, splat, where_below
 
 # Of each dtype: bits of the mantissa, bias of the exponent, least argument, ln 2 in two
 # parts, degree of the polynomial.
@@ -102,3 +103,23 @@ if config.DISABLE_JIT:
     def mantissa(x):
         """The m in [1, 2) for which ``x = m 2^k``."""
         return 2 * np.frexp(x)[0]
+
+
+@subroutine(forceinline=True)
+def log(x):
+    """``log(x)`` of float64, for x normal and positive.
+
+    ``k ln 2 + 2 artanh(s)`` of ``x = m 2^k`` with m in [1 / sqrt 2, sqrt 2), where
+    ``s = (m - 1) / (m + 1)``, and artanh is its Taylor polynomial. Error below 2 ulp.
+    """
+    one, half = splat(1.0), splat(0.5)
+    m, k = mantissa(x), exponent(x)
+    root = splat(math.sqrt(2.0))
+    k = where_below(m, root, k, k + one)
+    m = where_below(m, root, m, m * half)
+    s = (m - one) / (m + one)
+    square = s * s
+    p = splat(1 / 21)
+    for n in range(19, 0, -2):
+        p = fma(p, square, splat(1 / n))
+    return fma(k, splat(math.log(2.0)), (s + s) * p)

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import sample_entropy
+from smoothsp._kernels.chain.cpu import laws
+from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
 from smoothsp.oracles._chain.forward_backward import (
     covariance,
     of_rows,
-    over_states,
     save_chain,
     sums_of,
     to_potentials,
@@ -27,21 +27,11 @@ def _edges_of(chain: ChainBuffers) -> Tensor:
     if not chain.shared:
         return sums_of(chain, False)[2]
     B, T, S = chain.sizes
-    edges = chain.new(B, max(T - 1, 0), S, S)
-    found, pending = edges.numpy(), np.ones(B, np.bool_)
-    kernel, work = sample_entropy.edge_marginals, chain.inner_steps
-    over_states(kernel, chain, found.dtype, work, pending, found)
-    if pending.any():
-        found[pending] = sums_of(_by_step(chain), False)[2].numpy()[pending]
-    return edges
-
-
-def _by_step(chain: ChainBuffers) -> ChainBuffers:
-    """Edge marginals with transitions of each step."""
-    B, T, S = chain.sizes
-    emissions, transitions, start, end = chain.views
-    moves = transitions.expand(B, max(T - 1, 0), S, S)
-    return ChainBuffers((emissions, moves, start, end), chain.positions, plain=True)
+    out = [np.empty(size) for size in ((B, T, S), (B, max(T - 1, 0), S, S))]
+    out += [np.empty((B, S)), np.empty((B, S))]
+    arrays = (np.arange(B), chain.in_float64.arrays, np.empty((B, 2)), tuple(out))
+    run_rows(laws.sums, B, 4 * chain.inner_steps, *arrays)
+    return torch.from_numpy(out[1]).to(chain.dtype)
 
 
 def _fake_edges(emissions: Tensor, *rest: Any) -> Tensor:

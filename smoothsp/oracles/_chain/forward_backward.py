@@ -11,22 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import (
-    covariance as covariance_cpu,
-)
-from smoothsp._kernels.chain.cpu import (
-    covariance_in_log_space,
-    forward_backward_by_step,
-    forward_backward_in_lanes,
-    forward_backward_in_log_space,
-    forward_backward_over_states,
-    fused,
-    sample_entropy,
-    samples,
-)
+from smoothsp._kernels.chain.cpu import fused, laws
 from smoothsp._kernels.threads.ranges import run_all, run_rows
-from smoothsp._kernels.vectors.lanes import lanes_pay
-from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import (
     piece,
@@ -44,8 +30,6 @@ from smoothsp.oracles._questions.registration import (
     is_eager_tensor,
 )
 
-# The relative error of an entropy that is not computed by the chain rule.
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 Marginals = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -71,9 +55,9 @@ def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sum
     nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
-        _fill_pending(chain, np.ones(B, np.bool_), True, out, parts)
+        _fill_by_laws(chain, np.ones(B, np.bool_), out, parts)
     elif _fill(chain, wide, (out[0].data_ptr(), _at(parts), *_places(out[1:]))):
-        _fill_pending(chain, np.isnan(value.numpy()), False, out, parts)
+        _fill_by_laws(chain, np.isnan(value.numpy()), out, parts)
     return out
 
 
@@ -91,7 +75,7 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
-        _fill_pending(chain, np.isnan(value.numpy()), False, out, parts)
+        _fill_by_laws(chain, np.isnan(value.numpy()), out, parts)
     return value, (nodes, others, (B, T, S, vector), places)
 
 
@@ -129,29 +113,18 @@ def _fill(chain: ChainBuffers, wide: bool, places: Sequence[int]) -> int:
     return sum(run_all(pieces))
 
 
-def _fill_pending(
-    chain: ChainBuffers, pending: Any, narrow: bool, out: Sums, pairs: Tensor | None
+def _fill_by_laws(
+    chain: ChainBuffers, pending: Any, out: Sums, pairs: Tensor | None
 ) -> None:
-    """Fill the pending rows, in the input's dtype first if this is yet to be tried.
-
-    Scaled in the input's dtype, then in float64, then log space: a row is done by the
-    first that is safe for it.
-    """
+    """Fill the pending rows, of any range."""
     value, *parts = (x.numpy() for x in out)
-    exact, rows = np.zeros((len(value), 2)), pending.copy()
-    if narrow:
-        _scaled(chain.arrays, parts[0].dtype.type, pending, [exact, *parts])
-    if pending.any():
-        left, wide = pending.copy(), chain.in_float64
-        found = parts if wide is chain else [np.empty(x.shape) for x in parts]
-        if wide is not chain:
-            _scaled(wide.arrays, np.float64, pending, [exact, *found])
-        if pending.any():
-            arrays = (*wide.arrays, pending, exact, *found)
-            kernel = forward_backward_in_log_space.forward_backward
-            run_rows(kernel, len(value), 16 * chain.inner_steps, *arrays)
-        if wide is not chain:
-            _copy_rows(left, found, parts)
+    rows, wide = pending.nonzero()[0], chain.in_float64
+    exact = np.empty((len(value), 2))
+    found = parts if wide is chain else [np.empty(x.shape) for x in parts]
+    arrays = (rows, wide.arrays, exact, tuple(found))
+    run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
+    if wide is not chain:
+        _copy_rows(rows, found, parts)
     value[rows] = exact[rows, 0]
     if pairs is not None:
         pairs.numpy()[rows] = exact[rows]
@@ -162,59 +135,6 @@ def _copy_rows(rows: Any, found: list[Any], out: list[Any]) -> None:
     with np.errstate(over="ignore"):
         for x, part in zip(found, out, strict=True):
             part[rows] = x[rows]
-
-
-def _scaled(
-    chain: tuple[Any, ...], dtype: Any, pending: Any, arrays: list[Any]
-) -> None:
-    """Fill the pending rows that the scaled recursion can do in ``dtype``."""
-    emissions, lengths, shared = chain[0], chain[5], chain[6]
-    B, T, S = emissions.shape
-    least = floor(dtype, T, S)
-    if not shared:
-        zero = np.zeros(1, dtype)
-        work = 2 * emissions.size * S
-        kernel = forward_backward_by_step.forward_backward
-        run_rows(kernel, B, work, *chain, zero, least, pending, *arrays)
-        return
-    rows = pending.nonzero()[0]
-    order = rows[np.argsort(-lengths[rows], kind="stable")]
-    zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
-    if lanes_pay(len(rows), S, len(zeros)):
-        kernel, together = forward_backward_in_lanes.forward_backward, len(zeros)
-    else:
-        kernel, together = forward_backward_over_states.forward_backward, ROWS
-    groups = -(-len(rows) // together)
-    # vectors: a position costs as much as a few steps and a tenth of S of plain loops
-    work = len(rows) * T * S * (4 + S // 8) * zeros.itemsize // 4
-    limit = (order, zeros, 1 / least, pending)
-    run_rows(kernel, groups, work, *chain, *limit, *arrays)
-
-
-def floor(dtype: Any, T: int, S: int) -> float:
-    """Underflow of a dtype over its relative error."""
-    limits = np.finfo(dtype)
-    return float(limits.tiny) / float(limits.eps) * max(T, 1) * S * S
-
-
-def over_states(
-    kernel: Any, chain: ChainBuffers, dtype: Any, work: int, *arrays: Any
-) -> None:
-    """Call a kernel of ``sample_entropy``, which computes in ``dtype``."""
-    groups_of(ROWS, kernel, chain, dtype, work, *arrays)
-
-
-def groups_of(
-    together: int, kernel: Any, chain: ChainBuffers, dtype: Any, work: int, *arrays: Any
-) -> None:
-    """Call a kernel that takes so many rows at a time, and computes in ``dtype``."""
-    B, T, S = chain.sizes
-    if chain.positions.explicit()[1] is None:
-        order = np.arange(B)
-    else:
-        order = np.argsort(-chain.arrays[5], kind="stable")
-    limit = (order, np.zeros(64 // dtype.itemsize, dtype), 1 / floor(dtype, T, S))
-    run_rows(kernel, -(-B // together), work, *chain.arrays, *limit, *arrays)
 
 
 def fake_sums(*inputs: Any) -> Sums:
@@ -323,19 +243,11 @@ def _covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     The Hessian of the log-partition times v. Shapes as the marginals of
     ``log_partition``.
     """
-    out = [chain.new(*x.shape) for x in v]
-    B, T, S = chain.sizes
-    pending = np.ones(B, np.bool_)
-    arrays = (pending, *(array(x) for x in v), *(x.numpy() for x in out))
-    work, least = 8 * chain.inner_steps, floor(np.float64, T, S)
-    run_rows(covariance_cpu.covariance, B, work, *chain.arrays, least, *arrays)
-    if pending.any():
-        left, wide = pending.copy(), [np.empty(x.shape) for x in out]
-        arrays = (pending, *(array(x.double()) for x in v), *wide)
-        kernel = covariance_in_log_space.covariance
-        run_rows(kernel, B, 4 * work, *chain.in_float64.arrays, *arrays)
-        _copy_rows(left, wide, [x.numpy() for x in out])
-    return tuple(out)
+    found = [np.empty(x.shape) for x in v]
+    weights = tuple(array(x.double()) for x in v)
+    arrays = (chain.in_float64.arrays, weights, tuple(found))
+    run_rows(laws.covariance, chain.sizes[0], 8 * chain.inner_steps, *arrays)
+    return tuple(torch.from_numpy(x).to(chain.dtype) for x in found)
 
 
 def _fake_covariance(*inputs: Any) -> tuple[Tensor, ...]:
@@ -356,30 +268,10 @@ def _no_third_derivative(ctx: Any, *grads: Any) -> None:
 
 def _entropy_of(chain: ChainBuffers) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
-    B, work = chain.sizes[0], chain.inner_steps
-    value = chain.new(B)
-    found, pending = value.numpy(), np.ones(B, np.bool_)
-    tolerance = TOLERANCE[chain.dtype]
-    if chain.shared and not lanes_pay(B, chain.sizes[2], 8):
-        kernel, dtype = sample_entropy.entropy, np.dtype(np.float64)
-        over_states(kernel, chain, dtype, work, tolerance, pending, found)
-    else:
-        shapes = (B, 2), *_marginal_shapes(chain.sizes, chain.shared)
-        marginals = [np.empty(shape) for shape in shapes]
-        _scaled(chain.arrays, np.float64, pending, marginals)
-        arrays = (*marginals, tolerance, pending, found)
-        run_rows(
-            sample_entropy.entropy_of_marginals,
-            B,
-            work // 8,
-            *chain.arrays,
-            *arrays,
-        )
-    if pending.any():
-        left, wide = pending.copy(), np.empty(B)
-        run_rows(samples.entropy, B, 16 * work, *chain.in_float64.arrays, pending, wide)
-        _copy_rows(left, [wide], [found])
-    return value
+    value = np.empty(chain.sizes[0])
+    arrays = (chain.in_float64.arrays, value)
+    run_rows(laws.entropy, len(value), 4 * chain.inner_steps, *arrays)
+    return torch.from_numpy(value).to(chain.dtype)
 
 
 def save_chain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

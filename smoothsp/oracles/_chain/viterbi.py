@@ -12,22 +12,16 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import (
     fused,
-    sample_entropy,
-    samples,
+    laws,
     viterbi,
 )
 from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
-from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_answers
 from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
-from smoothsp.oracles._chain.forward_backward import groups_of, over_states
 from smoothsp.oracles._chain.scores import counted, score_along
 from smoothsp.oracles._questions.arrays import array
-
-F64 = np.dtype(np.float64)
-LANES = 64 // F64.itemsize
 
 
 def _longest_first(lengths: Any) -> Any:
@@ -142,21 +136,9 @@ def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:
 def _samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
     labels = chain.new(*uniforms.shape, dtype=torch.int64)
-    B, n, T = uniforms.shape
-    given, draws = uniforms.contiguous().numpy(), labels.numpy()
-    pending = np.ones(B, np.bool_)
-    if chain.shared:
-        work = chain.inner_steps + 2 * n * B * T * chain.sizes[2]
-        arrays = (chain, F64, work, given, pending, draws)
-        if lanes_pay(B, chain.sizes[2], LANES):
-            groups_of(LANES, sample_entropy.sample_in_lanes, *arrays)
-        else:
-            over_states(sample_entropy.sample, *arrays)
-    if pending.any():
-        work = 8 * chain.inner_steps
-        run_rows(
-            samples.sample, B, work, *chain.in_float64.arrays, given, pending, draws
-        )
+    work = 2 * chain.inner_steps + 2 * uniforms.numel() * chain.sizes[2]
+    arrays = (uniforms.contiguous().numpy(), labels.numpy())
+    run_rows(laws.sample, chain.sizes[0], work, chain.in_float64.arrays, *arrays)
     return labels
 
 

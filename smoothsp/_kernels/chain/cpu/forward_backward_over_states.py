@@ -78,7 +78,7 @@ def forward_backward(
 
     ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
     in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
-    ``chain.cpu.forward_backward_by_step``.
+    ``chain.cpu.laws.sums``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     V = len(zeros)

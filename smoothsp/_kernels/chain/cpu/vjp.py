@@ -30,7 +30,7 @@ def vjp(
 ):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
-    Parts in the shapes that ``forward_backward_by_step`` gives them; transitions are
+    Parts in the shapes that ``laws.sums`` gives them; transitions are
     flat. Outputs without entries are left out.
     """
     B, S = heads.shape
