@@ -62,8 +62,10 @@ def cut(first, last, nodes, edges, graph, labels, values, bound, found):
 
 
 @kernel
-def detours(first, last, nodes, edges, graph, labels, lost, found):
+def detours(first, last, nodes, edges, graph, nearest, labels, lost, found):
     """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
+
+    With ``nearest`` only the least of a row is sure to be there; others may be inf.
 
     From the flow of the one cut: to hold a node on the other side, as much more flows
     as still fits between it and the other end. It is left at that node, which changes
@@ -81,7 +83,7 @@ def detours(first, last, nodes, edges, graph, labels, lost, found):
         if found[b]:
             _, starts, heads, back, _ = graph
             arcs = starts[own], heads[own], back[own], room, ends
-            _gather_all(V, *arcs, memory[0], labels[b], lost[b])
+            _gather_all(V, *arcs, memory[0], nearest, labels[b], lost[b])
 
 
 @subroutine
@@ -166,8 +168,9 @@ def _capacities(b, nodes, edges, index, places, back, room, ends):
 
 
 @subroutine
-def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
+def _gather_all(V, starts, heads, back, room, ends, integers, nearest, labels, lost):
     """Fill lost[V]: what fits from the end of a node's own side to it."""
+    least = np.inf
     graph = span(starts), span(heads), span(back), span(room), span(ends)
     parent, marks, queue, _ = integers
     search = span(parent), span(marks), span(queue), span(labels)
@@ -176,11 +179,13 @@ def _gather_all(V, starts, heads, back, room, ends, integers, labels, lost):
     for v in range(V):
         # flow from the source runs towards v, flow to the sink away from it
         sign = 1.0 if labels[v] == 1 else -1.0
-        while abs(ends[v]) < np.inf:
+        while abs(ends[v]) < least:
             u = _reach(v, sign, graph, search, clock)
             clock += 1
             if u < 0:
                 lost[v] = abs(ends[v])
+                if nearest:
+                    least = lost[v]
                 break
             if not _fetch(v, u, sign, graph, search):
                 break

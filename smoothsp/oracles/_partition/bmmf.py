@@ -38,7 +38,8 @@ def k_best(
         where ``rows`` says of which row of the batch each table is.
     marginals
         With the same arguments, ``[M, N, V]``: the highest score of an output with
-        such a label, -inf where there is none.
+        such a label, -inf where there is none. Of labels that the best output has not,
+        all below the highest may be -inf, too.
 
     Notes
     -----

@@ -289,7 +289,7 @@ class BinaryGraph(SearchStructure):
             exist = np.zeros((len(nodes), k), np.bool_)
             exist[:, 0] = True
             return np.empty((len(nodes), k, *self.shape), np.int64), exist
-        outputs, exist = bmmf.k_best(nodes, k, self._solve, self._max_marginals)
+        outputs, exist = bmmf.k_best(nodes, k, self._solve, self._highest)
         return outputs.reshape(len(nodes), k, *self.shape), exist
 
     def bound(self) -> Float[Tensor, " batch"]:
@@ -315,14 +315,20 @@ class BinaryGraph(SearchStructure):
         found = self._max_marginals(nodes, np.arange(len(nodes)))
         return torch.from_numpy(found).to(self.nodes).reshape(self.nodes.shape)
 
-    def _max_marginals(self, nodes: Floats, rows: Ints) -> Floats:
+    def _highest(self, nodes: Floats, rows: Ints) -> Floats:
+        """Max-marginals of which only those of the best and second-best are sure."""
+        return self._max_marginals(nodes, rows, nearest=True)
+
+    def _max_marginals(
+        self, nodes: Floats, rows: Ints, nearest: bool = False
+    ) -> Floats:
         M, V = nodes.shape[:2]
         edges = self._tables()[1][rows].astype(np.float64)
         labels, lost = np.empty((M, V), np.int64), np.empty((M, V))
         found, best = np.empty(M, np.bool_), np.empty((M, 1))
         graph = self._graph_of(rows)
         work = 2000 * M * (V + edges.shape[1])
-        arrays = nodes, edges, graph, labels, lost, found
+        arrays = nodes, edges, graph, nearest, labels, lost, found
         run_rows(binary_cut.detours, M, work, *arrays)
         binary_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
         best = np.where(found[:, None], best, -np.inf)[..., None]
