@@ -111,8 +111,18 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    page.meta["search"] = {"boost": weight(page.file.src_uri)}
     return with_lists_apart(markdown)
+
+
+def weight(name: str) -> float:
+    """Of a page in the search: guides before the reference, tables last."""
+    if name.startswith(("benchmarks/", "docs/reproduction", "docs/results/")):
+        return 0.2
+    if name in ("CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"):
+        return 0.2
+    return 2.0 if name.startswith(("docs/", "README")) else 1.0
 
 
 def on_page_content(content: str, **_: Any) -> str:
