@@ -132,7 +132,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="resume: expected a state of the same feat"):
         CoordinateDescent(lam=1.0).solve(wide, resume=state)
     del state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match="resume: expected weights and what is left"):
+    with pytest.raises(ValueError, match="resume: expected w of"):
         CoordinateDescent(lam=1.0).solve(wide, resume=state)
 
 

@@ -274,5 +274,5 @@ def test_wrong_parameters_are_named():
         BMRM(lam=2.0).solve(problem, resume=state)
     wide = BinaryProblem([[1.0, 0], [2.0, 1]], [1, -1])
     del state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match=r"resume: expected weights of \(2,\)"):
+    with pytest.raises(ValueError, match=r"resume: expected w of \(2,\)"):
         BMRM(lam=1.0).solve(wide, resume=state)
