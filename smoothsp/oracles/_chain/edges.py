@@ -27,11 +27,12 @@ def _edges_of(chain: ChainBuffers) -> Tensor:
     if not chain.shared:
         return sums_of(chain, False)[2]
     B, T, S = chain.sizes
-    out = [np.empty(size) for size in ((B, T, S), (B, max(T - 1, 0), S, S))]
-    out += [np.empty((B, S)), np.empty((B, S))]
-    arrays = (np.arange(B), chain.in_float64.arrays, np.empty((B, 2)), tuple(out))
+    edges = chain.new(B, max(T - 1, 0), S, S)
+    nodes, ends = chain.new(B, T, S), (chain.new(B, S), chain.new(B, S))
+    out = tuple(x.numpy() for x in (nodes, edges, *ends))
+    arrays = (np.arange(B), chain.in_float64.arrays, np.empty((B, 2)), out)
     run_rows(laws.sums, B, 4 * chain.inner_steps, *arrays)
-    return torch.from_numpy(out[1]).to(chain.dtype)
+    return edges
 
 
 def _fake_edges(emissions: Tensor, *rest: Any) -> Tensor:

@@ -118,23 +118,12 @@ def _fill_by_laws(
 ) -> None:
     """Fill the pending rows, of any range."""
     value, *parts = (x.numpy() for x in out)
-    rows, wide = pending.nonzero()[0], chain.in_float64
-    exact = np.empty((len(value), 2))
-    found = parts if wide is chain else [np.empty(x.shape) for x in parts]
-    arrays = (rows, wide.arrays, exact, tuple(found))
+    rows, exact = pending.nonzero()[0], np.empty((len(value), 2))
+    arrays = (rows, chain.in_float64.arrays, exact, tuple(parts))
     run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
-    if wide is not chain:
-        _copy_rows(rows, found, parts)
     value[rows] = exact[rows, 0]
     if pairs is not None:
         pairs.numpy()[rows] = exact[rows]
-
-
-def _copy_rows(rows: Any, found: list[Any], out: list[Any]) -> None:
-    """Copy these rows of float64 arrays to arrays of any dtype."""
-    with np.errstate(over="ignore"):
-        for x, part in zip(found, out, strict=True):
-            part[rows] = x[rows]
 
 
 def fake_sums(*inputs: Any) -> Sums:
