@@ -60,6 +60,7 @@ settings.load_profile("short")
 FIRST = (
     "oracles/test_questions.py",
     "kernels/test_device_compilation.py",
+    "kernels/test_barriers.py",
     "ptx/test_kernels.py",
     "recipes/running/test_learning.py",
     "laws/test_numbers.py",
