@@ -10,10 +10,12 @@ from smoothsp._kernels.vectors.simd_parts import load_some, max_of
 
 @subroutine
 def exponentials(scores, at, count, S, zeros, P, out):
-    """Fill ``out[count / S, P]`` from the ``count`` scores that begin at ``at``.
+    """Fill ``out(i, j) = exp(score(i, j) - top)``, ``[count / S, P]``.
 
-    Columns past S get 0; if all scores are -inf, every entry does. May write one vector
-    past the end of ``out``: leave room. Returns the largest score, in float64.
+    Of the ``count`` scores that begin at ``at``. One pass finds top, the largest of
+    them, and another fills the rows, so that no exponential exceeds 1. Columns past S
+    get 0; if all scores are -inf, every entry does. May write one vector past the end
+    of ``out``: leave room. Returns the largest score, in float64.
     """
     V = len(zeros)
     least = splat(zeros.dtype.type(-np.inf))

@@ -13,7 +13,8 @@ from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpos
 def gather(emissions, steps, lengths, rows, N, row, zeros, block):
     """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
 
-    ``row`` is scratch of one row.
+    A row without holes is read where it stands; of others the real positions are copied
+    to ``row`` first, scratch of one row.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
@@ -90,5 +91,6 @@ def scatter_whole(count, rows, skip, zeros, block, array):
 
 @subroutine(forceinline=True)
 def _unload(squares, x, count, L, out, at):
+    """Write the ``count`` numbers of row x, now in whole vectors, to ``out[at:]``."""
     for k in range(0, count, L):
         store_some(out, at + k, count - k, load(squares, (k + x) * L))

@@ -53,7 +53,9 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
     """``total(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
     x and y are ``[N, S, L]``, total is ``[S, S, L]``; so is ``lost``, scratch, unless N
-    is at most ``BLOCK + 1``. The matrix is the same for all lanes.
+    is at most ``BLOCK + 1``. The matrix is the same for all lanes. Blocks of steps are
+    outside, tiles of four by four inside: a tile keeps its 16 sums in registers over a
+    block, and sums of blocks are added with compensation.
     """
     alone = N - 1 <= BLOCK
     for e in range(0, S * S * L, L):
@@ -83,6 +85,7 @@ def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
 
 @subroutine(forceinline=True)
 def _tile(first, last, i, j, x, y, zero, to):
+    """The 16 sums of a tile: eight loads a step for 16 products."""
     S, L = to[1], to[2]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero

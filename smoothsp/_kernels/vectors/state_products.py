@@ -45,6 +45,11 @@ def _put(y, p, stride, t0, t1, t2, t3):
 
 @subroutine(forceinline=True)
 def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
+    """``products`` for four rows.
+
+    Four vectors of four rows are 16 sums: the halves of the sums run one after the
+    other, and the first waits in y. Of one vector both halves run together.
+    """
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
     for j in range(0, wide, 4 * V):
@@ -103,6 +108,7 @@ def _row(matrix, e, V):
 
 @subroutine(forceinline=True)
 def _one(x, o, matrix, S, P, zero, V, y, p):
+    """``products`` for one row, both halves of each sum together."""
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
     for j in range(0, wide, 4 * V):
@@ -133,7 +139,8 @@ def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
 
     x_n and y_n are at offset ``o + n P``, out is ``[S, S]`` at p, N is at least 2.
     ``total`` and ``lost`` are as large as the matrix, up to whole fours of rows: what
-    is summed over more than BLOCK steps is added up there with compensation.
+    is summed over more than BLOCK steps is added up there with compensation. Blocks of
+    steps are outside: in one, the 16 sums of a tile stay in registers.
     """
     alone = N - 1 <= BLOCK
     if not alone:

@@ -1,12 +1,24 @@
 """The scaled recursion with one sequence per lane of a vector, for shared transitions.
 
 The recursion and the bound on what may be lost are those of
-``forward_backward_over_states``; as many rows as a vector has lanes go through time
-together.
+``forward_backward_over_states``. A group of L rows, one per lane, goes through time
+together, in three passes:
 
+    forward    w_t(j) = exp(e_t(j) - max e_t)                  in place of e
+               a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_{t-1}
+    backward   b_t(i) = sum_j E(i, j) u_{t+1}(j) / c_t,  u_t = w_t b_t in place of w
+               nodes a_t b_t / z_t, and a_t / (c_t z_t) in place of a
+    edges      E(i, j) sum_t a_{t-1}(i) u_t(j), with the a of the second pass
+
+Here ``e_0`` includes start and ``a_0 = w_0``. The last ``b`` is the exponential of end,
+over the z that this gives. The log-partition is the sum of the maxima that were taken
+out, of ``log c_t`` for all but the last step, and of that ``log z``.
+
+With few states much of a vector over states is padding. With one row per lane, sums
+over states need no sum over lanes, and a number of E is loaded once for L rows.
 Lanes never mix: the bits of a row do not depend on the rows beside it. Arrays of a
-group are flat, ``[T, S, L]``; L lanes. A lane is idle past the length of its row, with
-``b = 0`` there.
+group are flat, ``[T, S, L]``. A lane is idle past the length of its row, with ``b = 0``
+there. Rows are sorted by length, so few lanes are idle.
 """
 
 import math
@@ -132,7 +144,7 @@ def forward_backward(
 
 @subroutine(loops=False)
 def take_exponentials(transitions, end, zeros, move, back, tail):
-    """E, its transpose and the exponentials of end; what was taken out of them."""
+    """Fill E, its transpose and the exponentials of end; return the largest scores."""
     S = len(end)
     top = exponentials(span(transitions), 0, S * S, S, zeros, S, span(move))
     last_top = exponentials(span(end), 0, S, S, zeros, S, span(tail))
@@ -142,7 +154,11 @@ def take_exponentials(transitions, end, zeros, move, back, tail):
 
 @subroutine
 def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
-    """Weights from potentials, in place; alphas; inverses of their sums, 0 if idle."""
+    """Fill weights w in place of potentials, alphas, and inverses 1 / c, 0 if idle.
+
+    The product of the inverses is kept as exponent and mantissa: it stays in range, and
+    no step needs a logarithm.
+    """
     L = len(zeros)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
@@ -218,7 +234,10 @@ def backward(
     chances,
     found,
 ):
-    """Nodes in chances; u in place of w; alphas over c z."""
+    """Fill chances with the nodes, weights with u, and alphas with ``a / (c z)``.
+
+    From the last step of the longest row. ``found`` gets the reach and the last z.
+    """
     L = len(zeros)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
@@ -277,6 +296,10 @@ def backward(
 
 @subroutine(loops=False)
 def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
+    """Fill total with ``E(i, j) sum_t a_{t-1}(i) u_t(j)``.
+
+    In a pass of its own: a tile of sums then stays in registers over many steps.
+    """
     outer_sums(
         aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),
         aligned(total), aligned(lost),

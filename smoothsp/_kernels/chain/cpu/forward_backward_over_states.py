@@ -7,10 +7,13 @@ With ``w_t(j)`` the exponential of potential j at step t, the largest taken out,
     backward   b_{t-1}(i) = sum_j E(i, j) u_t(j) / c_{t-1},          u_t = w_t b_t
     nodes      a_t(s) b_t(s) / z_t
     edges      E(i, j) sum_t a_{t-1}(i) u_t(j) / (c_{t-1} z_{t-1})
+    value      sum_{t<N} max_t + (N - 1) top + max_end + sum_{t<N-1} log c_t + log z
 
 with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
-since the end scores are divided by it at the last step. No step waits for a sum over
-the states of the same step: the next one divides by it.
+since the end scores are divided by it at the last step: by z, the sum of
+``a_{N-1}(j) exp(end(j) - max_end)``. ``max_t`` is the largest potential of step t, with
+start in step 0. No step waits for a sum over the states of the same step: the next one
+divides by it.
 
 A number below the smallest normal one, ``tiny``, may be lost. No ``w``, E or a exceeds
 1, so the sum of b_t is at least 1. Of all outputs' chances, those lost at step t are at
@@ -25,7 +28,9 @@ this bound stays pending, for a wider dtype or for log space; so does a row that
 impossible, where 0 / 0 is NaN.
 
 Four rows go through time together and share what is read of E. Scratch of a row is
-``[T, P]``: P is S up to whole vectors of V states, those past S with w = 0.
+``[T, P]``: P is S up to whole vectors of V states, those past S with w = 0. The
+backward product reads the transpose of E, so that both products load whole rows. Edges
+are summed over time after both passes, tile by tile, with the sums in registers.
 """
 
 import math
@@ -140,7 +145,7 @@ def forward_backward(
 
 @subroutine
 def take_exponentials(transitions, end, P, zeros, move, back, tail):
-    """E, its transpose and the exponentials of end; what was taken out of them."""
+    """Fill E, its transpose and the exponentials of end; return the largest scores."""
     S = len(end)
     top = exponentials(span(transitions), 0, S * S, S, zeros, P, aligned(move))
     last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
@@ -227,7 +232,10 @@ def _first_step(given, start, e, o, S, P, V, least, zero, weights):
 
 @subroutine
 def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
-    """Alphas, and the inverses of their sums."""
+    """Fill ``a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j)``, and ``1 / c_t``.
+
+    Time is the outer loop: the product takes all rows that reach a step.
+    """
     V = len(zeros)
     R = T * P
     one = zeros.dtype.type(1)
@@ -271,7 +279,10 @@ def backward(
     reach,
     nodes,
 ):
-    """Nodes; u in place of w; alphas over c z; 1 / z in place of the last 1 / c."""
+    """Fill nodes; u replaces w, ``a / (c z)`` replaces a, 1 / z the last 1 / c.
+
+    At each step: the product with the transpose, b, u, z and reach, then the nodes.
+    """
     T, S = nodes.shape[1], nodes.shape[2]
     V = len(zeros)
     R = T * P
@@ -344,6 +355,7 @@ def log_product(numbers):
 
 @subroutine
 def sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
+    """Fill the edges of row b from ``a / (c z)`` in alphas and u in pulls."""
     outer_sums(
         aligned(alphas), aligned(pulls), o, N, S, P, splat(zeros[0]), len(zeros),
         aligned(move), aligned(total), aligned(lost), span(edges), b * S * S,

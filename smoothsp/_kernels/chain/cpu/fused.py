@@ -1,7 +1,18 @@
 """Whole questions to a chain in one compiled call, from addresses.
 
 For small batches, where calls of single kernels from Python would cost as much as the
-kernels. Sizes and addresses come first: B, T, S, then emissions, shared transitions,
+kernels. With s(y) the score of an output, h the number of wrong labels and g the weight
+of a row,
+
+    decode, decode_topk   the best y, the K best y
+    sums                  log Z = log sum_y exp(s(y)), and the marginals P(part)
+    log_likelihood        sum_b g_b (s(y) - log Z)
+    violation             sum_b g_b (max_y' [s(y') + c h(y', y)] - s(y))
+
+A loss fills its gradients in the same call. In ``log_likelihood`` the marginals of the
+nodes stand where the gradient of the emissions replaces them: they need no array.
+
+Sizes and addresses come first: B, T, S, then emissions, shared transitions,
 start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
 ``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
 Sums go over a chain with one chain per lane or with one state per lane: of ``in_lanes``

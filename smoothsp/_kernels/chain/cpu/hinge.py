@@ -1,9 +1,15 @@
 """The structural hinge of a chain with Hamming cost, and its gradient.
 
-``max_y' [s(y') + c h(y', y)] - s(y)``, where h counts labels that differ. The cost is
-added in float64 while emissions are loaded. Of the two scores only the parts that are
-not common are subtracted, emission by emission and move by move, so that what is
-common to the labels of a position leaves no rounding.
+``max_y' [s(y') + c h(y', y)] - s(y)``, where h counts labels that differ. Viterbi finds
+the maximiser y' first, with the cost added in float64 while emissions are loaded. Then,
+with moves that include start and end,
+
+    value      max(0, sum_n [e_n(y'_n) - e_n(y_n)]
+                      + sum_n [s(y'_{n-1}, y'_n) - s(y_{n-1}, y_n)] + c h(y', y))
+    gradient   [y' uses part] - [y uses part], times the weight of the row
+
+The scores are subtracted emission by emission and move by move, not one total from the
+other: what is common to the labels of a position leaves no rounding.
 """
 
 import numpy as np

@@ -5,7 +5,18 @@ cell N lists whole outputs, as if a last step N followed. An entry of a list ext
 entry of a cell one step earlier. A Viterbi pass gives the best of every cell. The
 next one of a cell is computed only where the next output may use it: each state before
 has one candidate, that of the state used last is replaced by its successor, and the
-best candidate is appended. So an output costs one pass along the output before it.
+best candidate is appended. So an output costs one pass along the output before it. With
+v(i) the best score in cell (n - 1, i) that (n, j) has not used,
+
+    offer(i) = v(i) + s(i, j)                 at step N: v(i) + end(i)
+    value    = max_i offer(i) + e_n(j)        the lowest i that attains it
+
+The pass goes back from step N until a cell is reached whose successor is known, then
+forward again, appending one entry to each cell.
+
+Lists are linked through ``links``: how long that of a cell gets is not known before. A
+cell with more than its best entry has a room in ``offers``, P scores and then the P
+entries that they extend, so that vectors over states find the maximum.
 
 The method is known as recursive enumeration of the k shortest paths.
 """

@@ -1,6 +1,12 @@
 """Given outputs on chains: their scores, and counts of the parts they use.
 
-Each is the adjoint of the other, so they are each other's gradient.
+    score(y) = ((start(y_0) + e_0(y_0)) + s(y_0, y_1)) + e_1(y_1) + ... + end(y_{N-1})
+    count      adds the weight of y to each number that its score reads
+
+Each is the adjoint of the other, so they are each other's gradient. Scores are summed
+in float64 in the order of ``chain.cpu.viterbi``: the score of a decoded output is the
+maximum found there, to the last bit. A position reads one emission and one move, so the
+loops are scalar.
 """
 
 import numpy as np

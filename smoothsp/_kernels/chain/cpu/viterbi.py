@@ -4,7 +4,9 @@ All sums are float64 and run in time order, ``(a + transition) + emission``, as 
 ``scores.score``. Rounding is monotone, so the score of a decoded output is never
 below that of any other output, to the last bit. Where transitions are shared,
 only prefix scores are kept: the state before is found again, going backwards, for the
-states of the best output only.
+states of the best output only. Many rows of few states go one per lane of a vector
+(``viterbi_in_lanes``), all others with vectors over states (``viterbi_over_states``):
+their formulas stand there.
 """
 
 import numpy as np
@@ -98,7 +100,7 @@ def viterbi_topk(
     prefix of the K + 1 best. Outputs that score -inf are not listed.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    eq. (19); not by their algorithm 2 but by that of ``ranking``.
+    eq. (19); not by their algorithm 2 but by that of ``k_best``.
     """
     B, T, S = emissions.shape
     P = padded_states(S)

@@ -1,8 +1,17 @@
 """The best outputs of chains of few states, one sequence per lane of a vector.
 
 For shared transitions. The sums are those of ``chain.cpu.viterbi``, in float64 and in
-time order. Beside each largest sum the state before it is kept, as a number in its
-lane.
+time order, with w the emissions plus their cost:
+
+    alpha_0(j) = start(j) + w_0(j)
+    alpha_n(j) = max_i (alpha_{n-1}(i) + move(i, j)) + w_n(j)
+    back_n(j)  = the lowest i that attains the maximum
+    y_{N-1}    = argmax_j alpha_{N-1}(j) + end(j),   y_{n-1} = back_n(y_n)
+
+Few states would fill a vector over states badly; L rows fill one whatever S is. Only
+two steps of alpha are kept. ``w_n`` is read once, so ``back_n`` replaces it, as numbers
+in the lanes. Rows of a group stand longest first: those that a step reaches are the
+first lanes.
 """
 
 import numpy as np
@@ -69,6 +78,11 @@ def viterbi_in_lanes(
 def _best_labels(
     move, start, end, steps, lengths, rows, prefixes, block, labels, value
 ):  # fmt: skip
+    """Fill labels and value of the rows: forward over all steps, then back.
+
+    The last state of a row is chosen as soon as the forward pass reaches its end, while
+    its alpha is still kept.
+    """
     T, S = steps.shape[1], len(start)
     N = lengths[rows[0]]
     alpha, weights = aligned(prefixes), aligned(block)
@@ -112,6 +126,7 @@ def _best_labels(
 
 @subroutine(forceinline=True)
 def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
+    """Add the cost to all of w, then write the emissions of gold again, unrounded."""
     S, N = emissions.shape[2], lengths[rows[0]]
     weights = aligned(block)
     added = splat(cost)
@@ -130,7 +145,8 @@ def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
 def _step(alpha, o, p, move, S, weights, e):
     """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
 
-    alpha' is at offset o, alpha at p and w at e. Tiles of three columns.
+    alpha' is at offset o, alpha at p and w at e. Tiles of three columns: they share
+    each alpha'(i) that is loaded, and their comparisons are independent.
     """
     zero = splat(0.0)
     j = 0
@@ -167,5 +183,6 @@ def _step(alpha, o, p, move, S, weights, e):
 
 @subroutine(forceinline=True)
 def _finish(alpha, p, y, weights, e, k):
+    """Add w to a maximum; k, the state before, takes the place of w."""
     store(alpha, p, y + load(weights, e))
     store(weights, e, k)

@@ -3,7 +3,17 @@
 Prefix scores are float64 and flat: ``alpha[q R + n P + s]``, ``R = T P``, is the score
 of the best prefix of n + 1 labels of the group's row q that ends in state s. P is S up
 to whole vectors, with -inf in between. Before a step, its emissions stand there. Sums
-run in time order.
+run in time order:
+
+    alpha_0(j) = start(j) + e_0(j)
+    alpha_n(j) = max_i (alpha_{n-1}(i) + moves(i, j)) + e_n(j)
+    y_{N-1}    = argmax_j alpha_{N-1}(j) + end(j)
+    y_{n-1}    = argmax_i alpha_{n-1}(i) + moves(i, y_n)
+
+Shared transitions are kept twice. The maxima read them by rows, several j in a vector;
+the argmax over i reads them by columns. So no state before is stored: one argmax per
+label costs less than the places of S maxima per step. Transitions of one step only are
+read once, and the states before are stored.
 
 With many states, those that cannot attain a maximum are left out. The best state of
 each lane gives lower bounds y(j) of ``max_i alpha(i) + moves(i, j)``. A state i may be
@@ -108,7 +118,10 @@ def _add_cost(emissions, steps, b, N, gold, cost, alpha, o, P):
 
 @subroutine
 def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
-    """Turn emissions into prefix scores, for shared transitions."""
+    """Turn emissions into prefix scores, for shared transitions.
+
+    Time is the outer loop: rows of a group read the same moves, from the cache.
+    """
     P = padded_states(S)
     R = T * P
     N = lengths[rows[0]]
@@ -341,7 +354,10 @@ def step_edges(alpha, o, edges, e, S, P, back, p):
 
 @subroutine(forceinline=True, machine_code=True)
 def place_of_max(x, o, y, p, S, P, down):
-    """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ..."""
+    """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ...
+
+    Places are kept as negative numbers: the largest of them is the lowest state.
+    """
     best = load(x, o) + load(y, p)
     here = place = down
     whole = splat(float(V))
@@ -374,9 +390,10 @@ def step_pruned(
 ):  # fmt: skip
     """As ``step_one``, for ``rows`` rows, if it leaves out half the states.
 
-    Returns whether it did. ``into`` and ``out`` are the largest moves into and out of
-    each state; ``bounds`` are ``[rows, P]``, ``chosen`` ``[rows, S + V]``, ``counts``
-    ``[rows]``: scratch.
+    First bounds y from the best state of each lane, then the states that may exceed
+    them, then the maxima over those. Returns whether it did. ``into`` and ``out`` are
+    the largest moves into and out of each state; ``bounds`` are ``[rows, P]``,
+    ``chosen`` ``[rows, S + V]``, ``counts`` ``[rows]``: scratch.
     """
     for q in range(rows):
         c = q * (S + V)
@@ -417,7 +434,11 @@ def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
 
 @subroutine
 def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
-    """Put states that may attain a maximum at c in ``chosen``; returns how many."""
+    """Put states that may attain a maximum at c in ``chosen``; returns how many.
+
+    They have ``alpha(i) > min_j (y(j) - into(j))`` and ``alpha(i) + out(i) > min_j
+    y(j)``, the minima over the j that some state moves into.
+    """
     low, high = splat(-np.inf), splat(np.inf)
     gap = lowest = high
     for j in range(0, P, V):
@@ -431,6 +452,7 @@ def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
     least -= abs(least) * 2.0**-50
     floor = -max_of(splat(0.0) - lowest)
     count = np.uint64(0)
+    # no branch: the state after one that is left out overwrites it
     for i in range(S):
         chosen[np.uint64(c) + count] = i
         a = alpha[np.uint64(o + i)]

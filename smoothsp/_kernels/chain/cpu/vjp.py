@@ -1,7 +1,15 @@
-"""Parts of rows, each times the weight of its row: gradients by the chain rule.
+"""Vector-Jacobian products of one number per row with the potentials of a chain.
 
-Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. What rows
-share is added up in float64, in the order of the rows.
+With g the weight of a row, and parts the gradient of its number, marginals for example:
+
+    emissions(b, t, s)  = g_b nodes(b, t, s)
+    transitions(i, j)   = sum_b g_b edges(b, i, j); not shared, g_b edges(b, t, i, j)
+    start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
+
+Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. A piece has
+its own rows of the emissions and its own cells of shared transitions, so no two pieces
+write to one number. Each sum over rows runs in one piece, in float64 and in the order
+of the rows: its bits do not depend on the number of pieces.
 """
 
 import numpy as np
@@ -51,6 +59,7 @@ def vjp(
 
 @subroutine
 def _weigh_ends(weights, parts, out):
+    """Fill ``out[S]`` with the sum over rows of weights times ``parts[B, S]``."""
     if len(out) > 0:
         total = arrays.zeros(len(out))
         _add_rows(0, len(out), 1, weights, parts.reshape(-1), total)
@@ -77,7 +86,9 @@ def vjp_residual(
 ):
     """``vjp`` with the parts that ``labels[B, T]`` use, less the parts given.
 
-    For transitions that rows share.
+    With marginals as parts, ``g_b ([y uses part] - P(part))`` is the gradient of ``g_b
+    log P(y)``. Each output gets ``-g_b P(part)`` first, then ``g_b`` at the labels. For
+    transitions that rows share; emissions may be the array of the nodes.
     """
     B, S = heads.shape
     rows = B * first // pieces, B * last // pieces
@@ -110,6 +121,7 @@ def vjp_residual(
 
 @subroutine
 def _scale_rows(rows, sign, weights, parts, out):
+    """Fill the given rows of ``out`` with ``sign weights`` times those of parts."""
     size = len(out) // max(len(weights), 1)
     for b in range(rows[0], rows[1]):
         weight = weights[b] * weights.dtype.type(sign)

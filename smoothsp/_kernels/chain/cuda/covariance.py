@@ -1,7 +1,9 @@
 """Second derivatives on chains: covariances of the parts with a sum over parts.
 
 The recursions for ``past`` and ``future`` are those of the CPU twin, in log space and
-float64.
+float64; the formulas stand above the kernel. One program computes a row: forward the
+messages and ``past``, then backward ``future`` and the nodes, then the edges. Edges
+come last, a tile of moves at a time, so that sums over time stay in registers.
 """
 
 import torch
@@ -81,6 +83,8 @@ def covariance(
 # past_t(j) = v_t(j) + sum_i P(i | j) (past_{t-1}(i) + v(i, j))
 # future_t(i) = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + future_{t+1}(j))
 # Cov(i, j) = P(i, j) (past_{t-1}(i) + v(i, j) + v_t(j) + future_t(j) - E[V])
+# Cov(j) = P(j) (past_t(j) + future_t(j) - E[V])
+# E[V] = sum_j P(j) (past_N(j) + future_N(j)), j the state of the last position N
 @triton.jit(do_not_specialize=["T"])
 def _covariance_kernel(
     emissions,
@@ -221,7 +225,8 @@ def _covariance_kernel(
 def _push(alpha, past, scores, v, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: both [BLOCK].
 
-    The mean is that of ``past(i) + v(i, j)`` under the law of i given j.
+    The mean is that of ``past(i) + v(i, j)`` under the distribution of i given j. The
+    largest is found in a pass of its own: both sums are scaled by it.
     """
     j = tl.arange(0, BLOCK)
     b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
@@ -251,7 +256,7 @@ def _push(alpha, past, scores, v, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
 def _pull(scores, v, b_pull, b_gain, out, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """Write ``log sum_j exp(scores(i, j) + pull(j))``, and a mean, to out[2, S].
 
-    The mean is that of ``v(i, j) + gain(j)`` under the law of j given i.
+    The mean is that of ``v(i, j) + gain(j)`` under the distribution of j given i.
     """
     j = tl.arange(0, BLOCK)
     for first in range(0, S, ROWS):

@@ -1,6 +1,13 @@
 """Sum-product on chains: scaled forward-backward, in log space where that is not safe.
 
-The recursion, and the bound that says where it is safe, are those of the CPU twin.
+The formulas stand above ``_forward_backward_kernel``. One program computes a row, with
+the loop over time inside: forward, backward with the nodes, and then the edges if they
+are summed over time. The moves between few states stay in registers; those between more
+are read in tiles at every step.
+
+A row is safe where every c_t and z_t is at least ``S^2 T tiny / eps``: ``S^2`` products
+that lose ``tiny`` each are then ``eps / T`` of the sum. The program of a row that is
+not safe computes it once more in log space, so no result goes to the host in between.
 """
 
 import torch

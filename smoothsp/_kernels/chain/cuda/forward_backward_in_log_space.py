@@ -1,4 +1,8 @@
-"""Sum-product on chains in log space, for rows that are not safe when scaled."""
+"""Sum-product on chains in log space, for rows that are not safe when scaled.
+
+Messages forward first, then backward with the nodes, then the edges, a tile of moves at
+a time: its sums over time stay in registers. All in float64.
+"""
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253

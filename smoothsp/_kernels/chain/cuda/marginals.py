@@ -1,4 +1,15 @@
-"""Sum-product on chains: the backward half of the scaled recursion."""
+"""Sum-product on chains: the backward half of the scaled recursion.
+
+With E, w and a of ``chain.cuda.forward_backward``, for t from the last step on
+
+    b_{t-1}(i)       = sum_j E(i, j) w_t(j) b_t(j)
+    nodes_{t-1}(i)   = a_{t-1}(i) b_{t-1}(i) / z_t,   z_t = sum_i a_{t-1}(i) b_{t-1}(i)
+    edges_t(i, j)    = a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t
+
+and b_{t-1} is then divided by its largest entry. Edges of each step are written at that
+step. Edges summed over time are E times a sum of outer products, which ``sum_edges``
+computes in a second pass: a tile of sums then stays in registers for all steps.
+"""
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
@@ -58,6 +69,7 @@ def backward_row(
             b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
         else:
             top = tl.load(shared_top)
+    # weights and alphas are loaded one step ahead
     for n in range(N - 1, 0, -1):
         b_pull = b_weight * b_beta
         b_before = b_a

@@ -1,4 +1,8 @@
-"""Random outputs of a chain, and the entropy of their law: in log space, float64."""
+"""Samples of a chain, and its entropy: in log space and float64.
+
+One program computes a row, with the loop over time inside. Samples of a row share its
+forward messages; several go backward together, as rows of one block.
+"""
 
 import torch
 import triton  # noqa: TID253
@@ -30,9 +34,9 @@ def sample(
     uniforms,
     labels,
 ):
-    """Fill labels[B, K, T] with K independent draws; -1 where there is no position.
+    """Fill labels[B, K, T] with K independent samples; -1 where there is no position.
 
-    Forward messages, then backward draws by inverting the distribution function at
+    Forward messages, then labels backward, by inverting the distribution function at
     uniforms[B, K, T] in [0, 1).
     """
     B, T, S = emissions.shape
@@ -183,7 +187,8 @@ def _sample_kernel(
 
 
 # H_t(j) = sum_i P(i | j) (H_{t-1}(i) - log P(i | j)), with P(i | j) ~ w_i and
-# w_i = exp(x_i - max x), x_i = a_{t-1}(i) + s(i, j)
+# w_i = exp(x_i - max x), x_i = a_{t-1}(i) + s(i, j); computed as
+# sum_i P(i | j) (H_{t-1}(i) - (x_i - max x)) + log sum_i w_i
 @triton.jit(do_not_specialize=["T"])
 def _entropy_kernel(
     emissions,

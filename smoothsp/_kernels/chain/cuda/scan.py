@@ -1,8 +1,15 @@
 """Sum-product on long chains: chunks of time at once, joined by their products.
 
-Three launches: products of all chunks, messages between chunks, and then the scaled
-recursion of ``chain.cuda.forward_backward`` inside all chunks at once. A fourth
-computes the rows that are not safe in log space, step by step.
+Matrix products are associative, so those of chunks of L steps are computed at the same
+time. With E, w, a and b of ``chain.cuda.forward_backward``, in four launches:
+
+    products      P_c = prod_n E_n diag(w_n) of each chunk c
+    meetings      a_{c+1} ~ a_c P_c forward, then b_c ~ P_c b_{c+1} backward
+    chunks        a_t, b_t, nodes and edges inside each chunk, from a_c and b_{c+1}
+    unsafe rows   rows with a chunk that is not safe, in log space, step by step
+
+The first and the third have programs for all chunks of all rows, the others one for a
+row. So L, 2 T / L and 2 L steps run one after the other, and L is about ``sqrt(T)``.
 """
 
 import math

@@ -1,7 +1,16 @@
 """Sum-product inside chunks of time, all chunks at once: the scaled recursion.
 
 It is that of ``chain.cuda.forward_backward``; a chunk starts forward and backward from
-the messages that ``chain.cuda.scan_products`` computes for its two ends.
+the messages that ``chain.cuda.scan_products`` computes for its two ends:
+
+    forward    a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,   so that a_t sums to 1
+    parts      sum_t (log c_t + max e_t + max s); the last chunk adds max end + log z
+    backward   as in ``chain.cuda.marginals``
+
+Each forward message sums to 1, so all ``parts`` add up to the log-partition. A backward
+message between chunks has any scale: nodes and edges are divided by their z.
+The position that two chunks share belongs to the later one, which fills its node. One
+program computes a chunk, with E in registers.
 """
 
 import triton  # noqa: TID253

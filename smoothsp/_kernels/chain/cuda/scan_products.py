@@ -46,7 +46,14 @@ def products_kernel(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill products p[B, C, S, S] and their scales l[B, C, S], ROWS at a time."""
+    """Fill products p[B, C, S, S] and their scales l[B, C, S], ROWS at a time.
+
+    From p = 1 and l = 0, step by step: ``p <- p E_n diag(w_n)``, then each row is
+    divided by its sum c, and ``l <- l + log c``; a row with c below ``tiny`` becomes 0.
+    Rows do not depend on each other, so programs share a chunk. The largest scores that
+    are taken out of E and w are common to all rows: l lacks them, as messages are
+    scaled anew.
+    """
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
@@ -115,7 +122,9 @@ def meetings_kernel(
 ):
     """Fill the forward messages begins[B, C, S], and the backward ones ends[B, C, S].
 
-    ``parts[b, C]`` gets the log of the scale of the first forward message.
+    One program for a row, chunk after chunk, in float64. ``exp(l)`` may be out of
+    range, so it is joined to a message in log space. ``parts[b, C]`` gets the log of
+    the scale of the first forward message.
     """
     b = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)

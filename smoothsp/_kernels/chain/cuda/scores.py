@@ -1,7 +1,9 @@
 """Given outputs on chains: their scores, and counts of the parts they use.
 
-Positions are read 32 at a time, one for each thread of a warp. Terms are then summed in
-the order of time, and what is added to the same number is added in turn.
+The formulas stand above the two kernels. Positions are read 32 at a time, one for each
+thread of a warp, so that their loads overlap. Terms are then summed in the order of
+time, and what is added to the same number is added in turn, without atomic additions:
+the bits of a result do not change from run to run.
 """
 
 import torch

@@ -1,7 +1,9 @@
 """Max-product on chains: the best output, and the K best.
 
 All sums are float64 and run in time order, ``(a + transition) + emission``, so that a
-decoded output scores what it scores on the CPU, to the last bit.
+decoded output scores what it scores on the CPU, to the last bit. One program computes a
+row, with the loop over time inside. The states before go to memory, and the labels are
+read back from them: one load per label, where another argmax would read S moves.
 """
 
 import torch
@@ -120,6 +122,7 @@ def viterbi_topk(
 
 
 # a_t(j) = max_i (a_{t-1}(i) + s(i, j)) + e_t(j), back_t(j) the lowest i that attains it
+# y_N = the lowest argmax_j a_N(j) + end(j), then y_{t-1} = back_t(y_t)
 @triton.jit(do_not_specialize=["T"])
 def _viterbi_kernel(
     emissions,
@@ -201,6 +204,8 @@ def _viterbi_kernel(
 
 
 # list_t(j) = the K best of (a + s(i, j)) + e_t(j) over i and over a in list_{t-1}(i)
+# by a merge: head(i, j) is the best a + s(i, j) of list i that is not taken yet;
+# K times the largest head is taken, and the next of its list replaces it
 @triton.jit(do_not_specialize=["T", "K"])
 def _viterbi_topk_kernel(
     emissions,

@@ -1,4 +1,14 @@
-"""Parts of rows, each times the weight of its row: a gradient by the chain rule."""
+"""Vector-Jacobian products of one number per row with the potentials of a chain.
+
+With g the weight of a row, and parts the gradient of its number, marginals for example:
+
+    emissions(b, t, s)  = g_b nodes(b, t, s)
+    transitions(i, j)   = sum_b g_b edges(b, i, j); not shared, g_b edges(b, t, i, j)
+    start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
+
+A sum over rows has a program for every CELLS numbers, which adds up GROUP rows at once.
+No two programs write to one number, so there are no atomic additions.
+"""
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
