@@ -70,7 +70,11 @@ def add(first, last, products, scores, new, weights, active):
 
 @kernel
 def move(first, last, products, active, scores, out):
-    """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C]."""
+    """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C].
+
+    Over the outputs with weight ``x - o (1'x) / (1'o)``, for ``x = G^-1 scores`` and
+    ``o = G^-1 1``, elsewhere 0.
+    """
     C = active.shape[1]
     held = arrays.empty(C, np.int64)
     L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)

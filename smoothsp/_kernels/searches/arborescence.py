@@ -1,4 +1,12 @@
-"""Best spanning trees of heads, by contracting cycles.
+"""Best spanning trees of heads, by contracting cycles (Chu-Liu-Edmonds).
+
+Each node takes its best arc. A cycle C of such arcs becomes a node, with arcs
+
+    value(C, u) = max over x in C of value(x, u) - value(x, head of x in C)
+
+for u outside of C. In the end, last contracted first, the arc into a contracted node
+replaces the arc of the node in it that it enters. Scores are stored by node, then head:
+the search for a best arc, and the maximum above, go along rows.
 
 ``arcs`` are ``[B, n + 1, n + 1]`` of scores, head and modifier; head 0 is the root.
 Only words and heads up to the length of the row are read, and of the root and of a word

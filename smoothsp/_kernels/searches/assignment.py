@@ -205,6 +205,10 @@ def _bid(cost, columns, rows, v, free, count):
 def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
     """The nearest free column from a row: it, its distance, and how many were passed.
 
+    Dijkstra over reduced costs: ``reach[j]`` is the least, over the rows i passed, of
+    ``d - u[i] + cost[i, j] - opened[j]``, with d the distance of i. The row that has
+    the nearest column is next.
+
     ``opened`` are prices of the columns, -inf for those that are closed; it is used up.
     ``order`` are the columns passed, ``passed`` their distances, ``prev`` the row
     before each.

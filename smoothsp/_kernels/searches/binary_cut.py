@@ -131,7 +131,16 @@ def _minimise(b, nodes, edges, graph, room, ends, memory):
 
 @subroutine
 def _capacities(b, nodes, edges, index, places, back, room, ends):
-    """Fill the capacities of arcs and ends; return the constant part of the energy."""
+    """Fill the capacities of arcs and ends; return the constant part of the energy.
+
+    The score of an edge (i, j) with labels y and z is
+
+        s00 + y (s10 - s00 + half) + z (s11 - s10 - half) - half [y != z]
+        half = (s00 + s11 - s01 - s10) / 2
+
+    The first term is constant, and those of y and z go to the ends of i and j. The last
+    is the capacity both ways. Where s01 or s10 is -inf, one is infinite instead.
+    """
     base = 0.0
     V = len(ends)
     for v in range(V):
@@ -141,7 +150,7 @@ def _capacities(b, nodes, edges, index, places, back, room, ends):
         s00, s01, s10, s11 = _scores(edges, b, e)
         there, here = places[e], back[places[e]]
         base -= s00
-        # energy of label 1 of either; ends are what label 0 costs less that of label 1
+        # first, ends are scores of label 1; below, the cost of label 0 less that of 1
         if s01 > -np.inf and s10 > -np.inf:
             half = max((s00 + s11 - s01 - s10) / 2, 0.0)
             room[there] = room[here] = half

@@ -2,7 +2,11 @@
 
 A set of boxes is four intervals: of the first row, the first column, the last row and
 the last column. No box of it scores more than what is positive in the largest box plus
-what is negative in the smallest. Integral images tell both from four numbers each.
+what is negative in the smallest. Integral images give both from four numbers each.
+
+The set of highest bound comes first. If it has one box, no box that is left scores
+more, and it is listed. Else the longest of its intervals is halved. Sets are rows of
+eight integers, the least and the largest of each interval, in one heap.
 
 Source: Lampert, Blaschko and Hofmann, "Beyond Sliding Windows: Object Localization by
 Efficient Subwindow Search" (2008), section 2; k best by going on.
@@ -118,7 +122,16 @@ def _inside(image, top, left, bottom, right):
 
 @subroutine
 def _bound(sums, box, gold, weight):
-    """An upper bound on the scores of a set of boxes; the score if it holds one box."""
+    """An upper bound on the scores of a set of boxes; the score if it holds one box.
+
+    With the box G = ``gold``, the smallest box S and the largest L, it is
+
+        sum of positive cells of L + sum of negative cells of S
+            + weight (1 - |S and G| / |L or G|)
+
+    since a box of the set meets G in no less than S, and its union with G is no larger
+    than that of L. If S has a forbidden cell, so has each box of the set.
+    """
     top, left, bottom, right = box[1], box[3], box[4], box[6]
     # every box of the set contains the smallest
     if _inside(sums[2], top, left, bottom, right) > 0:

@@ -3,7 +3,13 @@
 The trees that are left of a part of all trees, after its best, are those without some
 arc of it, and those with it. Which arc costs least to do without, and how much, follows
 from the cycles that were contracted to find the best: at each node, from the best arc
-into it that does not come from below. That part is split at this arc.
+into it that does not come from below. That part is split at this arc. With (h, w) the
+best arc into node c, as far as the tree has it, the least loss is
+
+    min over c of (value(c, h) - max over u of value(c, u))
+
+where u is neither h nor below w. Arcs from h to other words in c count, too. Parts are
+chains of conditions, each linked to the one before, so that a split adds two records.
 
 Source: Camerini, Fratta and Maffioli, "The K Best Spanning Arborescences of a Network"
 (1980), section 3; that arcs from the root count as infinitely dear, where exactly one
@@ -72,6 +78,7 @@ def k_best(first, last, arcs, lengths, single, heads, exist):
             runner_up[t] = score[t] - lost
             if t > 0:
                 part = conditions, ends[s]
+                # the search again, now with the arc taken: its cycles give the next one
                 nodes = _best(arcs[b], m, single, part, memory, tree)
                 for v in range(m):
                     tree[v + 1] = heads[b, s, v]

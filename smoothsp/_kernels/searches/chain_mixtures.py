@@ -2,7 +2,17 @@
 
 As ``oracles.SparseMAP``, of which it is the loop: ask for the best output when each
 part it uses costs strength times its share of the mixture, add it, find the best
-weights, drop outputs whose weight is 0. Scores are in units of the strength.
+weights, drop outputs whose weight is 0. Scores are in units of the strength. With A p
+the share of the mixture that uses each emission, and s the scores, a round computes
+
+    y   = argmax s(y) - <A_y, A p>                                   Viterbi
+    gap = s(y) - <A_y, A p> - (<s, p> - |A p|^2)
+    p   = argmax <s, p> - 1/2 |A p|^2 over the outputs with weight, and y
+
+Viterbi takes all rows in work at once, one in each lane. The quadratic programme is
+solved row by row, on the face that ``simplex_face`` updates. Labels of outputs are
+stored twice. ``turned`` is by position, then slot: a vector compares y with the labels
+of many outputs. ``entries`` is by slot, then position, for sums over the mixture.
 """
 
 import numpy as np
@@ -81,6 +91,7 @@ def mixtures(
         while count < G and upcoming < last:
             b = order[upcoming]
             upcoming += 1
+            # idle places are a stack: G less the number of rows in work
             g = idle[G - 1 - count]
             live[count], place[b] = b, g
             count += 1
@@ -169,7 +180,10 @@ def _score(b, emissions, transitions, start, end, path, shared, y, strength):
 
 @subroutine
 def _count_same(turned, k, slots, path, y, same):
-    """Fill same[c]: at how many positions an output with weight, in slot c, has y."""
+    """Fill same[c]: at how many positions an output with weight, in slot c, has y.
+
+    The inner loop is over slots, whose labels at a position lie side by side.
+    """
     most = 0
     for a in range(k):
         most = max(most, slots[a] + 1)
@@ -184,7 +198,10 @@ def _count_same(turned, k, slots, path, y, same):
 
 @subroutine
 def _gap(score, y, path, S, k, p, scores, shares):
-    """The gain of y over the mixture, to first order; and the size of the scores."""
+    """The gain of y over the mixture, to first order; and the size of the scores.
+
+    ``s(y) - <A_y, A p> - (<s, p> - |A p|^2)``, in units of the strength.
+    """
     for t in path:
         score -= shares[t * S + y[t]]
     now, largest = 0.0, 1.0

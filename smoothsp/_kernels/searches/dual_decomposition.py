@@ -157,7 +157,11 @@ def _collect(nodes, edges, index, order, ups, m, belief):
 
 @subroutine
 def _extract(scores, side, p, others, m, belief):
-    """Move to node p, at one side of an edge, the best score for each of its labels."""
+    """Move to node p, at one side of an edge, the best score for each of its labels.
+
+    ``m[side, t]`` becomes ``max over s of score(s, t) - m[1 - side, s]``, over labels s
+    that the other node may have. The belief in t changes by as much.
+    """
     S = len(others)
     for t in range(S):
         if belief[p, t] == -np.inf:

@@ -34,8 +34,9 @@ TIMES = 6
 def lay_out(given, index, starts, heads, back, places, found):
     """Fill the graphs of edges ``given[L, E, 2]``, which ``index`` is a copy of.
 
-    places[L, E] are the arcs there. Those of a node to later nodes stand last. Fills
-    found[0]: whether all edges have two nodes; if not, nothing else means anything.
+    places[L, E] are the arcs there. Those of a node to later nodes stand last: a pass
+    reads them from one end, up to the first of the other kind. Fills found[0]:
+    whether all edges have two nodes; if not, nothing else means anything.
     """
     V = starts.shape[1] - 1
     found[0] = True
@@ -243,7 +244,12 @@ def _grow(v, V, side, graph, trees, waiting):
 
 @subroutine(forceinline=True)
 def _augment(bridge, V, graph, trees, waiting):
-    """Push what fits through the path over an arc; return it."""
+    """Push what fits through the path over an arc; return it.
+
+    The amount is the least of ``room`` along the path and of what is left at its two
+    ends. A node becomes an orphan where the arc that joins it to its parent is then
+    full, or its end has nothing left. Each tree adopts its orphans at once.
+    """
     _, heads, back, room, ends = graph
     parent, _, orphans, _ = trees
     below, above = get(heads, get(back, bridge)), get(heads, bridge)

@@ -3,7 +3,13 @@
 Those that differ from an assignment first in row p keep the columns of the rows before:
 p, without its column, finds the shortest path to one, and only rows on that path change
 their columns. Only the k best candidates are kept, and a path that gets longer than the
-last of them is given up.
+last of them is given up. Lengths are reduced costs,
+
+    cost(i, j) - u(i) - v(j) >= 0,    0 where i has j
+
+where cost, u and v are minus the scores and prices of ``assignment``. A candidate costs
+as much as the old assignment and its path together. Prices are updated along the path.
+Each candidate stores its own, so that its successors are single paths again.
 
 Source: Murty (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment
 Method" (1997).
@@ -78,6 +84,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                 bound += 1e-9 * (1 + abs(value[worst]) + abs(least))
                 copy(listed, new)
                 copy(listed_prices.ravel(), new_prices.ravel())
+                # columns of rows before p are closed, and that of p alone is free
                 for j in range(N):
                     opened[j] = new_prices[1, j]
                     rows[j] = -1

@@ -6,7 +6,12 @@ leave node v are ``order[begin[v]:begin[v + 1]]``, arc e goes from ``tail[e]`` t
 ``which[b]``. ``scores[B, E]`` are minus lengths, -inf to forbid; ``ends[B, 2]`` are
 source and target. Where scores are positive, length ``l_e`` becomes
 ``l_e + h(tail) - h(head) >= 0``, h the distances from the source, which adds the same
-to all paths (Johnson, 1977).
+to all paths (Johnson, 1977). Both searches apply
+
+    distance(head) = min over arcs e into it of distance(tail) + l_e
+
+Bellman in rounds over all arcs, where some length is negative, and Dijkstra by nodes in
+the order of their distance, until the target.
 
 Source: Dijkstra (1959), with a binary heap; Bellman (1958) for h; Yen, "Finding the K
 Shortest Loopless Paths in a Network" (1971), in Lawler's form (1972).
@@ -265,6 +270,8 @@ def _dijkstra(length, graph, source, target, free, banned, work):
     """Fill via[V], the last arc of a shortest path to each node, until the target.
 
     Only by free nodes and arcs that are not banned. Returns whether there is a path.
+    ``place`` says where in the heap a node is, so that a shorter distance moves it up
+    and each node is there once.
     """
     begin, order, _, head = graph
     distance, via, heap, place = work

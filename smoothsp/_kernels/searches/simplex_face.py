@@ -117,7 +117,11 @@ def remove(face, k, out):
 
 @subroutine
 def maximum(face, k, x):
-    """Fill x[:k] with the best weights of sum 1, whatever their signs."""
+    """Fill x[:k] with the best weights of sum 1, whatever their signs.
+
+    They are ``U^-1 (c - t o)``, with the stored ``c = U'^-1 s`` and ``o = U'^-1 1``.
+    Their sum is ``<o, c - t o>``, which gives t. One triangular system is solved.
+    """
     _, lower, inverse, scores, ones, width = face
     square = mass = 0.0
     for a in range(k):

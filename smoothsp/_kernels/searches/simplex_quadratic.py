@@ -4,6 +4,13 @@
 
 ``products`` are those of the vectors g_i, in slots: ``slots`` lists those in use, and b
 and a are in the order of that list, so that nothing depends on who has which slot.
+At the maximum no slope exceeds the mean slope of the support:
+
+    slope(j) = b_j - <g_j, sum_i a_i g_i> <= sum_i a_i slope(i)
+
+A round solves the face of the support, and removes indices whose weights get to 0. Then
+it fills all slopes from the products, and adds the index of largest slope. The factor
+of the face is updated in O(s^2) as an index joins or leaves.
 """
 
 import numpy as np
@@ -164,7 +171,10 @@ def _rounding(slots, products, b):
 
 @kernel
 def pairwise(slots, products, b, weights):
-    """Move weight from the worst index of the support to the best of all."""
+    """Move weight from the worst index of the support to the best of all.
+
+    The step from index j to i is ``min(a_j, (slope_i - slope_j) / |g_i - g_j|^2)``.
+    """
     t = len(slots)
     least_ascent = _rounding(slots, products, b)
     slopes = arrays.empty(t)

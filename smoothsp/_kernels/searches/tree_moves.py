@@ -1,9 +1,30 @@
 """Sums over spanning trees, their chances, and how these move: in log space.
 
 The elimination of ``tree_sums``, kept as logarithms and shares: of the heads of an
-eliminated word, p, and of the way over it in an arc of the others, r. A weight is
-``t^e`` times its exponential, t infinitely small: e is 1 at the root where exactly one
-word may have it for its head, and sums keep the terms of least e.
+eliminated word, p, and of the way over it in an arc of the others, r. For k from n to
+1, and i, j below k,
+
+    D_k       = sum_i w(i, k),    p_k(i) = w(i, k) / D_k
+    w(i, j)  += p_k(i) w(k, j),   r_k(i, j) = p_k(i) w(k, j) / w(i, j)
+    log Z     = sum_k log D_k
+
+where r divides by the new w. Marginals P follow for k from 1 to n, from those of the
+words below k:
+
+    P(k, j)   = sum_i P(i, j) r_k(i, j)
+    P(i, k)   = sum_j P(i, j) r_k(i, j) + p_k(i) (1 - sum_ij P(i, j) r_k(i, j))
+    P(i, j)  -= P(i, j) r_k(i, j)
+
+Derivatives along a direction are computed beside these, for v = d log w:
+
+    dp_k(i)    = p_k(i) (v(i, k) - sum_h p_k(h) v(h, k))
+    dr_k(i, j) = r_k (1 - r_k) (v of the path over k - v(i, j))
+
+The r of all k are stored, n^3 numbers and their derivatives, since they are read in the
+opposite order.
+
+A weight is ``t^e`` times its exponential, t infinitely small: e is 1 at the root where
+exactly one word may have it for its head, and sums keep the terms of least e.
 """
 
 import math

@@ -1,4 +1,16 @@
-"""Exact draws of spanning trees, each with its own stream of random numbers."""
+"""Exact samples of spanning trees, each with its own stream of random numbers.
+
+Wilson's walks draw the head of each word j that they visit with probability
+
+    w(i, j) / sum_i w(i, j)
+
+until they meet the tree. A head drawn later replaces the one before it, which erases
+loops. Walks are long where they stay in a cycle with a probability near 1. There
+``tree_moves`` gives P(head of j | heads of the words before), in O(n^3) for each word.
+
+With ``single`` walks need the word below the root first: it is drawn by its marginal
+probability. The others then hang below that word, and the root is no head.
+"""
 
 import numpy as np
 
@@ -85,7 +97,11 @@ def _hang_below(n, root, room, below):
 
 @subroutine
 def _is_short(n, product, room):
-    """Whether walks from all words take few steps on average."""
+    """Whether walks from all words take few steps on average.
+
+    Word j is left ``D_j d log Z / d w(0, j)`` times on average, D_j the sum over its
+    heads. The limit grows as n^4, as the work of drawing word by word does.
+    """
     if not eliminate(n, False, room) - product > LEAST:
         return False
     adjoint(n, False, room)

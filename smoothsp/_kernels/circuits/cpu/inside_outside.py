@@ -1,4 +1,17 @@
-"""Sums over all outputs: log-partition, and marginals of every leaf."""
+"""Inside-outside: log-partition of each row, and marginals of every leaf.
+
+With z = 1 for the empty product, z = exp(score) for a leaf, and mu(root) = 1,
+
+    z(i)  = sum over products (a, b) of i of z(a) z(b)         definitions in order
+    mu(a) = sum over products (a, b) of mu(i) z(a) z(b) / z(i)          in reverse
+
+The second sum is over the products of all items i. A definition adds its terms to both
+factors, once mu(i) is complete.
+
+z is a number ``m 2^e``, as in ``numbers``: no sum overflows or underflows, and no
+product costs an exponential. m, e and mu are ``[items, L]``, a row of the batch in each
+lane, so that sums over products stay within a lane.
+"""
 
 import numpy as np
 
@@ -101,6 +114,7 @@ def _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L):
     """``inwards`` of the rows ``lanes``; returns the range of definitions."""
     low, high = bounds(circuit, rows.roots, lanes)
     reach = gather_numbers(scores, len(rows.roots), lanes, m, e, one, L)
+    # mu is free until the outward pass: its first vector holds each lane's reach
     store(span(mu), 0, reach)
     inside(m, e, circuit, low, high, one, L)
     for lane in range(len(lanes)):
@@ -228,7 +242,8 @@ def outside(m, e, mu, circuit, low, high, one, L):
     """Fill the marginals of all items from those of the roots.
 
     The share of a product in the sum of its item, times the item's marginal, is added
-    to the marginals of both factors.
+    to the marginals of both factors: ``mu_i m_a m_b 2^(e_a + e_b - e_i) / m_i``. If an
+    item has one product, this is mu_i.
     """
     m, e, mu = span(m), span(e), span(mu)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs

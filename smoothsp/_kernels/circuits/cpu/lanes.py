@@ -2,6 +2,11 @@
 
 A table of potentials has a row for each array, of ``ADDRESS``, ``WIDTH``, ``SHARED``
 and ``TARGET``: scores ``[B, width]``, or ``[width]`` that all rows share.
+
+Rows become lanes in squares: L scores of each of L rows, one vector a row, are
+transposed in place. So scores are read and written as whole vectors, and none is moved
+alone. A square may write past the width of its array. The next array, or the first
+definitions, are written later and replace that.
 """
 
 import numpy as np
@@ -151,6 +156,7 @@ def bounds(circuit, roots, rows):
         h = np.intp(circuit.place[roots[row]])
         if h < 0:
             continue
+        # a tile is computed as a whole
         while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
             h += 1
         since = np.intp(circuit.since[roots[row]])

@@ -1,4 +1,13 @@
-"""The highest score of an output that uses each leaf."""
+"""The highest score of an output that uses each leaf.
+
+With x the maxima of ``max_product``, rest(root) = 0 and at first -inf elsewhere,
+
+    rest(a)       = max over products (a, b) of items i of rest(i) + x(b)
+    highest(leaf) = rest(leaf) + x(leaf)
+
+Definitions are visited in reverse, and each offers its terms to both factors. An item's
+own x is added for leaves only. Both arrays are ``[items, L]``, a row in each lane.
+"""
 
 import numpy as np
 
@@ -52,9 +61,9 @@ def _clear(rest, circuit, low, high, one, L):
 
 @subroutine
 def _outside(x, rest, circuit, low, high, L):
-    """Fill the best scores of outputs with an item: without its own, but for leaves.
+    """Fill ``rest``: the best score of an output with an item, less the item's own x.
 
-    ``rest[a] = max over products (a, b) of item i of rest[i] + x[b]``.
+    The x of leaves is added at the end.
     """
     x, rest = span(x), span(rest)
     runs, starts = circuit.runs, circuit.starts

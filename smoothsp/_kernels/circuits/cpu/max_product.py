@@ -1,4 +1,17 @@
-"""The best output of each row, and which leaves it uses."""
+"""Max-product: the best output of each row, and which leaves it uses.
+
+With x = 0 for the empty product and x = score for a leaf, definitions in order give
+
+    x(i) = max over products (a, b) of i of x(a) + x(b)
+
+The trace then goes from the root downwards, the left factor before the right. At each
+item it takes the first product that attains x(i). The score is summed anew over the
+leaves of the trace, as two float64 numbers.
+
+x is ``[items, L]``, a row of the batch in each lane: all rows have the same products,
+so that a vector serves L rows and no maximum crosses lanes. No argmax is stored. A
+trace meets few items, and searches the products of these alone.
+"""
 
 import numpy as np
 

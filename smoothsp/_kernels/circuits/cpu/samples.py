@@ -1,4 +1,14 @@
-"""Independent draws of outputs, each with its own stream of random numbers."""
+"""Independent samples of outputs, each with its own stream of random numbers.
+
+From the root downwards, an item i becomes its product (a, b) with probability
+
+    z(a) z(b) / z(i)
+
+by inverting the cumulative sum with one uniform number. A stack holds the factors that
+are still to be visited, the left one on top. The z are those of ``inside_outside``, in
+float64. Samples differ in the items that they meet, so each is drawn alone, and reads
+one lane of ``[items, L]``. Each has its own seed: samples do not depend on their order.
+"""
 
 import numpy as np
 from numba.extending import register_jitable

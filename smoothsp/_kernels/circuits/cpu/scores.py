@@ -1,4 +1,12 @@
-"""Outputs given as the leaves that they use: their scores, and whether they exist."""
+"""Outputs given as the leaves that they use: their scores, and whether they exist.
+
+    exact(b, k)  = sum over leaves l of output (b, k) of score(b, l)
+    target(b, l) = sum over outputs (b, k) that use l of weight(b, k)
+
+The second, for shared leaves summed over b, is the vector-Jacobian product of the
+first. Existence is a pass of ``validation.spread`` with a bit for each output, 64 to a
+word. Leaves are indices: reading U of them costs less than a mask over all leaves.
+"""
 
 import numpy as np
 
@@ -66,7 +74,8 @@ def count(weights, used, table):
 def exist(circuit, roots, used, answer):
     """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b.
 
-    None above those that there are does.
+    Bit i of ``words[item]`` says whether output i of the word has all leaves of some
+    derivation of the item. An output with a leaf beyond the last does not exist.
     """
     circuit = circuit_at(circuit)
     B, K, U = used.shape

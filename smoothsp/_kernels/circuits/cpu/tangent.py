@@ -2,7 +2,15 @@
 
 Along a direction d, the mean of an item moves with the covariance of its parts: one
 sweep inwards and one outwards give ``Cov(parts, d)``, which is the Hessian of the
-log-partition times d.
+log-partition times d. With ``q = z(a) z(b) / z(i)``, a product's share of its item i,
+
+    d(i)    = sum over products (a, b) of i of q (d(a) + d(b))      in order
+    mu(a)  += mu(i) q                                               in reverse
+    mu'(a) += mu'(i) q + mu(i) q (d(a) + d(b) - d(i))
+
+and b gets the same terms as a. Marginals are computed again beside their derivatives,
+since both need q. The five arrays m, e, d, mu and mu' are ``[items, L]``, as in
+``inside_outside``.
 """
 
 import numpy as np

@@ -1,4 +1,9 @@
-"""How a circuit is stored: products as runs, what each item needs, a good order."""
+"""How a circuit is stored: products as runs, what each item needs, a good order.
+
+A run is (count, a, step_a, b, step_b): the products of items ``a + e step_a`` and
+``b + e step_b``. Dynamic programmes have long ones. Inner loops then advance two
+addresses by constants, and read no index for a product.
+"""
 
 import numpy as np
 
@@ -23,6 +28,7 @@ def compress(starts, left, right, counts, runs):
         before = found
         count = a = b = step_a = step_b = last_a = last_b = 0
         for e in range(starts[h], last + 1):
+            # e = last is no product: it closes the last run
             p = left[e] if e < last else -1
             q = right[e] if e < last else -1
             if p < 0 and e < last:
@@ -53,6 +59,9 @@ def compress(starts, left, right, counts, runs):
 @kernel
 def find_tiles(calls, starts, runs, tiles):
     """Fill tiles[H], and swap factors where that makes a tile.
+
+    The definitions of a tile have one run each, equally long, and one common factor. It
+    becomes the left one, and a loop over the tile loads it once.
 
     Definitions of one call, by its number ``calls[H]``, do not need each other; others
     may, even if they have factors in common: ``x[t] = sum_d w[d] x[t - d]``.
@@ -103,6 +112,10 @@ def schedule(starts, runs, tiles, place, roots, order):
 
     A definition comes right after the last of those that it needs, which are then in
     the cache; and a short row needs a prefix only. Returns how many there are.
+
+    The search is depth first. At the first definition h of a tile, ``run[h]`` and
+    ``edge[h]`` say where it goes on: at which run, and at twice the number of the
+    product in it, plus 1 for the right factor.
     """
     H = len(tiles)
     seen = arrays.zeros(H, np.bool_)
@@ -151,7 +164,14 @@ def _push(h, starts, tiles, seen, run, stack, top):
 
 @kernel
 def measure(leaves, heads, starts, runs, tiles, place, since, uses, levels):
-    """Fill what each item needs: see ``Edges``; ``levels`` counts definitions above."""
+    """Fill what each item needs, as in ``Edges``, and ``levels``, its depth.
+
+    With h the definition of item i, and over its products (a, b), in order,
+
+        since(i)  = min(h, since(a), since(b))
+        uses(i)   = max of uses(a) + uses(b) where neither is -1, else -1
+        levels(i) = 1 + max(levels(a), levels(b))
+    """
     place[:] = -1
     since[:] = len(heads)
     uses[:] = -1

@@ -1,4 +1,13 @@
-"""Which outputs are possible, and which leaves are read: bits, 64 rows to a word."""
+"""Which outputs are possible, and which leaves are read: bits, 64 rows to a word.
+
+    possible(i) = OR over products (a, b) of i of possible(a) AND possible(b)
+    read(a)     = OR over products (a, b) of items i of read(i)
+
+The first visits definitions in order, from the leaves whose scores are above -inf. The
+second visits them in reverse, from the roots, by products of which both factors have an
+output. Bit r of an item's word belongs to row r, so that a product costs 64 rows one
+AND and one OR.
+"""
 
 import numpy as np
 from numba.extending import register_jitable

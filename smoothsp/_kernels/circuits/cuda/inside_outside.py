@@ -2,6 +2,14 @@
 
 The numbers are those of the CPU twin, ``circuits.cpu.inside_outside``. Downwards, the
 twin adds the share of an item to those of its factors; here an item sums over its uses.
+So each cell has one writer, and no sum needs atomics:
+
+    z(i)     = sum over products (a, b) of i of z(a) z(b)       from leaves to roots
+    share(a) = sum over uses (i, b) of a of share(i) z(b)       from roots to leaves
+    mu(leaf) = share(leaf) z(leaf)
+
+with share(root) = 1 / z(root). Sums go over the axis ``EDGES`` of blocks ``[HEADS,
+EDGES, LANES]``: rows never mix.
 """
 
 import torch
@@ -105,6 +113,7 @@ def _inside_kernel(
     )
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
+    # a level reads what other threads wrote at the levels before it: hence the barriers
     for level in range(0, tl.max(tl.load(depths + b_root), 0)):
         tl.debug_barrier()
         last = tl.load(levels + level + 1)
@@ -127,6 +136,7 @@ def _inside_kernel(
                     b_e = tl.load(e + a, mask=there, other=0)
                     b_e += tl.load(e + b, mask=there, other=0)
                     b_e = tl.where(b_m > 0, b_e, NOTHING)  # [HEADS, EDGES, LANES]
+                    # the largest exponent so far is taken out of the sum so far
                     b_new = tl.maximum(b_top, tl.max(b_e, 1))
                     b_total *= power2(b_top - b_new, dtype)
                     b_total += tl.sum(b_m * power2(b_e - b_new[:, None, :], dtype), 1)
@@ -208,6 +218,7 @@ def _outside_kernel(
     share += chart_of(items, LANES)
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
     top = tl.max(tl.load(depths + b_root), 0)
+    # from the level of the deepest root of these rows; the last level is the leaves
     for level in range(deepest - top, deepest + 1):
         tl.debug_barrier()
         last = tl.load(levels + level + 1)

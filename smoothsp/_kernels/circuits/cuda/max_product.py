@@ -3,6 +3,12 @@
 Scores are added and compared in the dtype of the potentials, and outputs are read in
 the order of the CPU twin, ``circuits.cpu.max_product``: answers are equal to the last
 bit.
+
+    x(i) = max over products (a, b) of i of x(a) + x(b)          levels in order
+
+The factors of the best product are stored beside x, where the twin searches for them
+again. The trace visits one item of each lane at a time: too few for the threads of a
+program to share such searches.
 """
 
 import torch
@@ -116,6 +122,7 @@ def _best_kernel(
     _enter(shared, b_row * 0, b_real, Q, x, 1 + P, HEADS * EDGES, LANES)
 
     b_root = tl.load(roots + b_row, mask=b_real, other=0)
+    # a level reads what other threads wrote at the levels before it: hence the barriers
     for level in range(0, tl.max(tl.load(depths + b_root), 0)):
         tl.debug_barrier()
         last = tl.load(levels + level + 1)
@@ -138,6 +145,7 @@ def _best_kernel(
                     b_x += tl.load(x + b, mask=there, other=none)
                     b_new, b_i = tl.max(b_x, 1, return_indices=True)  # [HEADS, LANES]
                     b_i += k
+                    # of equal products the first, as in the twin
                     better = b_new > b_top
                     b_a_i = b_a[:, None] + b_i * b_step_a[:, None]
                     b_b_i = b_b[:, None] + b_i * b_step_b[:, None]
