@@ -1,11 +1,32 @@
 """How a kernel is compiled, and when one compiled earlier is loaded instead.
 
-numba keeps compiled functions on disk, where its settings say, and loads one if the
-file of the function has not changed. A kernel also holds code of the files it imports,
-so here it is loaded only if none of these has changed, nor what they import.
-Where a kernel has to be compiled, the functions that it calls are kept and loaded, too:
-another process does not compile them again for another kernel.
-Where nothing can be kept, each process compiles what it needs.
+A **kernel** is a function that Python calls: decorate it with ``@kernel``. It runs
+without the GIL, so that threads can share its rows. A **subroutine** is a function that
+only kernels call: decorate it with ``@subroutine``, and it is part of their code.
+
+numba keeps compiled functions on disk and loads one if the file of the function has not
+changed. A kernel also holds code of the files it imports, so here it is loaded only if
+none of these has changed, nor what they import.
+
+The cache lies in ``NUMBA_CACHE_DIR`` if that is set, in a folder for each folder of
+sources; else in ``__pycache__`` beside the source; else in numba's folder in the cache
+of the user. For the function f of m.py, whose decorator is on line 7, and Python 3.12,
+the files are
+
+    m.f-7.py312.signed.nbi           index: from keys to data files
+    m.f-7.py312.signed.1.nbc         machine code for one key
+    m.f-7.py312.subroutine.signed.*  bitcode, if f is a subroutine
+
+The key is the signature, the target triple, name and features of the processor, a hash
+of the bytecode and of the closure of f, and whether bounds are checked. An index is
+valid for one version of numba and one hash of sources. ``_digest`` hashes m, this
+module, and the modules of ``smoothsp._kernels`` that they import, directly or not. An
+edit of any of these, even of a comment, invalidates the index. Each file begins with
+the SHA-256 of the rest.
+
+Where a kernel has to be compiled, the subroutines that it calls are kept and loaded,
+too: another process does not compile them again for another kernel. Where nothing can
+be kept, each process compiles what it needs.
 """
 
 import functools

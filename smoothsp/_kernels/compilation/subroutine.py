@@ -2,6 +2,13 @@
 
 numba makes machine code of each function, for Python to call, and of each kernel that
 holds a copy of it. A subroutine stays what LLVM reads: a quarter of the time is saved.
+
+    njit         types -> LLVM -> optimised -> machine code, and wrappers for Python
+    subroutine   types -> LLVM -> optimised (not with ``loops=False``)
+
+A kernel links the code of its subroutines into its own module, where LLVM optimises all
+of it together and may inline it. Python cannot call a compiled subroutine. On disk it
+is kept as bitcode: see ``kernel`` for the place of the cache and its key.
 """
 
 import ctypes

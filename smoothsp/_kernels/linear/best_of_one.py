@@ -2,8 +2,12 @@
 
 ``a_t(j) = U(t, j) + max_i a_{t-1}(i) + A(i, j)``, where U holds the scores of the
 positions, ``c(gold_t, j)`` of each label, and what the first and the last label add.
+Viterbi goes forwards in place: U becomes a, and M keeps the maxima over i. Backwards,
+the label before j is the first i with ``a_{t-1}(i) + A(i, j) = M(t, j)``. That repeats
+S sums a position. Keeping the arguments forwards would add a selection to each of S^2.
+
 Weights are laid out as in ``linear.sparse_scores``. In U the lanes past the last label
-are -inf, and so no maximum is there.
+are -inf, and so no maximum is there. Vectors go over j, so rows of A are contiguous.
 """
 
 import numpy as np
@@ -42,6 +46,7 @@ def without_costs(E, T, S, weights, start, end, P, U):
 
 @subroutine(loops=False)
 def _add_boundaries(T, weights, start, end, P, U):
+    """Add the weights of the first label to the first row, of the last to the last."""
     if T == 0:
         return
     last = (T - 1) * P
@@ -77,6 +82,10 @@ def best_labels(T, S, weights, moves, P, U, M, y):
 
 @subroutine(loops=False)
 def _step(U, o, weights, moves, S, P, M, p):
+    """``M(p + j) = max_i U(o + i) + A(i, j)``, and U(p + j) raised by that.
+
+    The loop over i is inside, so the maxima of up to four vectors stay in registers.
+    """
     j = 0
     while j + 4 * V <= P:
         v = splat_at(U, o)

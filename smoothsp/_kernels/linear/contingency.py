@@ -44,6 +44,8 @@ LOST = 600.0
 def best_table(positive, negative, found):
     """Fill ``found`` with the largest loss plus gains, and its b and c.
 
+        max over b, c of    (b + c) / (2 P - b + c) + positive[b] + negative[c]
+
     ``positive[b]`` is the most that b false negatives gain, ``negative[c]`` that of c
     false positives; the loss is ``1 - F1``.
     """
@@ -60,6 +62,10 @@ def best_table(positive, negative, found):
 @kernel
 def joint(positive, negative, mu, at_b, at_c, sums):
     """Fill the chances of b and of c, and two sums over all tables.
+
+    A table has probability ``exp(loss / mu + positive[b] + negative[c]) / Z`` with
+    ``loss = (b + c) / (2 P - b + c)``. A first pass finds the largest exponent; the
+    second subtracts it and sums. No number is stored for a table: there are about P N.
 
     ``positive[b]`` and ``negative[c]`` are log weights of the labellings of a class.
     ``sums`` are the log of all weights, and the loss that is expected.

@@ -8,6 +8,16 @@ sentence over n. Its part of the weights is
     w_i = (s_i / lambda) (phi(gold) - sum over parts of marginal times features).
 
 A direction takes D from mu and DE from edges, and so adds ``s_i X'D / lambda`` to W.
+A step consists, in this order, of
+
+    D, DE          towards, between, turn_round    which direction
+    slope(D)       sum_t <D_t, E_t> + <DE, A>      the linear term of the dual
+    length(D)      ||X'D||^2 + ||DE||^2            the quadratic term
+    mu -= gamma D, w += gamma s_i X'D / lambda     take_marginals, add_direction
+
+with the first and the last label beside the pairs. Words on which mu and the corner
+agree do not move. So D has room for all words, but only the rows listed in ``moved``
+are written and read.
 """
 
 from typing import NamedTuple
@@ -57,7 +67,10 @@ class Primal(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """What is taken from the marginals; only rows ``moved`` of D are not 0."""
+    """What is taken from the marginals; only rows ``moved`` of D count, ascending.
+
+    The others stand for 0 and hold numbers of earlier directions.
+    """
 
     D: np.ndarray
     DE: np.ndarray
@@ -80,7 +93,10 @@ def no_direction(s):
 
 @subroutine(loops=False)
 def towards(s, i, d, y, o, r):
-    """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved."""
+    """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved.
+
+    A word whose marginal of its label is 1 does not move.
+    """
     first, P = s.offsets[i], s.P
     T = s.offsets[i + 1] - first
     count = 0
@@ -246,7 +262,7 @@ def add_direction(s, i, r, count, a, weights):
 
 @subroutine(loops=False)
 def back_into_box(s, i, r, count, p):
-    """``w = clip(v)`` where a direction went."""
+    """``w = clip(v, low, high)`` in the rows that the direction changed."""
     if sharing(s):
         for o in range(0, len(p.w), V):
             _clip_row(p, o, V)

@@ -2,9 +2,13 @@
 
     min 1/n |y - X w|^2 + l1 |w|_1 + l2/2 |w|^2
 
-A coordinate is solved for exactly. Needed is ``g_j = 2/n <x_j, y - X w>``: either from
-what is left of y, in O(entries of x_j), or from products ``2/n X'X`` of all features,
-which are added to all g whenever a weight moves.
+A coordinate is solved for exactly, one after the other: with q_j = 2/n |x_j|^2,
+
+    w_j <- S(g_j + q_j w_j, l1_j) / (q_j + l2),    S(x, a) = sign(x) max(|x| - a, 0)
+
+Needed is ``g_j = 2/n <x_j, y - X w>``: either from what is left of y, in O(entries of
+x_j), or from products ``2/n X'X`` of all features, which are added to all g whenever a
+weight moves.
 
 A pass is a sweep over all features, then sweeps over those whose weight is not 0 until
 one gets a tenth as far as the first did, ``most`` at most.

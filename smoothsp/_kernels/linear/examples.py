@@ -1,4 +1,16 @@
-"""What compiled loops over sentences are given: data, one record; scratch, another."""
+"""What compiled loops over sentences are given: data, one record; scratch, another.
+
+The hinge of sentence i, in the order of computation:
+
+    E(t, j) = sum_f x(t, f) W(f, j)                              scores of words
+    U(t, j) = E(t, j) + scales_i c(gold_t, j), and the ends      with costs
+    worst   = max_y sum_t U(t, y_t) + A(y_{t-1}, y_t)            Viterbi
+    hinge   = worst - <w, phi(gold)>
+
+E is kept beside U, as the score of the gold labels and slopes are read from it. All
+rows have P numbers, S labels up to whole vectors. Scratch is for one sentence and is
+used again for the next.
+"""
 
 from typing import NamedTuple
 
@@ -101,7 +113,7 @@ def gold_score(s, i, tail, k):
 
 @subroutine(loops=False)
 def cost_of(s, i, y, o):
-    """The cost of the labels ``y[o:]`` of sentence i."""
+    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sentence i."""
     first = s.offsets[i]
     cost = 0.0
     for t in range(s.offsets[i + 1] - first):
@@ -111,13 +123,13 @@ def cost_of(s, i, y, o):
 
 @subroutine(loops=False)
 def share(s, i):
-    """What the loss of sentence i is multiplied by in the mean over all of them."""
+    """``s_i = loss_scales[i] / n``, the weight of sentence i in the mean loss."""
     return s.loss_scales[i] / (len(s.offsets) - 1)
 
 
 @kernel
 def hinges(first, last, s, weights, out):
-    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, without weights."""
+    """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
     k = scratch(s)
     for i in range(first, last):
         tail = score_sentence(s, i, weights, k)
@@ -127,7 +139,7 @@ def hinges(first, last, s, weights, out):
 
 @kernel
 def decode(first, last, s, weights, labels, scores):
-    """Fill the best labels of each position, and the score of each sentence."""
+    """Fill the best labelling of each sentence, by Viterbi, and its score."""
     k = scratch(s)
     for i in range(first, last):
         tail = score_sentence(s, i, weights, k)

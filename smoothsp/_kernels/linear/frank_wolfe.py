@@ -1,5 +1,13 @@
 """Block-coordinate Frank-Wolfe over sentences: the loops that a solver calls.
 
+Without a box, the dual of ``lambda / 2 |w|^2 + sum_i s_i H_i(w)`` is
+
+    max over alpha   sum_i ell_i - lambda / 2 |sum_i w_i|^2
+
+with ell_i and w_i as in ``directions``. Each visit moves one block alpha_i and at once
+the weights, so visits run one after the other. Kernels that take a range of sentences
+do not move weights. Threads can share the sentences, except where all add to one v.
+
 Arguments: s sentences, rules the settings, p weights, d dual variables, x inner
 products of words, q stored labellings, k scratch, r direction, c counters.
 """
@@ -70,6 +78,9 @@ def visit_in_order(order, s, rules, p, d, x, q, c):
 def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
     """Steps on sentences drawn in proportion to their gaps as they are estimated.
 
+    A draw descends the tree of sums. After the step the new estimate replaces its leaf,
+    and the sums above are computed again. Both take ``O(log n)``.
+
     Ends when the estimates sum to ``floor`` or less; how many steps it came to.
     """
     k, r = scratch(s), no_direction(s)
@@ -85,7 +96,12 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
 
 @kernel
 def measure(first, last, s, w, d, gaps, hinges):
-    """Fill the exact gap and the hinge of each sentence at w; nothing moves."""
+    """Fill the exact gap and the hinge of each sentence at w; nothing moves.
+
+    With y the labels that attain ``max_y cost(y) + <w, phi(y)>`` and D = mu - e_y, the
+    gap is ``s_i (cost(y) - slope(D)) - ell_i``. Of the words, only those where mu and
+    y differ are summed.
+    """
     k, r = scratch(s), no_direction(s)
     for i in range(first, last):
         tail = score_sentence(s, i, w, k)
@@ -98,7 +114,11 @@ def measure(first, last, s, w, d, gaps, hinges):
 
 @kernel
 def expected_hinges(first, last, s, w, d, out):
-    """Fill its share of ``sum_y alpha(y) H(y; w)`` of each; no oracle is called."""
+    """Fill its share of ``sum_y alpha(y) H(y; w)`` of each; no oracle is called.
+
+    That is ``ell_i - lambda <w_i, w>``: the direction from mu to the gold labels is
+    ``-w_i``.
+    """
     k, r = scratch(s), no_direction(s)
     for i in range(first, last):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
@@ -110,7 +130,10 @@ def expected_hinges(first, last, s, w, d, out):
 
 @kernel
 def rebuild(first, last, s, lam, d, v):
-    """Add ``w_i`` of each sentence to v, from the marginals."""
+    """Add ``w_i`` of each sentence to v, from the marginals.
+
+    ``w_i = -s_i X'D / lambda`` with D = mu less the gold labels.
+    """
     r = no_direction(s)
     for i in range(first, last):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
@@ -161,9 +184,9 @@ def add_corners(first, last, s, w, scale, v, losses, hinges):
 def fill_tree(numbers, tree):
     """Build the tree from which ``draw`` draws in proportion to ``numbers``.
 
-    Leaf i is ``tree[leaves + i]``, and a node the sum of its two children, computed
-    anew, so that nothing drifts. Half of its length is a power of two, at least as many
-    as the numbers.
+    Leaf i is ``tree[leaves + i]``, the root ``tree[1]``, the children of q are 2q and
+    2q + 1. A node is the sum of its two children, computed anew, so nothing drifts.
+    Half of the length is a power of two, at least as many as the numbers.
     """
     leaves = len(tree) // 2
     tree[:] = 0.0
@@ -174,7 +197,7 @@ def fill_tree(numbers, tree):
 
 @subroutine(loops=False)
 def set_leaf(tree, i, number):
-    """Change one number."""
+    """Change one number and the sums above it."""
     q = len(tree) // 2 + i
     tree[q] = number
     while q > 1:

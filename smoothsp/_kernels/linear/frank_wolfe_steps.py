@@ -3,7 +3,22 @@
 Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the dual gains
 ``gamma num - gamma^2 den / 2`` with
 
-    num = ell_d - lambda <w_d, w>,    den = lambda ||w_d||^2.
+    num = ell_d - lambda <w_d, w>,    den = lambda ||w_d||^2,
+
+and the best step is ``gamma = clip(num / den, 0, largest)``. With the corner y of the
+visit, the stored labelling a of least h among those with weight, h as in
+``stored_outputs`` and E[h] its mean under alpha, the directions are
+
+    step            D           num                            largest
+    Frank-Wolfe     mu - e_y    gap = s_i (h(y) - E[h])        1
+    pairwise        e_a - e_y   pair = s_i (h(y) - h(a))       alpha(a)
+    away            e_a - mu    apart = pair - gap             alpha(a) / (1 - alpha(a))
+
+A visit computes the scores of the words, then h of the labellings if any are stored.
+With a cache, the best of these is the corner if its gap is large enough. Otherwise
+Viterbi with costs finds the corner. Last come the step and the new weights alpha. Only
+one direction is held at a time: where several are compared, the chosen one is built
+again.
 """
 
 from typing import NamedTuple
@@ -105,6 +120,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
             own = slot_as_good(i, worst - base, q) if weighed else -1
             if own < 0:
                 own = put_labels(s, i, k.y, worst - base, rules.most, weighed, q)
+            # the slot may be worth less than the oracle's labels, by rounding
             gap -= part * (worst - base - q.h[q.slot[i] + own])
     c.counts[STEPS] += 1
     if rules.kind == FRANK_WOLFE:
@@ -116,12 +132,14 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
 
 @subroutine(loops=False)
 def _curvature(s, i, lam, x, r, count):
+    """``den = s_i^2 (||X'D||^2 + ...) / lambda``, with ``directions.length``."""
     part = share(s, i)
     return length(s, i, x, r, count) * part * part / lam
 
 
 @subroutine(loops=False)
 def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
+    """Step along ``mu - e_y``, whose D is in r; return gamma."""
     if count == 0 or gap <= 0.0:
         return 0.0
     gamma = step_size(gap, _curvature(s, i, lam, x, r, count), 1.0)
@@ -145,7 +163,12 @@ def _round(s, i, d, r, count):
 
 @subroutine(loops=False)
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
-    """Take ``gamma`` of the direction, whose expected cost is ``ell``."""
+    """Take ``gamma`` of the direction, whose expected cost is ``ell``.
+
+    ``mu -= gamma D``, ``v += gamma s_i X'D / lambda``, then ``w = clip(v)`` in a box.
+    In an average, iterates 1 to k - 1 lack step k. Iterate j has weight j, so step k
+    is added ``k (k - 1) / 2`` times to what the average lacks.
+    """
     a = gamma * share(s, i) / lam
     take_marginals(s, i, d, r, count, gamma)
     add_direction(s, i, r, count, a, p.v)
@@ -161,13 +184,24 @@ def _move(s, i, lam, p, d, r, c, count, gamma, ell):
 
 @subroutine(loops=False)
 def _gain(num, den, largest):
+    """What the best step along a direction adds to the dual."""
     gamma = step_size(num, den, largest)
     return gamma * num - gamma * gamma * den / 2
 
 
 @subroutine(loops=False)
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
-    """A step that changes the weights of stored labellings; ``own`` is the corner's."""
+    """A step that changes the weights of stored labellings; ``own`` is the corner's.
+
+    With gamma of the step, the weights become
+
+        Frank-Wolfe   (1 - gamma) alpha, and alpha(y) + gamma
+        pairwise      alpha(y) + gamma, alpha(a) - gamma
+        away          (1 + gamma) alpha, and alpha(a) - gamma
+
+    A largest step of the last two drops a. Marginals are then built from the weights
+    anew, as rounding would leave a trace of a in them.
+    """
     part = share(s, i)
     T = s.offsets[i + 1] - s.offsets[i]
     b, w0 = q.slot[i], q.word[i]

@@ -1,5 +1,14 @@
 """The loss of all sentences and its gradient.
 
+For each sentence in turn, with D and ``edges`` of ``linear.slopes``: marginals less the
+gold labels, times the weight of the sentence,
+
+    E = X_i W,    loss, D, edges from E and A,    G += X_i' D,    tail_G += edges, ends
+
+Rows of D that are all 0, where the labels are gold, are skipped. ``losses`` takes a
+range of sentences, so that threads can share them. ``gradient`` adds all slopes to one
+G, in the order of the sentences. Where scores overflow, the loss is NaN.
+
 Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
 """
 

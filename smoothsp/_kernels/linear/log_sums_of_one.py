@@ -9,10 +9,20 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 @subroutine
 def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
-    """As ``sums``: N holds ``log a``, then marginals; X ``log b``, R room for two rows.
+    """As ``sums``: N holds ``log a``, then marginals; X ``log b``; R terms of one sum.
 
-    ``log a_t(j) = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)``, and
-    ``log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))``.
+    Forwards, backwards, then marginals of pairs and of positions, with a and b not
+    normalised:
+
+        log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
+        log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))
+        log Z          = log sum_j a_{T-1}(j)
+        P(i, j at t)   = exp(log a_{t-1}(i) + (A(i, j) + U(t, j)) / mu + log b_t(j)
+                             - log Z)
+        P(y_t = j)     = exp(log a_t(j) + log b_t(j) - log Z)
+
+    The terms of a sum are collected in R first, since the largest is subtracted before
+    any exponential. Sentences seldom come here, so the loops are scalar.
     """
     for t in range(T):
         for j in range(S):
@@ -52,6 +62,7 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
 
 @subroutine
 def _log_sum(S, x):
+    """``log sum_j exp(x_j)``; -inf if all are."""
     top = -np.inf
     for j in range(S):
         top = max(top, x[j])

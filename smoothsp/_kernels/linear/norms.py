@@ -1,7 +1,16 @@
 """``||X'D||^2``, the squared length of what a change of one sentence does to W.
 
-Either from inner products of its words, ``sum_{t,u} <x_t, x_u> <D_t, D_u>``, where the
-sentence is short; or by adding the rows up, each feature in a place of its own.
+X has a row of features x_t for each word t, D a row of S numbers. A sentence is treated
+in one of two ways:
+
+    with G(t, u) = <x_t, x_u>, computed once and kept:
+        sum_t <D_t, 2 sum_{u<t} G(t, u) D_u + G(t, t) D_t>
+    without:
+        r_f = sum_t x(t, f) D_t for each feature f,   then sum_f <r_f, r_f>
+
+The first costs T^2 / 2 rows of D, the second a row for each entry of X: sentences with
+few words for their entries have products. Only rows ``moved`` of D are visited. G is
+symmetric, so only its lower triangle is kept, row after row.
 """
 
 from typing import NamedTuple
@@ -20,7 +29,8 @@ class Products(NamedTuple):
 
     Those of sentence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
     ``at[i]`` is -1 where a sentence has none. ``place`` is -1 for every feature and
-    ``rows`` is room for those of one sentence.
+    ``rows`` is room for those of one sentence. Where parts share weights, ``rows`` has
+    a number for every weight instead, all 0 (see ``directions.length``).
     """
 
     gram: np.ndarray
@@ -31,7 +41,7 @@ class Products(NamedTuple):
 
 @kernel
 def multiply_words(first, last, s, at, gram):
-    """Fill ``gram`` for the sentences that have products."""
+    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sentences have products."""
     for i in range(first, last):
         if at[i] < 0:
             continue
@@ -45,6 +55,7 @@ def multiply_words(first, last, s, at, gram):
 
 @subroutine(loops=False)
 def _product(s, t, u):
+    """``<x_t, x_u>``: indices of both rows ascend, so one pass merges them."""
     a, b = s.indptr[t], s.indptr[u]
     total = 0.0
     while a < s.indptr[t + 1] and b < s.indptr[u + 1]:
@@ -66,6 +77,10 @@ def squared_length(s, i, x, D, moved, count):
 
 @subroutine(loops=False)
 def _by_products(gram, at, D, moved, count, P):
+    """Sum the first formula; the loop over labels is outside.
+
+    So the inner sums over u stay in registers, four vectors of labels at a time.
+    """
     zero, two = splat(0.0), splat(2.0)
     total = zero
     for m in range(count):
@@ -102,6 +117,11 @@ def _by_products(gram, at, D, moved, count, P):
 
 @subroutine(loops=False)
 def _by_features(s, first, place, rows, D, moved, count):
+    """Sum the second formula; ``place[f]`` is the row of r_f, in order of appearance.
+
+    The rows of one sentence are contiguous, and the first write to a row replaces it.
+    So nothing is cleared but the places of its own features.
+    """
     zero = splat(0.0)
     used = 0
     for m in range(count):

@@ -79,7 +79,8 @@ def scratch_of_ranking(s, K):
 def slope(s, i, tail, kind, mu, c, space):
     """Fill ``c.D`` and ``c.edges`` for sentence i from its scores ``c.k.E``.
 
-    Returns the loss.
+    First U = E and costs, then the marginals by kind, less the gold labels, times the
+    weight. Returns the loss.
     """
     k = c.k
     o = s.offsets[i]

@@ -6,6 +6,10 @@ With z_1 >= ... >= z_K the best scores and k the largest number for which
     tau = (z_1 + ... + z_k - mu) / k ,   u_i = max(0, (z_i - tau) / mu)
     h = sum_i u_i z_i + mu / 2 (1 - sum_i u_i^2)
 
+u is the projection of z / mu onto the simplex. ``few_best`` finds the K labellings: the
+best by Viterbi, the others by lazy enumeration over its prefix scores. ``project`` then
+walks down z until the next score would have no weight.
+
 Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 propositions 3 and algorithm 6, with the 1/mu that the projection needs.
 """
@@ -54,6 +58,7 @@ def ranking(longest, S, P, K):
 @subroutine
 def few_best(T, S, P, weights, moves, U, M, y, r, space):
     """Fill ``r.labels``, best first, with their scores ``r.z``; return how many."""
+    # Viterbi turns U into prefix scores, but enumeration needs the scores as well
     for t in range(T):
         for j in range(S):
             r.emissions[0, t, j] = U[t * P + j]

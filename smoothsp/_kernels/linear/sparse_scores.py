@@ -8,6 +8,10 @@ vectors: a row for each feature, then from ``moves`` on the S rows of A, then th
 ``start`` and ``end``. Each of the three is an offset, -1 where there are no such rows.
 Positions of all sentences are numbered through; the entries of one, sorted, are
 ``indptr[t]`` to ``indptr[t + 1]`` of ``indices`` and ``values``.
+
+Vectors go over the labels j, which are contiguous in a row of W: an entry of X is read
+once for a block of up to four vectors. The loop over entries is inside, so that the
+sums of E, or the numbers of D, stay in registers.
 """
 
 import numpy as np

@@ -1,5 +1,13 @@
 """Labellings that a sentence has met, with their weights in its dual variable.
 
+For the labellings y_k of sentence i, of weights alpha_k that sum to 1,
+
+    h(k) = loss(k) + <w, phi(y_k)> - <w, phi(gold)>        at the weights of the visit
+    mu   = sum_k alpha_k e_{y_k},    ell = s_i sum_k alpha_k loss(k)
+
+Pools are flat and shared by all sentences, so that a step adds slots without
+allocating. Where a pool is full the step is not made, and the caller enlarges the pool.
+
 Sentence i has ``size[i]`` of ``room[i]`` slots from ``slot[i]`` on; slot k has the
 labels ``labels[word[i] + k T:]``. Where a sentence needs more slots it moves to the end
 of the pool, whose rest is ``used``: words and slots.
@@ -49,6 +57,7 @@ def has_room(s, i, q, most):
     if words + room * T > len(q.labels) or slots + room > len(q.alpha):
         return False
     a, b = q.word[i], q.slot[i]
+    # h is not copied: each visit fills it again
     copy(q.labels[a : a + size * T], q.labels[words : words + size * T])
     for k in range(size):
         q.alpha[slots + k] = q.alpha[b + k]
@@ -61,7 +70,10 @@ def has_room(s, i, q, most):
 
 @subroutine(loops=False)
 def score_slots(s, i, w, E, base, q):
-    """Fill ``h`` of each slot; ``base`` is the score of the gold labels."""
+    """Fill ``h = loss + score - base`` of each slot; ``base`` is the gold score.
+
+    In O(T) a slot, where Viterbi takes ``O(T S^2)``.
+    """
     T = s.offsets[i + 1] - s.offsets[i]
     for k in range(q.size[i]):
         o = q.word[i] + k * T
@@ -153,7 +165,10 @@ def forget_weightless(s, i, q):
 
 @subroutine(loops=False)
 def marginals_from_slots(s, i, q, d):
-    """Build the dual variable of sentence i from its weights, made to sum to one."""
+    """Build the dual variable of sentence i from its weights, made to sum to one.
+
+    A single weight becomes exactly 1, so that its marginals are free of rounding.
+    """
     first, P, b = s.offsets[i], s.P, q.slot[i]
     T = s.offsets[i + 1] - first
     total, kept, only = 0.0, 0, 0

@@ -63,7 +63,11 @@ def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
 
 @subroutine
 def _forward(T, S, P, mu, U, X, R, N, top):
-    """Fill N with a_t and X with the exponentials of U over c_t."""
+    """Fill N with a_t and X with the exponentials of U over c_t.
+
+    Returns ``mu log Z`` and 1, or infinity in second place if logarithms are needed.
+    Of products of c_t a logarithm is taken only where they leave 1e-100 to 1e100.
+    """
     one_over, zero = splat(1 / mu), splat(0.0)
     value, product, worst, inverse = 0.0, 1.0, 1.0, 1.0
     for t in range(T):
@@ -107,6 +111,12 @@ def _forward(T, S, P, mu, U, X, R, N, top):
 
 @subroutine
 def _backward(T, S, P, X, R, RT, N, edges):
+    """Turn N into marginals of positions, and fill ``edges`` with those of pairs.
+
+    ``edges`` sum ``a_{t-1}(i) q_t(j)`` over t; ``e^{A / mu}`` is the same at every step
+    and is multiplied in once, at the end. Its transpose RT serves b, whose vectors go
+    over i.
+    """
     zero = splat(0.0)
     # X becomes q, one position after the other; b of the last position is 1
     for t in range(T - 1, 0, -1):

@@ -2,9 +2,15 @@
 
     min 1/2 |w|^2 + sum_i c_i max(0, 1 - s_i w'x_i),    s_i = 1 or -1
 
-with ``w = sum_i s_i a_i x_i`` and ``0 <= a_i <= c_i``. X is in CSR, and ``width`` 0; or
-it is dense, in ``data`` alone, each row ``width`` numbers. Weights end with a whole
-vector, 0 past the last feature.
+with ``w = sum_i s_i a_i x_i`` and ``0 <= a_i <= c_i``. Sample after sample, with q_i
+the squared norm of x_i and m_i = 1 - s_i w'x_i,
+
+    a_i <- clip(a_i + m_i / q_i, 0, c_i),    w += s_i (change of a_i) x_i
+    gap_i = (c_i - a_i) max(0, m_i) + a_i max(0, -m_i)
+
+A gap is a sum of numbers of at least 0, so nothing cancels in it. X is in CSR, and
+``width`` 0; or it is dense, in ``data`` alone, each row ``width`` numbers. Weights end
+with a whole vector, 0 past the last feature.
 
 Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
 algorithm 1.

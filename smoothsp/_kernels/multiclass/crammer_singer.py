@@ -70,9 +70,11 @@ def descend(
 ):
     """Solve the blocks ``order[first:last]``, one after the other.
 
-    A block in which every class that has weight attains the largest violation, up to
-    ``still``, is left alone; ``waits`` and ``calm`` as in ``shrinking``. The gaps that
-    the blocks had are added to ``met[0]``, and to ``met[1]`` how many moved.
+    ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'`` at once, as the
+    next block needs it. A block in which every class that has weight attains the
+    largest violation, up to ``still``, is left alone; ``waits`` and ``calm`` as in
+    ``shrinking``. The gaps that the blocks had are added to ``met[0]``, and to
+    ``met[1]`` how many moved.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -112,7 +114,16 @@ def descend(
 def _solve_block(
     y, square, z, cost, shared, limit, P, still, zeros, mark, v, step, places, a, o
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was."""
+    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+
+    With b = -a for the classes other than y, in two passes around a root:
+
+        m = cost + z - z_y,    v = b + m / q,    gap = c max(0, m) - b m
+        t, the threshold of ``simplex_sum``
+        b = max(v - t, 0),     a_y = sum of b, or c where class y gets no weight
+
+    The first pass also finds whether b is optimal, and a guess of t.
+    """
     V = len(zeros)
     number = zeros.dtype.type
     zero, one = splat(zeros[0]), splat(number(1))
@@ -204,7 +215,8 @@ def gaps(
 ):
     """Fill loss, linear part of the dual and duality gap of each sample.
 
-    The gap ``c max_j m(j) - b m`` is summed as ``sum_j b(j) (max m - m(j))``, in which
+    The loss is ``c max_j m(j)``, the linear part ``sum_{j != y} b(j) cost(y, j)``. The
+    gap ``c max_j m(j) - b m`` is summed as ``sum_j b(j) (max m - m(j))``, in which
     nothing cancels.
     """
     V = len(zeros)

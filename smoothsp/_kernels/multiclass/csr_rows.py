@@ -1,4 +1,15 @@
-"""Compressed rows: whether they are in order, norms, products and sums of them."""
+"""Compressed rows: whether they are in order, norms, products and sums of them.
+
+    product    w'x = sum_e w(column of e) value(e)
+    add_row    w(column of e) += change value(e)
+    squares    |x|^2 = sum_e value(e)^2
+    rebuild    W(f, :) = sum_i x_i(f) a_i(:)
+
+The entries of row i are ``indptr[i]`` to ``indptr[i + 1]``. Weights at scattered
+columns form no vectors, so ``product`` runs over four sums; in long rows,
+``any_product`` lets LLVM gather them. In ``rebuild``, vectors go over the P numbers of
+a feature.
+"""
 
 import numpy as np
 
@@ -37,6 +48,7 @@ def any_product(low, high, columns, values, w, zero):
 
 @subroutine(fastmath={"contract", "reassoc"})
 def _long_product(low, high, columns, values, w, zero):
+    """``w'x`` in an order that LLVM chooses, so that it may use vectors."""
     total = zero
     for e in range(low, high):
         total += get(w, get(columns, e)) * get(values, e)
@@ -74,7 +86,7 @@ def check(first, last, indptr, indices, columns, found):
 
 @kernel
 def squares(first, last, indptr, data, out):
-    """Fill the squared norms of the rows from first to last."""
+    """Fill the squared norms of the rows from first to last, summed in float64."""
     values = span(data)
     for i in range(first, last):
         total = 0.0

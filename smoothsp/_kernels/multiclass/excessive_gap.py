@@ -1,7 +1,15 @@
 """Steps of Pragam on sparse samples of two classes without a bias.
 
-A step mixes dual variables, and climbs from there; each reads the samples once, and a
-step that has the next one's settings does both at one reading.
+A step mixes dual variables, and climbs from there. With mixed scores u and bounds c,
+
+    mix      beta = (1 - tau) alpha + tau clip((1 - y u) / mu, 0, c)
+             out = sum_i beta_i y_i x_i
+    climb    z = X w
+             alpha = clip(beta + (1 - y z) / L, 0, c)
+             u <- (1 - tau) u + tau z
+
+Each reads the samples once, and a step that has the next one's settings does both at
+one reading.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel

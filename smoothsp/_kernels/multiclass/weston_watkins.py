@@ -54,9 +54,10 @@ def descend(
 ):
     """Solve the blocks ``order[first:last]``, one after the other.
 
-    Blocks of which ``waits`` is above 0 are skipped, see ``shrinking``; ``still`` and
-    ``greed`` as in ``solve_block``. The gaps that the blocks had are added to
-    ``met[0]``, and to ``met[1]`` how many moved.
+    ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'`` at once, as the
+    next block needs it. Blocks of which ``waits`` is above 0 are skipped, see
+    ``shrinking``; ``still`` and ``greed`` as in ``solve_block``. The gaps that the
+    blocks had are added to ``met[0]``, and to ``met[1]`` how many moved.
     """
     V = len(zeros)
     zero = splat(zeros[0])

@@ -53,12 +53,16 @@ def solve_block(
 ):
     """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
 
-    Where they are is written to ``places``, and the change itself to ``step``. The
-    costs of class y are at r. A coefficient is at most ``limit``; ``cap`` is scratch,
-    ``room`` has 1 for each class and 0 past K, ``mark`` is that of ``own_class``. A
-    block is left alone when no coefficient would leave where it is by more than
-    ``still`` times what it may be: ``limit``, or 1 / q where that is less. ``greed`` is
-    0, or where the greedy solver stops.
+    One pass over the classes finds m, v, the gap and a first guess of g, by a step of
+    Newton. Then comes the root g of ``capped_sum``, and a second pass stores
+    ``a = -clip(v - g, 0, c)``.
+
+    Where the changed vectors are is written to ``places``, and the change itself to
+    ``step``. The costs of class y are at r. A coefficient is at most ``limit``; ``cap``
+    is scratch, ``room`` has 1 for each class and 0 past K, ``mark`` is that of
+    ``own_class``. A block is left alone when no coefficient would leave where it is by
+    more than ``still`` times what it may be: ``limit``, or 1 / q where that is less.
+    ``greed`` is 0, or where the greedy solver stops.
     """
     V = len(zeros)
     number = zeros.dtype.type

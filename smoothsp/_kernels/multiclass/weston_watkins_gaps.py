@@ -9,9 +9,10 @@ from smoothsp._kernels.vectors.simd_parts import sum_of
 def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
     """Loss, linear part of the dual and duality gap of a sample with scores z.
 
-    Arguments as in ``weston_watkins_blocks``. With ``b = -a`` the gap
-    ``c max(0, m) - b m`` is summed as ``(c - b) max(0, m) + b max(0, -m)``, in which
-    nothing cancels.
+    Arguments as in ``weston_watkins_blocks``. With ``b = -a`` and sums over classes
+    other than y, the loss is ``c sum max(0, m)``, the linear part ``sum b cost``. The
+    gap ``c max(0, m) - b m`` is summed as ``(c - b) max(0, m) + b max(0, -m)``, in
+    which nothing cancels.
     """
     V = len(zeros)
     zero = splat(zeros[0])

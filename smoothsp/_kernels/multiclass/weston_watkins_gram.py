@@ -1,7 +1,13 @@
 """Dual block coordinate descent for the Weston-Watkins SVM with a kernel.
 
-As ``weston_watkins``, with scores kept in place of weights: ``z_i = sum_s G(i, s)
-a_s`` for the Gram matrix G. A block that moves changes the scores of all samples.
+As ``weston_watkins``, with scores kept in place of weights, ``z_i = sum_s G(i, s) a_s``
+for the Gram matrix G. Block after block,
+
+    step = new a_i - a_i from z_i,    z_s += G(i, s) step for all samples s
+
+A block that does not move costs P numbers, since its scores are there. One that moves
+costs n rows, so only the vectors of classes that changed are added. G is symmetric: row
+i is read, which is contiguous. Scores are flat, ``[n, P]``.
 """
 
 import numpy as np
