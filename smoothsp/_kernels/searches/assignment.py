@@ -272,7 +272,13 @@ def detours(first, last, tables, columns, u, v, lost):
 
     By all shortest ways between rows, along which each takes the column of the next:
     to force i onto j moves j's row along a path that ends at i's column. inf if there
-    is none. O(N^3).
+    is none. O(N^3). With the reduced costs ``r(i, j) = u(i) + v(j) - score(i, j)``,
+
+        way(i, k)  = r(i, column of k), then for each h in turn
+        way(i, k)  = min(way(i, k), way(i, h) + way(h, k))
+        lost(i, j) = r(i, j) + way(row of j, i)
+
+    The inner loop is over k, along rows.
 
     Source: Duchi et al., "Using Combinatorial Optimization within Max-Product Belief
     Propagation" (2006), with weights that are reduced costs.

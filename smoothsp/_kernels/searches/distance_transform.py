@@ -9,6 +9,12 @@ b and a of rows, then of columns, ``anchors`` [B, P, 2] a row and a column. ``pa
 What a part is worth to its parent is a generalised distance transform of its scores:
 rows and columns one after the other, each an upper envelope, in O(H W) together.
 
+    total(p, l) = scores(p, l) + sum over children c of p of up(c, l)
+    up(p, q)    = max over l of total(p, l) - spring(l - q - anchor)
+
+from the last part of the order to the first. Places are then chosen from roots to
+leaves, by the stored maximisers.
+
 Source: Felzenszwalb and Huttenlocher, "Distance Transforms of Sampled Functions"
 (2004, 2012) and "Pictorial Structures for Object Recognition" (2005).
 """
@@ -63,6 +69,11 @@ def max_marginals(first, last, scores, springs, anchors, parents, order, highest
     """Fill highest[B, P, H, W]: the best score of outputs that have a part at a place.
 
     Messages from the rest of the tree to a part pass its spring the other way round.
+    With q places of the parent, and c the other children of the parent,
+
+        down(p, l)    = max over q of scores(parent, q) + down(parent, q)
+                          + sum over c of up(c, q) - spring(l - q - anchor)
+        highest(p, l) = total(p, l) + down(p, l) + the best of all other trees
     """
     _, P, H, W = scores.shape
     up, down = arrays.empty((P, H, W)), arrays.empty((P, H, W))

@@ -6,8 +6,14 @@ arrival at a time exponential with rate P, which is of each part of the set with
 part's share; what is left of the set has its next arrival, since it is memoryless, at
 this time and one more that is exponential with the rate of what is left. So the race is
 run from the top: a set is all outputs with the same first choices of products and
-without some next ones, and waits with its time. Times and probabilities are logarithms,
-so that rare outputs are drawn once the likely ones have come.
+without some next ones, and waits with its time. With U exponential of rate 1, a set of
+time t splits into
+
+    a set with the product drawn next, of time t
+    the rest of it, of probability P, of time t + U / P
+
+and the output of least time comes next, from a heap. Times and probabilities are
+logarithms, so that rare outputs are drawn once the likely ones have come.
 
 Source: Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019),
 section 3 (top-down sampling, there of minus the logarithm of such times).

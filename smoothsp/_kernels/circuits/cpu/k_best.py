@@ -4,7 +4,12 @@ Every output is the best one but for some deviations: items, in the order in whi
 trace visits them, of which another product is taken. The successors of an output
 deviate once more, after its last deviation, or take the next product there: so each
 output has one predecessor, which is no worse. A short list holds the best successors of
-what was found so far. The items on a trace are scanned once a row.
+what was found so far. The items on a trace are scanned once a row. With x the maxima of
+``max_product``, an output scores
+
+    x(root) - sum over its deviations, to (a, b) at item i, of x(i) - (x(a) + x(b))
+
+After the pass inwards x is turned, so that a row's scans stay within its own numbers.
 
 Source: Huang and Chiang, "Better k-best Parsing" (2005), section 4.4, is lazy item by
 item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shortest
