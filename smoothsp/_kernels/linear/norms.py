@@ -69,7 +69,7 @@ def _product(s, t, u):
 
 @subroutine(loops=False)
 def squared_length(s, i, x, D, moved, count):
-    """``||X'D||^2`` for sentence i, whose rows D are 0 but for ``moved[:count]``."""
+    """``||X'D||^2`` for sentence i, of whose rows D only ``moved[:count]`` count."""
     if x.at[i] >= 0:
         return _by_products(x.gram, x.at[i], D, moved, count, s.P)
     return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)

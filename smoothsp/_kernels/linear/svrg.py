@@ -11,8 +11,10 @@ only. So for W
     V_t = V_{t-1} - (gamma / r_t) X' (D - D_snapshot)
     sum of x_1 to x_t = C_t V_t - Q_t + B_t c ,  C_t = sum of r ,  B_t = sum of b
 
-with Q as in ``linear.sgd``. The slopes of the snapshot were kept as marginals, so
-a step asks the oracle once.
+with Q as in ``linear.sgd``. The slopes of the snapshot were kept as marginals, so a
+step calls the oracle once. It scores the words under V and under c, and combines the
+scores with r and b. Unless r is folded into V, only rows of features of the sentence
+are written.
 
 Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
 sections 5 and 7.2.

@@ -13,7 +13,10 @@ from smoothsp._kernels.vectors.arrays import copy
 
 @kernel
 def simplex(first, last, v, total, zeros, out):
-    """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row."""
+    """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row.
+
+    ``b = max(v - t, 0)``, with the threshold t of ``simplex_sum``.
+    """
     m = v.shape[1]
     P = -(-m // len(zeros)) * len(zeros)
     row = arrays.empty(P, zeros.dtype)
@@ -36,7 +39,10 @@ def simplex(first, last, v, total, zeros, out):
 
 @kernel
 def weston_watkins(first, last, v, upper, zeros, out):
-    """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``."""
+    """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``.
+
+    ``b = clip(v - g, 0, upper)``, with the root ``g = sum(b)`` of ``capped_sum``.
+    """
     m = v.shape[1]
     P = -(-m // len(zeros)) * len(zeros)
     row, cap = arrays.zeros(P, zeros.dtype), arrays.zeros(P, zeros.dtype)
