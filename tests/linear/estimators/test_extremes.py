@@ -267,7 +267,10 @@ def test_no_numbers_lead_to_coefficients_that_are_none(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in KINDS if "SVC" in name])
+# other solvers compute in float64
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if "SVC" in name and "," not in name]
+)
 def test_nor_do_those_of_float32(name):
     scales = (1e-38, 1e-25, 1e-15, 1e10, 1e15, 1e18, 1e19, 1e20, 1e38)
     cases = [(scale, None) for scale in scales]
