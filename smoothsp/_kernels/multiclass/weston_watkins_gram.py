@@ -5,7 +5,7 @@ for the Gram matrix G. Block after block,
 
     step = new a_i - a_i from z_i,    z_s += G(i, s) step for all samples s
 
-A block that does not move costs P numbers, since its scores are there. One that moves
+A block that does not move costs P numbers, since its scores are there. A move
 costs n rows, so only the vectors of classes that changed are added. G is symmetric: row
 i is read, which is contiguous. Scores are flat, ``[n, P]``.
 """

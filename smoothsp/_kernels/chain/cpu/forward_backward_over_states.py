@@ -11,7 +11,7 @@ With ``w_t(j)`` the exponential of potential j at step t, the largest taken out,
 
 with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
 since the end scores are divided by it at the last step: by z, the sum of
-``a_{N-1}(j) exp(end(j) - max_end)``. ``max_t`` is the largest potential of step t, with
+``a_{N-1}(j) exp(end(j) - max_end)``. max_t is the largest potential of step t, with
 start in step 0. No step waits for a sum over the states of the same step: the next one
 divides by it.
 

@@ -9,7 +9,7 @@ time order, with w the emissions plus their cost:
     y_{N-1}    = argmax_j alpha_{N-1}(j) + end(j),   y_{n-1} = back_n(y_n)
 
 Few states would fill a vector over states badly; L rows fill one whatever S is. Only
-two steps of alpha are kept. ``w_n`` is read once, so ``back_n`` replaces it, as numbers
+two steps of alpha are kept. ``w_n`` is read once, so back_n replaces it, as numbers
 in the lanes. Rows of a group stand longest first: those that a step reaches are the
 first lanes.
 """
