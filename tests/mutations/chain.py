@@ -18,8 +18,8 @@ _OF_KERNELS = {
     "forward without emissions": ("chain/cpu/laws", "a = exp(x) * c", "a = c"),
     "backward one step off": (
         "chain/cpu/laws",
-        "chances = span(_chances(b, n, chain, kept))\n        at =",
-        "chances = span(_chances(b, N - 1, chain, kept))\n        at =",
+        "conditionals = span(_conditionals(b, n, chain, kept))\n        at =",
+        "conditionals = span(_conditionals(b, N - 1, chain, kept))\n        at =",
     ),
     "edges transposed": (
         "chain/cpu/laws",

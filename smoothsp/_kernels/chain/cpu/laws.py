@@ -1,7 +1,7 @@
-"""Sums, draws, entropies and covariances of a chain, from one forward pass in float64.
+"""Sums, samples, entropies and covariances of a chain, from a forward pass in float64.
 
 The outputs of a row are a Markov chain backwards in time: the forward pass finds the
-law of its last state, and of each state given the one after it,
+distribution of its last state, and of each state given the one after it,
 
     P_n(i | j) = a_{n-1}(i) E_n(i, j) / c_n(j),   c_n(j) = sum_i a_{n-1}(i) E_n(i, j),
 
@@ -77,7 +77,7 @@ class Pass(NamedTuple):
     tops: Any  # [T], what was taken out of it
     before: Any  # [P]
     shares: Any  # [P]
-    chances: Any  # [S, P], P of one step, where a column is found in log space
+    conditionals: Any  # [S, P], P of one step, where a column is found in log space
     edges: Any  # [S, P], logs of E, or sums of edges over time
     padding: Any  # [P], 1 past S
     zeros: Any  # [V]
@@ -85,7 +85,7 @@ class Pass(NamedTuple):
     logs: Any  # [T, P], log a
     sums: Any  # [T, P], c, or 0 where it is found in log space
     log_sums: Any  # [T, P], log c
-    last: Any  # [P], the law of the last state
+    last: Any  # [P], the distribution of the last state
     finite: Any  # [P]
 
 
@@ -156,9 +156,9 @@ def entropy(first, last, chain, value):
 
 @kernel
 def sample(first, last, chain, uniforms, labels):
-    """Fill labels[B, K, T] with K independent draws each, -1 where nothing is real.
+    """Fill labels[B, K, T] with K independent samples each, -1 where nothing is real.
 
-    From the last position backwards: states in order share [0, 1) by their chances, and
+    From the last position backwards: states in order share [0, 1) by probability, and
     the one that has uniforms[b, k, t] is drawn.
     """
     chain = Chain(*chain)
@@ -173,25 +173,25 @@ def sample(first, last, chain, uniforms, labels):
             continue
         for n in range(chain.lengths[b] - 1, -1, -1):
             t = chain.steps[b, n]
-            chances = kept.chances
+            conditionals = kept.conditionals
             if n < chain.lengths[b] - 1:
-                chances = _chances(b, n + 1, chain, kept)
+                conditionals = _conditionals(b, n + 1, chain, kept)
             else:
                 # as if state 0 followed
                 for i in range(S):
-                    kept.before[i], chances[i, 0] = 1, kept.last[i]
+                    kept.before[i], conditionals[i, 0] = 1, kept.last[i]
                 for k in range(K):
                     states[k] = 0
             for k in range(K):
                 total, j = 0.0, states[k]
                 for i in range(S):
-                    total += kept.before[i] * chances[i, j]
+                    total += kept.before[i] * conditionals[i, j]
                     reached[i] = total
                 target = uniforms[b, k, t] * total
                 j = 0
                 for i in range(S):
                     j += np.int64(reached[i] <= target)
-                if j == S:  # by rounding: the last state that has a chance
+                if j == S:  # by rounding: the last state of positive probability
                     j = 0
                     while reached[j] < total:
                         j += 1
@@ -404,7 +404,7 @@ def _normalise(logs, o, P, alphas):
 
 
 @subroutine
-def _chances(b, n, chain, kept):
+def _conditionals(b, n, chain, kept):
     """A matrix M for which ``P_n(i | j) = before(i) M(i, j) shares(j)``; fills these.
 
     It is E, unless a column is found in log space.
@@ -431,17 +431,17 @@ def _chances(b, n, chain, kept):
             if kept.sums[n, j] == 0 and c > -np.inf:
                 x = kept.logs[n - 1, i] + _score(step, i, j, n, chain, kept)
                 p = _exp(x - c)
-            kept.chances[i, j] = p
+            kept.conditionals[i, j] = p
     for j in range(S):
         kept.before[j] = kept.shares[j] = 1
-    return kept.chances
+    return kept.conditionals
 
 
 @subroutine
 def _uncertainties(b, n, chain, kept, earlier, found):
     """Fill H_n from ``earlier``, that is H_{n-1}."""
     S, P = kept.moves.shape
-    chances = span(_chances(b, n, chain, kept))
+    conditionals = span(_conditionals(b, n, chain, kept))
     zero, half, least = splat(ZERO), splat(HALF), splat(FINITE)
     if not chain.shared:
         _fill_scores(_step_of(b, n, chain), kept.tops[n], chain, kept.edges)
@@ -455,7 +455,7 @@ def _uncertainties(b, n, chain, kept, earlier, found):
         rest = total = lost = zero
         for i in range(S):
             e = i * P + j
-            p = splat_at(before, i) * load(chances, e) * share
+            p = splat_at(before, i) * load(conditionals, e) * share
             log_p = splat_at(logs, i) + load(scores, e) - c
             less = where_below(half, p, zero, p)
             rest = rest + less
@@ -509,14 +509,14 @@ def _look_back(b, chain, kept, weights, past):
         at = 0
         if n > 0:
             at = _edges_at(b, n, chain, v_edges)
-            matrix = _chances(b, n, chain, kept)
-        chances = span(matrix)
+            matrix = _conditionals(b, n, chain, kept)
+        conditionals = span(matrix)
         for j in range(0, P, V):
             mean = zero
             for i in range(S if n > 0 else 0):
                 v = load_some(edges, at + i * S + j, S - j, zero)
                 far = splat_at(sums, o - P + i) + v
-                p = splat_at(before, i) * load(chances, i * P + j)
+                p = splat_at(before, i) * load(conditionals, i * P + j)
                 mean = fma(p, far, mean)
             here = load_some(nodes, e + j, S - j, zero)
             if n == 0:
@@ -544,18 +544,18 @@ def _backward(b, feasible, chain, kept, weights, past, out):
     to, scratch = span(edges), span(kept.edges)
     for e in range(0, S * P if summed else 0, V):
         store(scratch, e, zero)
-    law, earlier, gain = arrays.zeros(P), arrays.zeros(P), arrays.zeros(P)
+    distribution, earlier, gain = arrays.zeros(P), arrays.zeros(P), arrays.zeros(P)
     future = arrays.zeros(P)
     expected = 0.0
     for s in range(S):
-        law[s] = kept.last[s]
+        distribution[s] = kept.last[s]
         if weights is not None:
             future[s] = weights[3][b, s]
-            expected += law[s] * (past[N - 1, s] + future[s])
+            expected += distribution[s] * (past[N - 1, s] + future[s])
     for n in range(N - 1, -1, -1):
         t = chain.steps[b, n]
         for s in range(S):
-            part = law[s]
+            part = distribution[s]
             if weights is not None:
                 part *= past[n, s] + future[s] - expected
                 gain[s] = weights[0][b, t, s] + future[s]
@@ -566,16 +566,16 @@ def _backward(b, feasible, chain, kept, weights, past, out):
                 tails[b, s] = part
         if n == 0:
             break
-        chances = span(_chances(b, n, chain, kept))
+        conditionals = span(_conditionals(b, n, chain, kept))
         at = _edges_at(b, n, chain, edges)
         for j in range(S):
-            law[j] *= kept.shares[j]
+            distribution[j] *= kept.shares[j]
         for i in range(S):
             a = splat_at(span(kept.before), i)
             total = mean = zero
             for j in range(0, P, V):
                 e = i * S + j
-                p = a * load(chances, i * P + j) * load(span(law), j)
+                p = a * load(conditionals, i * P + j) * load(span(distribution), j)
                 total = total + p
                 if weights is not None:
                     far = load_some(span(weights[1]), at + e, S - j, zero)
@@ -589,7 +589,7 @@ def _backward(b, feasible, chain, kept, weights, past, out):
             earlier[i] = sum_of(total)
             if weights is not None:
                 future[i] = sum_of(mean) / earlier[i] if earlier[i] > 0 else 0.0
-        law, earlier = earlier, law
+        distribution, earlier = earlier, distribution
     for i in range(S if summed else 0):
         for j in range(0, P, V):
             at = (b * S + i) * S + j
