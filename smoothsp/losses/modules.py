@@ -105,7 +105,7 @@ class StructuralHinge(Loss):
         )
         hamming = isinstance(batch_cost, str) and batch_cost == "hamming"
         if self.smoothing is None and (hamming or batch_cost is None):
-            summed = _summed(structure, self.reduction)
+            summed = _summed(structure, self.reduction, "violation")
             if summed is not None:
                 return summed.violation(y, row_weight, scale if hamming else 0.0)
         if isinstance(self.smoothing, L2):
@@ -164,7 +164,7 @@ class CRFLoss(Loss):
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
-        summed = _summed(structure, self.reduction)
+        summed = _summed(structure, self.reduction, "log_likelihood")
         if summed is not None:
             return summed.log_likelihood(y, -row_weight)
         return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
@@ -203,13 +203,29 @@ class StructuredPerceptron(Loss):
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
-        summed = _summed(structure, self.reduction)
+        summed = _summed(structure, self.reduction, "violation")
         if summed is not None:
             return summed.violation(y, row_weight, 0.0)
         return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 
-def _summed(structure: Structure, reduction: Reduction) -> Summed | None:
-    """The structure, if it sums losses over its rows and this is wanted."""
-    wanted = reduction != "none" and isinstance(structure, Summed)
-    return cast(Summed, structure) if wanted else None
+# What a sum over the rows is computed from.
+_SUMMANDS = {
+    "violation": {"decode", "score", "hamming", "augment"},
+    "log_likelihood": {"log_prob", "log_partition", "score"},
+}
+
+
+def _summed(structure: Structure, reduction: Reduction, name: str) -> Summed | None:
+    """The structure, if it sums losses over its rows and this is wanted.
+
+    A subclass may override what is summed, but not the sum: then rows are computed.
+    """
+    if reduction == "none" or not isinstance(structure, Summed):
+        return None
+    for kind in type(structure).__mro__:
+        if name in vars(kind):
+            return cast(Summed, structure)
+        if not _SUMMANDS[name].isdisjoint(vars(kind)):
+            return None
+    return None

@@ -91,11 +91,10 @@ class Chain(ReadOnly, Summed):
         given = emissions, transitions, start, end, lengths, mask
         put(self, "_buffers", looked_at(chain_buffers(*given)))
 
-    @classmethod
-    def _of(cls, buffers: ChainBuffers) -> "Chain":
-        """The chain of buffers, trusted to be sound."""
-        chain = object.__new__(cls)
-        put(chain, "_buffers", buffers)
+    def _of(self, buffers: ChainBuffers) -> "Chain":
+        """The chain of other buffers, trusted to be sound."""
+        chain = object.__new__(type(self))
+        chain.__dict__.update(self.__dict__, _buffers=buffers)
         return chain
 
     def _potentials(self) -> dict[str, Tensor]:

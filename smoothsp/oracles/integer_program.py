@@ -143,7 +143,7 @@ class IntegerProgram(ReadOnly):
             put(self, "scores", numbers.masked(self.scores))
 
     def _like(self, scores: Tensor, which: Tensor, blame: str) -> "IntegerProgram":
-        other = object.__new__(IntegerProgram)
+        other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, scores=scores, _which=which)
         other._look(blame)
         return other

@@ -62,12 +62,9 @@ class Multiclass(ReadOnly, Divergences):
             mask = checks.bool_mask(
                 "mask", mask, tuple(scores.shape), words, scores.device
             ).clone()
-        self._set(scores, mask)
-        self._look("scores")
-
-    def _set(self, scores: Tensor, mask: Tensor) -> None:
         self.scores = torch.where(mask, scores, -torch.inf)
         self.mask = mask
+        self._look("scores")
 
     def _look(self, blame: str) -> None:
         """Look at the numbers: see that they are scores, and an output for every row.
@@ -96,8 +93,9 @@ class Multiclass(ReadOnly, Divergences):
 
     def _like(self, scores: Tensor, mask: Tensor) -> "Multiclass":
         """Other scores, trusted to be sound."""
-        other = object.__new__(Multiclass)
-        other._set(scores, mask)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        vars(other).update(scores=torch.where(mask, scores, -torch.inf), mask=mask)
         return other
 
     def __repr__(self) -> str:

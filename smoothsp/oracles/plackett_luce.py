@@ -113,8 +113,8 @@ class PlackettLuce(ReadOnly):
     def select(self, rows: Tensor) -> "PlackettLuce":
         """The distributions of the given rows: bool ``(batch,)``, or int64 indices."""
         rows = checks.rows(rows, len(self.scores), self.scores.device)
-        other = object.__new__(PlackettLuce)
-        other.__dict__.update(scores=self.scores[rows], places=self.places)
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, scores=self.scores[rows])
         return other
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:

@@ -356,6 +356,36 @@ def test_only_a_structure_that_says_so_is_asked_for_sums(name, reduction):
     assert_close(loss(SumsItself(case.scores, mask=case.mask), y), factor * plain)
 
 
+class OfOneLabel(Chain):
+    """A user's chain whose only output has the same label throughout."""
+
+    def __init__(self, emissions, transitions, label):
+        super().__init__(emissions, transitions)
+        self.label = label
+
+    def hamming(self, y):
+        return 2 * super().hamming(y)
+
+    def decode(self):
+        y = torch.full(self.emissions.shape[:2], self.label)
+        return self.score(y), y
+
+    def log_prob(self, y):
+        return self.score(y) - self.decode()[0]
+
+
+def test_losses_call_what_a_subclass_overrides():
+    emissions = torch.randn(2, 3, 4)
+    emissions[..., 1] += 9
+    chain = OfOneLabel(emissions, torch.randn(4, 4), 1)
+    gold = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    ahead = chain.score(torch.ones_like(gold)) - chain.score(gold)
+    for reduction in ("sum", "none"):
+        hinge = StructuralHinge(reduction=reduction)(chain, gold)
+        assert_close(hinge.sum(), ahead.sum() + 2)
+        assert_close(CRFLoss(reduction=reduction)(chain, gold).sum(), ahead.sum())
+
+
 def test_a_structure_that_cannot_answer_is_named():
     class OnlyMax:
         """A structure that decodes and no more."""
