@@ -70,7 +70,8 @@ class CircuitStructure(ReadOnly, Divergences):
     ------
     ValueError
         For NaN or +inf where a row reads it, or a row whose outputs are all forbidden.
-        Values are not checked while ``torch.compile`` traces.
+        Values are not checked while ``torch.compile`` traces. For potentials with the
+        name of a method or attribute.
 
     Notes
     -----
@@ -102,7 +103,15 @@ class CircuitStructure(ReadOnly, Divergences):
         lengths: Tensor | int,
         shape: tuple[int, ...],
     ) -> None:
-        self._hold(dict(potentials), dict(shared or {}))
+        shared = shared or {}
+        kind = type(self)
+        for name in (*potentials, *shared):
+            if hasattr(kind, name) or name == "shape":
+                raise ValueError(
+                    f"potentials: {name!r} is a method or attribute of "
+                    f"{kind.__name__}; choose another name"
+                )
+        self._hold(dict(potentials), dict(shared))
         if isinstance(roots, int):
             query = Query.same(topology, roots, len(self._main))
         else:

@@ -69,3 +69,12 @@ def test_a_batch_without_rows_has_gradients():
     extra = torch.zeros(0, 1, requires_grad=True)
     Renewals(extra, torch.zeros(2)).log_partition().sum().backward()
     assert extra.grad.shape == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["score", "lengths", "shape"])
+def test_potentials_do_not_hide_methods(name):
+    built = topology(renewals, STEPS, 1)
+    sizes = {"roots": built.root(0), "lengths": 0, "shape": (0,)}
+    some = {"extra": torch.zeros(1, 1)}, {name: torch.zeros(1)}
+    with pytest.raises(ValueError, match=f"potentials: '{name}'.*another name"):
+        CircuitStructure(built, *some, **sizes)
