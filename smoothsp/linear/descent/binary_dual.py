@@ -7,12 +7,16 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import binary_hinge
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.descent.coordinate_descent import Parts
-from smoothsp.linear.descent.dual_blocks import PATIENCE, STILL, within_range
-from smoothsp.linear.descent.multiclass_duals import squared_norm
-from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
+from smoothsp.linear.descent.coordinate_descent import (
+    PATIENCE,
+    STILL,
+    Parts,
+    squared_norm,
+    within_range,
+)
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, SparseRows
 
 # A margin is off by at most so many roundings times the features that its sample has.
 _ROUNDINGS = 4

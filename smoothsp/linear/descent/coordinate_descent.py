@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.progress import Progress
-from smoothsp.linear.engines.settings import Tolerance
+from smoothsp.linear.engines.budget import Tolerance
 from smoothsp.linear.engines.solution import Certificate, State
 from smoothsp.linear.inputs import checks
 
+# A violation of so many roundings of the margin counts as none.
+STILL = 8
+# How often the number of sweeps that skip an unmoved block may double.
+PATIENCE = 5
+# Numbers that are squared in float64 at a time.
+_CHUNK = 1 << 16
 # Inner-loop steps between two looks at the clock and at the keyboard.
 _STEPS_PER_CALL = 200_000_000
 # Sweeps after which weights are computed anew from the coefficients.
@@ -413,3 +419,29 @@ class _Run:
             Certificate(int(row[0]), int(row[1]), *row[2:])
             for row in state["history"].tolist()
         ]
+
+
+def within_range(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Losses at weights 0, if their sum is a number."""
+    with np.errstate(over="ignore"):
+        total = stakes.sum()
+    if not np.isfinite(total):
+        raise ValueError(
+            "C: expected losses at weights 0 whose sum fits float64, got "
+            f"{stakes.max():.3g} for one of {len(stakes)} samples; lower C, weights or "
+            "cost"
+        )
+    return stakes
+
+
+def squared_norm(x: NDArray[Any]) -> float:
+    """Sum of squares, in float64."""
+    if x.dtype == np.float64:
+        return float(np.dot(x, x))
+    return sum(float(np.square(part, dtype=np.float64).sum()) for (part,) in chunks(x))
+
+
+def chunks(*arrays: NDArray[Any]) -> Any:
+    """Pieces of arrays of one length, of at most ``_CHUNK`` numbers."""
+    for first in range(0, len(arrays[0]), _CHUNK):
+        yield tuple(x[first : first + _CHUNK] for x in arrays)

@@ -5,13 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear.descent.coordinate_descent import PATIENCE, STILL, within_range
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
-
-# A violation of so many roundings of the margin counts as none.
-STILL = 8
-# How often the number of sweeps that skip an unmoved block may double.
-PATIENCE = 5
 
 
 class Blocks:
@@ -111,19 +107,6 @@ class Blocks:
         with np.errstate(over="ignore", invalid="ignore"):
             found = found * self.bounds.astype(np.float64)
         return within_range(found)
-
-
-def within_range(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Losses at weights 0, if their sum is a number."""
-    with np.errstate(over="ignore"):
-        total = stakes.sum()
-    if not np.isfinite(total):
-        raise ValueError(
-            "C: expected losses at weights 0 whose sum fits float64, got "
-            f"{stakes.max():.3g} for one of {len(stakes)} samples; lower C, weights or "
-            "cost"
-        )
-    return stakes
 
 
 def take_over(blocks: Blocks, table: NDArray[Any], worst_only: bool) -> None:

@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.multiclass import csr_rows, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.descent.coordinate_descent import Parts
+from smoothsp.linear.descent.coordinate_descent import Parts, chunks, squared_norm
 from smoothsp.linear.descent.dual_blocks import Blocks
-from smoothsp.linear.descent.sparse_rows import SparseRows
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays as linear_arrays
+from smoothsp.linear.inputs.sparse_matrices import SparseRows
 
 Kernel = Callable[..., None]
-# Numbers that are squared in float64 at a time.
-_CHUNK = 1 << 16
 
 
 class LinearDual:
@@ -185,7 +183,7 @@ class GramProblem:
         # |w|^2 = sum_i a_i'z_i
         norm = sum(
             float(np.dot(a.astype(np.float64), z.astype(np.float64)))
-            for a, z in _chunks(state.coefficients, self._scores)
+            for a, z in chunks(state.coefficients, self._scores)
         )
         return measure(
             state.scale,
@@ -238,15 +236,3 @@ def measure(
     primal, dual = half + float(loss.sum()), float(linear.sum()) - half
     at_stake = float(np.dot(stakes, (loss > 0) | (linear > 0)))
     return Parts(scale * primal, scale * dual, scale * gaps, scale * at_stake)
-
-
-def squared_norm(x: NDArray[Any]) -> float:
-    """Sum of squares, in float64."""
-    if x.dtype == np.float64:
-        return float(np.dot(x, x))
-    return sum(float(np.square(part, dtype=np.float64).sum()) for (part,) in _chunks(x))
-
-
-def _chunks(*arrays: NDArray[Any]) -> Any:
-    for first in range(0, len(arrays[0]), _CHUNK):
-        yield tuple(x[first : first + _CHUNK] for x in arrays)

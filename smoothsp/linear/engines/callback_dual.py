@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear.stored_outputs import TIE
+from smoothsp.linear.engines.budget import STEPS, EngineSettings, box
 from smoothsp.linear.engines.callback_steps import (
     Slot,
     Step,
@@ -23,7 +24,6 @@ from smoothsp.linear.engines.callback_steps import (
     lowest,
     save_slots,
 )
-from smoothsp.linear.engines.settings import STEPS, EngineSettings, box
 from smoothsp.linear.inputs.sparse_row import (
     SparseRows,
     Vector,

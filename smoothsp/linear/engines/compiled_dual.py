@@ -1,6 +1,7 @@
 """Block-coordinate Frank-Wolfe on chains: the state, and calls of compiled loops."""
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.settings import EngineSettings, box
-from smoothsp.linear.engines.stored_outputs import StoredLabels
+from smoothsp.linear.engines.budget import UNLIMITED, EngineSettings, box
 from smoothsp.linear.inputs.arrays import require_memory, zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
+# Slots of an example at the start.
+_FIRST = 4
 _REMEDY = "Fewer examples, labels or features take less."
 
 
@@ -343,3 +345,74 @@ def word_products(problem: ChainProblem) -> kernels.Products:
         np.full(problem.num_features if largest else 0, -1, np.int32),
         zeros(min(largest, problem.num_features) * s.P, np.float64),
     )
+
+
+class StoredLabels:
+    """The store of ``_kernels.linear.stored_outputs``: at the start the gold labels."""
+
+    def __init__(self, problem: ChainProblem) -> None:
+        self._problem = problem
+        n = len(problem)
+        words = 2 * _FIRST * len(problem.labels)
+        slots = 2 * _FIRST * n
+        small = problem.num_labels <= 2**15
+        self.pools = kernels.Store(
+            labels=np.zeros(words, np.int16 if small else np.int32),
+            alpha=np.zeros(slots),
+            loss=np.zeros(slots),
+            h=np.zeros(slots),
+            word=_FIRST * problem.offsets[:-1],
+            slot=_FIRST * np.arange(n),
+            room=np.full(n, _FIRST),
+            size=np.ones(n, np.int64),
+            used=np.array([_FIRST * len(problem.labels), _FIRST * n]),
+        )
+        q, offsets = self.pools, problem.offsets
+        lengths = np.diff(offsets)
+        within = np.arange(len(problem.labels)) - np.repeat(offsets[:-1], lengths)
+        q.labels[np.repeat(q.word, lengths) + within] = problem.labels
+        q.alpha[q.slot] = 1
+
+    @staticmethod
+    @cache
+    def none() -> Any:
+        """Empty arrays for solvers without stored outputs."""
+        floats, ints = np.zeros(0), np.zeros(0, np.int64)
+        return kernels.Store(
+            np.zeros(0, np.int16), floats, floats, floats, ints, ints, ints, ints, ints
+        )
+
+    def double(self) -> None:
+        """Twice as much room in all pools."""
+        q = self.pools
+        longer = {
+            name: np.concatenate([pool, np.zeros_like(pool)])
+            for name, pool in (
+                ("labels", q.labels),
+                ("alpha", q.alpha),
+                ("loss", q.loss),
+                ("h", q.h),
+            )
+        }
+        self.pools = q._replace(**longer)
+
+    def mix_with_gold(self, rho: float) -> None:
+        """``alpha <- rho alpha``, the rest on the gold labels of each example."""
+        done, s = 0, self._problem.sentences
+        while done < len(self._problem):
+            done = kernels.mix_with_gold(done, s, rho, UNLIMITED, self.pools)
+            if done < len(self._problem):
+                self.double()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The pools as arrays, without what is not used."""
+        words, slots = self.pools.used
+        ends = {"labels": words, "alpha": slots, "loss": slots}
+        saved = self.pools._asdict()
+        del saved["h"]
+        return {f"store_{k}": v[: ends.get(k)].copy() for k, v in saved.items()}
+
+    def load(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        fields = {k: state[f"store_{k}"].copy() for k in self.pools._fields if k != "h"}
+        self.pools = kernels.Store(h=np.zeros(len(fields["alpha"])), **fields)

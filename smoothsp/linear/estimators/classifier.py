@@ -16,12 +16,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.descent.sparse_rows import DenseRows, SparseRows
-from smoothsp.linear.engines.settings import STOPPING, Tolerance
+from smoothsp.linear.engines.budget import STOPPING, Tolerance
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded
-from smoothsp.linear.inputs.sparse_matrices import checked
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, SparseRows, checked
 
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "

@@ -16,7 +16,6 @@ from smoothsp.linear.descent.coordinate_descent import (
 )
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearDual
-from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Certificate, Solution, weights_of
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.tagger import (
@@ -29,6 +28,7 @@ from smoothsp.linear.estimators.tagger import (
     takes_parts,
 )
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_matrices import sparse_rows
 from smoothsp.linear.problems import MulticlassProblem
 
 # Arguments of solvers in place of ``certify_every``.

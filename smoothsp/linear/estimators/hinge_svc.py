@@ -8,11 +8,11 @@ import numpy as np
 
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.coordinate_descent import descend
-from smoothsp.linear.descent.sparse_rows import rows_of
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_matrices import rows_of
 from smoothsp.linear.problems import binary as whole
 from smoothsp.linear.solvers import AGM, BMRM, Pragam
 

@@ -13,12 +13,12 @@ from smoothsp._kernels.multiclass import weston_watkins
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
 from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
-from smoothsp.linear.descent.sparse_rows import sparse_rows
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.classifier import Samples
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.arrays import padded
+from smoothsp.linear.inputs.sparse_matrices import sparse_rows
 
 _SOLVERS = ("walrus", "greedy")
 _KERNELS = ("linear", "rbf", "precomputed")

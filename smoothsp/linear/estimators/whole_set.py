@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.descent.coordinate_descent import Status
-from smoothsp.linear.descent.dual_blocks import within_range
+from smoothsp.linear.descent.coordinate_descent import Status, within_range
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks

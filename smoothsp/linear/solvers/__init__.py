@@ -1,6 +1,6 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
-from smoothsp.linear.engines.settings import Tolerance
+from smoothsp.linear.engines.budget import Tolerance
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.solvers.accelerated.agm import AGM
 from smoothsp.linear.solvers.accelerated.minimise import (

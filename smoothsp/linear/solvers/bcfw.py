@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import settings
-from smoothsp.linear.engines.budget import Budget, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.settings import Tolerance
-from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.which_engine import (
+from smoothsp.linear.engines import budget as budgets
+from smoothsp.linear.engines.budget import Budget, Tolerance, limits
+from smoothsp.linear.engines.runner import (
     Engine,
+    Solver,
     engine_for,
     one_pass,
+    run,
     start_engine,
 )
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -127,26 +127,26 @@ class BCFW:
         warm_start: str = "primal",
         batch_size: int = 1,
     ) -> None:
-        checks.choice("sampling", sampling, settings.SAMPLINGS)
-        checks.choice("steps", steps, settings.STEPS)
+        checks.choice("sampling", sampling, budgets.SAMPLINGS)
+        checks.choice("steps", steps, budgets.STEPS)
         checks.choice("warm_start", warm_start, ("primal", "dual"))
         cached = checks.flag("cache", cache)
-        lower, upper = settings.pair_of_bounds(bounds)
+        lower, upper = budgets.pair_of_bounds(bounds)
         size = checks.count("cache_size", cache_size)
-        self.plan = settings.EngineSettings(
+        self.plan = budgets.EngineSettings(
             lam=checks.positive("lam", lam),
-            steps=settings.STEPS.index(steps),
+            steps=budgets.STEPS.index(steps),
             cached=cached,
             local=checks.positive("cache_local", cache_local),
             overall=checks.positive("cache_global", cache_global),
-            most=size if cached else settings.UNLIMITED,
+            most=size if cached else budgets.UNLIMITED,
             averaging=checks.flag("averaging", averaging),
             lower=lower,
             upper=upper,
             batch=checks.count("batch_size", batch_size),
         )
         self.lam, self.sampling, self.tol = lam, sampling, tol
-        self.seed = settings.seed_of(seed)
+        self.seed = budgets.seed_of(seed)
         self.refresh_every = checks.count("refresh_every", refresh_every)
         self.warm_start = warm_start
         self._limits = limits("BCFW", tol, max_passes, max_seconds, callback, progress)
@@ -184,7 +184,7 @@ class BCFW:
         plan = self.plan
         return (
             f"lam={plan.lam!r} sampling={self.sampling} "
-            f"steps={settings.STEPS[plan.steps]} cache={plan.cached} "
+            f"steps={budgets.STEPS[plan.steps]} cache={plan.cached} "
             f"averaging={plan.averaging} seed={self.seed}"
             # states of before there were batches go on
             + (f" batch={plan.batch}" if plan.batch > 1 else "")
@@ -246,7 +246,7 @@ class _Passes(Solver):
     def state(self) -> State:
         return {
             **self.engine.state(),
-            "stream": settings.save_stream(self.stream),
+            "stream": budgets.save_stream(self.stream),
             "since_refresh": np.array(self.since_refresh),
             "estimated_gap": np.array(self.estimated_gap),
             "lam": np.array(self.solver.plan.lam),
@@ -254,7 +254,7 @@ class _Passes(Solver):
 
     def load(self, state: State) -> None:
         self.engine.load(state)
-        self.stream = settings.load_stream(state["stream"])
+        self.stream = budgets.load_stream(state["stream"])
         self.since_refresh = int(state["since_refresh"])
         # states of before it was kept have none
         self.estimated_gap = float(state.get("estimated_gap", np.inf))

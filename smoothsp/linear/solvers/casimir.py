@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines import budget as budgets
+from smoothsp.linear.engines.budget import Tolerance, limits
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import run_steps
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
@@ -125,7 +124,7 @@ class CasimirSVRG:
         self.rate = checks.positive("rate", rate)
         self.kappa = None if kappa is None else checks.positive("kappa", kappa)
         self.inner_passes = checks.count("inner_passes", inner_passes)
-        self.seed = engines_settings.seed_of(seed)
+        self.seed = budgets.seed_of(seed)
         self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         self._limits = limits(
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines import budget as budgets
+from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -73,7 +72,7 @@ class BatchFrankWolfe:
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
         self.lam = checks.positive("lam", lam)
-        self._bounds = engines_settings.pair_of_bounds(bounds)
+        self._bounds = budgets.pair_of_bounds(bounds)
         self._limits = limits(
             "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
         )
@@ -95,7 +94,7 @@ class BatchFrankWolfe:
         asked = whole(problem)
         if hasattr(asked, "require_range"):
             asked.require_range(self.lam)
-        box = engines_settings.box(self._bounds, problem.num_weights)
+        box = budgets.box(self._bounds, problem.num_weights)
         passes = _Passes(asked, box, self.lam)
         budget = Budget(self._limits, problem)
         return run(passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume)

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
-from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, Vectors, advance
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, weights_of
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks

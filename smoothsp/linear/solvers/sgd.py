@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import sgd as kernel
-from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines import budget as budgets
+from smoothsp.linear.engines.budget import Tolerance, limits
 from smoothsp.linear.engines.callback_loops import PlainSteps
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.engines.primal_passes import Stepper, run_steps
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.sparse_loops import SparseSteps
 from smoothsp.linear.engines.which_objective import objective_for
@@ -117,7 +116,7 @@ class SGD:
         self.decay, self.averaging, self.sampling = decay, averaging, sampling
         self.period = checks.positive("period", period)
         self.average_after = int(checks.at_least_zero("average_after", average_after))
-        self.seed = engines_settings.seed_of(seed)
+        self.seed = budgets.seed_of(seed)
         self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(

@@ -3,11 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import settings as engines_settings
-from smoothsp.linear.engines.budget import limits
+from smoothsp.linear.engines import budget as budgets
+from smoothsp.linear.engines.budget import Tolerance, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.primal_passes import run_steps
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
@@ -81,7 +80,7 @@ class SVRG:
             raise ValueError(
                 f"rate: expected less than 1 / lam = {1 / self.lam:.3g}, got {rate}"
             )
-        self.seed = engines_settings.seed_of(seed)
+        self.seed = budgets.seed_of(seed)
         self.evaluate_every = checks.count("evaluate_every", evaluate_every)
         self._limits = limits("SVRG", tol, max_passes, max_seconds, callback, progress)
 

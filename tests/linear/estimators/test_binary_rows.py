@@ -8,7 +8,7 @@ from scipy import sparse
 
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.descent.binary_dual import BinaryProblem
-from smoothsp.linear.descent.sparse_rows import DenseRows, rows_of, sparse_rows
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, rows_of, sparse_rows
 from tests.truth.svm_objectives import blobs, primal
 
 ROUNDING = {np.float64: 1e-12, np.float32: 2e-5}

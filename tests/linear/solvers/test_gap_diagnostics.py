@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smoothsp.linear.engines.which_engine import engine_for, one_pass
+from smoothsp.linear.engines.runner import engine_for, one_pass
 from smoothsp.linear.solvers import BCFW, CasimirSVRG, nonuniformity, staleness
 from tests.linear.solvers.engines import exact_gaps
 from tests.truth.linear_chain import random_chain

@@ -6,9 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration

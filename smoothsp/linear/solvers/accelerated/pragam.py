@@ -6,9 +6,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.settings import Tolerance
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.binary import BinaryProblem

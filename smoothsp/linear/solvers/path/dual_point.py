@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import settings
+from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import require_finite
-from smoothsp.linear.engines.which_engine import engine_for, one_pass
+from smoothsp.linear.engines.runner import engine_for, one_pass
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -43,11 +43,11 @@ class StepSettings:
     )
 
     def __post_init__(self) -> None:
-        settings.pair_of_bounds(self.bounds)
-        checks.choice("sampling", self.sampling, settings.SAMPLINGS)
-        checks.choice("steps", self.steps, settings.STEPS)
+        budgets.pair_of_bounds(self.bounds)
+        checks.choice("sampling", self.sampling, budgets.SAMPLINGS)
+        checks.choice("steps", self.steps, budgets.STEPS)
         checks.flag("cache", self.cache)
-        settings.seed_of(self.seed)
+        budgets.seed_of(self.seed)
         checks.count("refresh_every", self.refresh_every)
 
     def __str__(self) -> str:
@@ -57,16 +57,16 @@ class StepSettings:
         known = [np.asarray(none if x is None else x, float) for x, none in ends]
         return f"{self!r} bounds={arrays.checksum(*known)}"
 
-    def plan(self, lam: float) -> settings.EngineSettings:
+    def plan(self, lam: float) -> budgets.EngineSettings:
         """Plan of a solver at one lambda."""
-        lower, upper = settings.pair_of_bounds(self.bounds)
-        return settings.EngineSettings(
+        lower, upper = budgets.pair_of_bounds(self.bounds)
+        return budgets.EngineSettings(
             lam=lam,
-            steps=settings.STEPS.index(self.steps),
+            steps=budgets.STEPS.index(self.steps),
             cached=self.cache,
             local=0.25,
             overall=0.01,
-            most=50 if self.cache else settings.UNLIMITED,
+            most=50 if self.cache else budgets.UNLIMITED,
             averaging=False,
             lower=lower,
             upper=upper,
@@ -182,7 +182,7 @@ class DualPoint:
             **self.engine.state(),
             "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
             "measured_last": np.array([self.primal, self.gap]),
-            "stream": settings.save_stream(self.stream),
+            "stream": budgets.save_stream(self.stream),
             "hinges": self.engine.hinges,
         }
 
@@ -196,14 +196,14 @@ class DualPoint:
         # states saved earlier do not have it
         known = state.get("measured_last", np.full(2, math.nan))
         self.primal, self.gap = known.tolist()
-        self.stream = settings.load_stream(state["stream"])
+        self.stream = budgets.load_stream(state["stream"])
 
 
 def cone(bounds: Any) -> tuple[Any, Any] | None:
     """Bounds of weights that may be multiplied by any positive number."""
     for name, bound, none in zip(
         ("lower", "upper"),
-        settings.pair_of_bounds(bounds),
+        budgets.pair_of_bounds(bounds),
         (-math.inf, math.inf),
         strict=True,
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import settings as engines_settings
+from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import bar_of, mark_of, require_same
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
@@ -26,7 +26,7 @@ class PointLimits:
 
     def __post_init__(self) -> None:
         checks.count("max_passes", self.max_passes)
-        engines_settings.seconds_of(self.max_seconds)
+        budgets.seconds_of(self.max_seconds)
         checks.shown("progress", self.progress)
         checks.callback(self.callback)
 
