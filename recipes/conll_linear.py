@@ -168,8 +168,6 @@ def compare(config: Config) -> dict[str, float]:
             for key in ("calls", "seconds"):
                 path = config.out / f"solvers_{key}.png"
                 figures.solvers(path, mine, above, key)
-    if config.study != ("solvers",):
-        figures.settings(config.out / "settings.png", rows, config.study)
     print(f"numbers, figures and single runs are in {config.out}")
     return report.ends(rows)
 

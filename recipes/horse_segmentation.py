@@ -16,8 +16,7 @@ one fifth for model selection, and one fifth for the final test.
 ``--model linear`` is a structured SVM by block-coordinate pairwise Frank-Wolfe with gap
 sampling and a cache, its smoothing weights at least 0: a path over all lambda, each
 point with its duality gap, of which the one with the best IoU on dev is solved to
-``--tol``. ``--model network`` trains a small convolutional network end to end. With
-``--study`` the linear one also compares sampling, steps and ways down to small lambda.
+``--tol``. ``--model network`` trains a small convolutional network end to end.
 
 ``model`` is a folder that loads without running code; ``checkpoint.pt`` is for
 ``--resume``. At the end the recipe writes ``metrics.json``, ``sheet.png`` and
@@ -52,7 +51,6 @@ from segmentation import (
     network,
     prediction,
     report,
-    study,
     training,
     words,
 )
@@ -113,8 +111,6 @@ class Training:
     """With network: passes over the training images."""
     seed: int = 1
     """Seed of the initial weights and the order of images."""
-    study: bool = False
-    """With linear: compare solvers at the chosen lambda, and paths to small lambda."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +149,6 @@ def check(config: Config) -> None:
         if not 0 < getattr(config, name) < 1:
             value = getattr(config, name)
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
-    if config.study and config.model != "linear":
-        raise ValueError(f"study: expected --model linear, got {config.model}")
     arguments.of_run(config)
 
 
@@ -251,11 +245,8 @@ class Trained:
             for part, own in sets.items()
             if part != "train"
         }
-        out = config.out
-        report.along_path(out / "path.png", rows, chosen, f"{len(train)} images")
-        if config.study:
-            limits = study.Limits(config.eps, chosen, rows[-1]["lam"], config.seed)
-            study.run(problem, limits, out, self.settings, config.resume)
+        figure = config.out / "path.png"
+        report.along_path(figure, rows, chosen, f"{len(train)} images")
         w = torch.from_numpy(weights["together"])
         return labels, {"w": w}, {"history": rows, "solved": ends}
 

@@ -265,5 +265,9 @@ def main(config: Config) -> dict[str, float]:
         return {name: float(x) for name, x in trainer.callback_metrics.items()}
 
 
-if __name__ == "__main__":
+def command_line() -> None:
     terminal.run(lambda: print(main(options.read(Config))))
+
+
+if __name__ == "__main__":
+    command_line()

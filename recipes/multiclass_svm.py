@@ -1,25 +1,20 @@
-"""Multiclass SVMs of Weston and Watkins, solved exactly: accuracy, and how fast.
+"""Multiclass SVMs of Weston and Watkins, solved exactly: accuracy for each C.
 
     python recipes/multiclass_svm.py                                # digits, in seconds
     python recipes/multiclass_svm.py --data dna.scale letter.scale  # LIBSVM files
     python recipes/multiclass_svm.py --data FOLDER                  # MNIST's idx files
-    python recipes/multiclass_svm.py --classes 3 10 26 105 300 1000
 
 The test samples of ``NAME`` are those of ``NAME.t`` beside it (of ``NAME.train``, those
 of ``NAME.test``; both may end in ``.gz``), or a fifth that is held out.
 
-The recipe answers two questions. What does a looser tolerance cost? It lists test
-accuracy for each C and tolerance, relative to the duality gap after the first epoch,
-next to the paper's. What does the exact solver save? It measures the ratio of its time
-to that of the greedy solver, with equal permutations and without shrinking, on the sets
-and on drawn classes.
+What does a looser tolerance cost? The recipe lists test accuracy for each C and
+tolerance, relative to the duality gap after the first epoch, next to the paper's.
 
 ``cells.json`` is written after each fit, for ``--resume``. At the end the recipe writes
-``metrics.json``, ``accuracy.csv``, ``times.csv``, ``accuracy.png`` and
-``time_ratio.png``.
+``metrics.json``, ``accuracy.csv`` and ``accuracy.png``.
 
 Reproduces: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
-tables 4 to 6 and figure 2. Results: ``docs/reproduction.md``.
+tables 4 to 6. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
@@ -49,8 +44,6 @@ class Data:
 
     data: tuple[Path, ...] = ()
     """LIBSVM files, or folders of MNIST's idx files; default: scikit-learn's digits."""
-    classes: tuple[int, ...] = (3, 10, 26, 105)
-    """Numbers of classes of the drawn sets for timing both solvers."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +54,10 @@ class Training:
     """The values of C, as powers of two."""
     tolerances: tuple[float, ...] = (0.09, 0.009, 0.0009)
     """Tolerances of fits, relative to the duality gap after the first epoch."""
-    race_log2_c: tuple[int, ...] = (-4, 0)
-    """The values of C at which the two solvers are timed, as powers of two."""
-    repeats: int = 3
-    """Minimum number of timings of each solver; the shortest time counts."""
     limit: float = 60.0
     """Time limit of a fit in seconds; longer fits of the same kind are skipped."""
     seed: int = 0
-    """Seed of the order of the samples and of the drawn sets."""
+    """Seed of the order of the samples."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +72,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Config(Output, Training, Data):
-    """Accuracy for each C and tolerance; time of the exact over the greedy solver."""
+    """Accuracy for each C and tolerance."""
 
 
 def main(config: Config) -> dict[str, float]:
-    """Fit, time and report; the chief numbers come back."""
+    """Fit and report; the chief numbers come back."""
     check(config)
     with run_folder.held(config.out):
         return compare(config)
@@ -100,28 +89,26 @@ def compare(config: Config) -> dict[str, float]:
         print(samples)
         test = samples.y_test.tolist()
         unseen_labels.warn(f"{samples.name}, test", test, samples.y.tolist())
-    timed = [multiclass_sets.drawn(k, config.seed) for k in config.classes]
-    name, count = Counter(samples.name for samples in sets + timed).most_common(1)[0]
+    name, count = Counter(samples.name for samples in sets).most_common(1)[0]
     if count > 1:
         raise ValueError(
-            "data, classes: expected sets of different names, which are those of files"
-            f" up to the first dot, got {count} called {name}. Rename one, or give it"
-            " to another run"
+            "data: expected sets of different names, which are those of files up to the"
+            f" first dot, got {count} called {name}. Rename one, or give it to another"
+            " run"
         )
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
-    fits.warm_up(multiclass_sets.drawn(3, 0))
     with cells.filling():
-        fill(config, cells, sets, timed)
-    return cells.use(lambda: report.write(config, sets, timed, cells))
+        fill(config, cells, sets)
+    return cells.use(lambda: report.write(config, sets, cells))
 
 
 def check(config: Config) -> None:
-    arguments.at_least(config, repeats=1, seed=0)
-    arguments.different(config, "log2_c", "tolerances", "classes", "race_log2_c")
+    arguments.at_least(config, seed=0)
+    arguments.different(config, "log2_c", "tolerances")
     for name in ("log2_c", "tolerances"):
         if not getattr(config, name):
             raise ValueError(f"{name}: expected one value at least, got none")
-    for power in (*config.log2_c, *config.race_log2_c):
+    for power in config.log2_c:
         if abs(power) > 1000:
             raise ValueError(f"log2_c: expected -1000 to 1000, got {power}")
     for tolerance in config.tolerances:
@@ -129,9 +116,6 @@ def check(config: Config) -> None:
             raise ValueError(
                 f"tolerances: expected shares between 0 and 1, got {tolerance}"
             )
-    for count in config.classes:
-        if count < 2:
-            raise ValueError(f"classes: expected at least 2, got {count}")
     if not config.limit > 0:
         raise ValueError(f"limit: expected a positive number, got {config.limit}")
 
@@ -140,27 +124,20 @@ def settings_of(config: Config) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
     return {
         "seed": config.seed,
-        "repeats": config.repeats,
         "limit": config.limit,
         "tolerances": list(config.tolerances),
     }
 
 
-def fill(
-    config: Config, cells: Cells, sets: list[Samples], timed: list[Samples]
-) -> None:
+def fill(config: Config, cells: Cells, sets: list[Samples]) -> None:
     """Compute the cells that are not there yet."""
     bar = tqdm(disable=None, unit="fit")
     bar.total = len(sets) * len(config.log2_c) * len(config.tolerances)
-    bar.total += len(sets + timed) * len(config.race_log2_c)
     with bar:
         for samples in sets:
             for tolerance in sorted(config.tolerances, reverse=True):
                 for log2_c in sorted(config.log2_c):
                     score(config, cells, samples, log2_c, tolerance, bar)
-        for samples in sets + timed:
-            for log2_c in sorted(config.race_log2_c):
-                race(config, cells, samples, log2_c, bar)
 
 
 def score(
@@ -184,25 +161,6 @@ def score(
         return
     about = 2.0**log2_c, tolerance, config.seed, config.limit, bar.set_postfix_str
     cells.keep(key, fits.score(samples, *about))
-
-
-def race(config: Config, cells: Cells, samples: Samples, log2_c: int, bar: Any) -> None:
-    """Seconds of both solvers to each tolerance."""
-    bar.set_description(f"{samples.name}, C = 2^{log2_c}, both solvers")
-    bar.update()
-    key = samples.race_key(log2_c)
-    if key in cells:
-        return
-    found = fits.race(
-        samples,
-        2.0**log2_c,
-        config.tolerances,
-        config.repeats,
-        config.seed,
-        config.limit,
-        bar.set_postfix_str,
-    )
-    cells.keep(key, found)
 
 
 def command_line() -> None:

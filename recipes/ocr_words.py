@@ -1,8 +1,8 @@
-"""Reading words letter by letter: the eight variants of BCFW, and all of lambda.
+"""Reading words letter by letter: the eight variants of BCFW.
 
     python recipes/ocr_words.py                              # drawn words, in a minute
     python recipes/ocr_words.py --data DIR                   # letter.data, maybe .gz
-    python recipes/ocr_words.py --data DIR --settings large --courses --seeds 1 2 3
+    python recipes/ocr_words.py --data DIR --settings large --seeds 1 2 3
 
 A word is a chain: scores of 16 x 8 pixels for each of 26 letters, of pairs of letters,
 of the first and of the last one; the cost is the share of wrong letters. ``small``
@@ -10,14 +10,13 @@ trains on fold 0 and tests on the others, ``large`` the other way round.
 
 Three switches make eight variants: examples drawn uniformly or by their gaps,
 Frank-Wolfe or pairwise steps, with and without a cache of the oracle's answers. Each
-runs to a common duality gap or a time limit. Then the recipe computes weights for every
-lambda, by certified and heuristic regularisation paths and by grids of 31 values.
+runs to a common duality gap or a time limit.
 
 ``cells.json`` is written after each run, for ``--resume``. At the end the recipe writes
-``metrics.json``, ``variants.csv``, ``gaps.csv``, ``courses.csv`` and figures.
+``metrics.json``, ``variants.csv``, ``gaps.csv`` and figures.
 
 Reproduces: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
-Structured SVMs", OCR in figures 3, 5, 7 and 8. Results: ``docs/reproduction.md``.
+Structured SVMs", OCR in figures 3, 5 and 7. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
@@ -67,13 +66,7 @@ class Training:
     max_passes: int = 2000
     """Maximum number of passes of a run."""
     max_seconds: float = 60.0
-    """Time limit of a run in seconds; ten times as long for a path or a grid."""
-    courses: tuple[Setting, ...] = ("small",)
-    """Settings for the path and the grids."""
-    eps: float = 0.1
-    """Guaranteed suboptimality, for every lambda of a path and the values of a grid."""
-    kappa: float = 0.8
-    """Gap at breakpoints of the certified path, divided by eps."""
+    """Time limit of a run in seconds."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +81,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Config(Output, Training, Data):
-    """Eight variants of BCFW to the same gap; a regularisation path against grids."""
+    """Eight variants of BCFW to the same gap."""
 
 
 def main(config: Config) -> dict[str, float]:
-    """Train, follow and report; the chief numbers come back."""
+    """Train and report; the chief numbers come back."""
     check(config)
     with run_folder.held(config.out):
         return compare(config)
@@ -104,7 +97,7 @@ def compare(config: Config) -> dict[str, float]:
     else:
         words = ocr_letters.load(config.data)
     print(words)
-    for setting in dict.fromkeys(config.settings + config.courses):
+    for setting in config.settings:
         known, letters = (words.spelt(part) for part in words.split(setting))
         unseen_labels.warn(f"{setting}, test", letters, known)
     cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
@@ -113,44 +106,36 @@ def compare(config: Config) -> dict[str, float]:
     with cells.filling(), bar:
         for setting in config.settings:
             train(config, cells, words, setting, bar)
-        for setting in config.courses:
-            follow(config, cells, words, setting, bar)
     return cells.use(lambda: report.write(config, words, cells))
 
 
 def check(config: Config) -> None:
     arguments.at_least(config, max_passes=1, drawn=20)
-    arguments.different(config, "settings", "lam", "seeds", "courses")
-    for name in ("tol", "max_seconds", "eps"):
+    arguments.different(config, "settings", "lam", "seeds")
+    for name in ("tol", "max_seconds"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)
             raise ValueError(f"{name}: expected a positive number, got {value}")
-    if not 0 < config.kappa < 1:
-        raise ValueError(
-            f"kappa: expected a number between 0 and 1, got {config.kappa}"
-        )
     for lam in config.lam:
         if not lam > 0:
             raise ValueError(f"lam: expected positive numbers, got {lam}")
     for seed in config.seeds:
         if seed < 0:
             raise ValueError(f"seeds: expected integers of at least 0, got {seed}")
-    if config.settings and not (config.lam and config.seeds):
-        raise ValueError("lam, seeds: expected one value at least, got none")
-    if not config.settings and not config.courses:
-        raise ValueError("settings, courses: expected something to do, got none")
+    for name in ("settings", "lam", "seeds"):
+        if not getattr(config, name):
+            raise ValueError(f"{name}: expected one value at least, got none")
 
 
 def settings_of(config: Config) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
-    names = ("tol", "max_passes", "max_seconds", "eps", "kappa")
+    names = ("tol", "max_passes", "max_seconds")
     return {name: getattr(config, name) for name in names}
 
 
 def count(config: Config) -> int:
     each = len(runs.VARIANTS) * len(config.lam) * len(config.seeds)
-    solvers, courses = len(runs.SOLVERS), len(runs.COURSES)
-    return each * len(config.settings) + ((solvers * courses + 1) * len(config.courses))
+    return each * len(config.settings)
 
 
 def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
@@ -171,31 +156,6 @@ def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) ->
                     cell = runs.train(variant, *parts, lam, seed, limits, show)
                     cells.keep(key, cell)
                 bar.update()
-
-
-def follow(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
-    """Paths and grids, and how good they are."""
-    parts = words.split(setting)
-    seed, limit = min(config.seeds, default=0), 10 * config.max_seconds
-    key = runs.bounds_key(words, setting, seed)
-    bar.set_description(f"{setting}, least objectives")
-    show = bar.set_postfix_str
-    if key not in cells:
-        tol = config.eps / 10
-        cells.keep(key, runs.lower_bounds(parts[0], tol, seed, limit, show))
-    bar.update()
-    bounds = cells.use(lambda: cells[key]["bounds"])
-    for solver in runs.SOLVERS:
-        for course in runs.COURSES:
-            key = runs.course_key(words, setting, course, solver, seed)
-            bar.set_description(f"{setting}, {course}, {solver}")
-            if key not in cells:
-                found = runs.follow(
-                    course, solver, *parts, bounds, config.eps, config.kappa,
-                    seed, limit, show,
-                )  # fmt: skip
-                cells.keep(key, found)
-            bar.update()
 
 
 def command_line() -> None:

@@ -13,8 +13,6 @@ over the 10 best boxes, by any of ``smoothsp.optim`` or by subgradients.
     python recipes/voc_localization.py --predict FOLDER          # finds it elsewhere
     python recipes/voc_localization.py --download --class dog    # fetches VOC 2007
     python recipes/voc_localization.py --finetune --side 224 --optimizer sgd
-    python recipes/voc_localization.py --compare                 # five optimizers
-    python recipes/voc_localization.py --study k warm-start      # what settings change
     python recipes/voc_localization.py --objects several         # all classes
 
 Of the images of a folder it takes those with exactly one box of the class. Training
@@ -47,15 +45,14 @@ if __name__ == "__main__":
     start.quietly()
 
 import copy
-from functools import partial
 from typing import Any
 
 import torch
 
-from localization import comparison, prediction, report, study, toy
 from localization import folder as localization_folder
+from localization import prediction, report, toy
 from localization.images import Data, Images, Preparation
-from localization.settings import Config, check, tuned, values
+from localization.settings import Config, check, values
 from localization.several import annotations
 from localization.several import images as several_images
 from localization.several import model as several_model
@@ -81,19 +78,9 @@ def main(config: Config) -> dict[str, float]:
         return prediction.predict(
             config.model_folder, config.predict, config.nbest, config.skip_bad
         )
-    with run_folder.held(config.out, config.model_folder):
-        return run(config)
-
-
-def run(config: Config) -> dict[str, float]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    data = load(config, device)
-    once, title = partial(train, data=data), describe(config, data)
-    if config.compare:
-        return comparison.compare(config, tuned(config), once, title)
-    if config.study:
-        return study.run(config, once, title)
-    return train(config, data)
+    with run_folder.held(config.out, config.model_folder):
+        return train(config, load(config, device))
 
 
 def describe(config: Config, data: Data) -> str:

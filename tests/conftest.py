@@ -62,7 +62,6 @@ FIRST = (
     "kernels/test_device_compilation.py",
     "kernels/test_barriers.py",
     "ptx/test_kernels.py",
-    "recipes/running/test_learning.py",
     "laws/test_numbers.py",
     "ptx/test_simulator.py",
     "optim/test_ranks.py",

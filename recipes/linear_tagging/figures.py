@@ -1,16 +1,13 @@
-"""Figures of ``conll_linear.py``: solvers side by side, and their settings."""
+"""Figures of ``conll_linear.py``: solvers side by side."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from linear_tagging.methods import STUDIES, Method
 from linear_tagging.report import Row, grouped
 from runs import files
 
@@ -23,7 +20,6 @@ COLOURS = {
     "Casimir-SVRG-adapt": "#222222",
 }
 GREY = "#777777"
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 AXES = {"calls": "oracle calls per sentence", "seconds": "training time (s)"}
 # what is off the scale is no part of the comparison
 LARGEST = 3.0
@@ -62,45 +58,6 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     save(figure, path)
-
-
-def settings(path: Path, rows: list[Row], studies: Sequence[str]) -> None:
-    """F less its lower bound: a row a study, a column each solver and c."""
-    studies = [name for name in studies if name != "solvers"]
-    cs = sorted({row["c"] for row in rows})
-    families = [list(dict.fromkeys(m.family for m in STUDIES[s])) for s in studies]
-    across = max(len(found) for found in families) * len(cs)
-    figure = Figure(
-        figsize=(2.3 * across + 0.6, 2.4 * len(studies)), layout="constrained"
-    )
-    panels = figure.subplots(len(studies), across, squeeze=False)
-    for study, found, line in zip(studies, families, panels, strict=True):
-        for panel in line[len(found) * len(cs) :]:
-            panel.set_visible(False)
-        for n, family in enumerate(found):
-            for m, c in enumerate(cs):
-                mine = [r for r in rows if (r["study"], r["c"]) == (study, c)]
-                methods = [x for x in STUDIES[study] if x.family == family]
-                panel = line[n * len(cs) + m]
-                one(panel, mine, methods)
-                panel.set_title(f"{family}\nλ = {c:g} / n", fontsize=9)
-        line[0].set_ylabel(f"{study}\nF - lower bound")
-    for panel in panels[-1]:
-        panel.set_xlabel(AXES["calls"])
-    save(figure, path)
-
-
-def one(panel: Axes, rows: list[Row], methods: list[Method]) -> None:
-    """The settings of a solver: from its colour to a paler one."""
-    pale = np.linspace(0.0, 0.6, len(methods))
-    for method, share, dash in zip(methods, pale, DASHES, strict=False):
-        colour = tuple(np.array(to_rgb(COLOURS[method.family])) * (1 - share) + share)
-        some = [row for row in rows if row["method"] == method.name]
-        line = curve(some, "calls", "gap")
-        draw(panel, line, colour, ls=dash, label=method.setting)
-    logarithmic(panel, [row["gap"] for row in rows])
-    panel.legend(fontsize=8, frameon=False)
-    tidy(panel)
 
 
 def draw(panel: Axes, line: Curve, colour: Any, **style: Any) -> None:

@@ -16,80 +16,49 @@ from localization.folder import read_image
 from localization.images import Images
 from runs import files
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")
+COLOUR = "#0072b2"
 TRUE, HIT, MISS, OTHERS = "#009e73", "#0072b2", "#d55e00", "#888888"
 RUNNERS_UP, SHEET = 3, 12
 # heights of a drawn image over its width
 TALL = (0.2, 5.0)
-# one run shows what it learned; several show what each costs
-ALONE = (("oracle_calls", "objective"), ("oracle_calls", "val_corloc"))
-BESIDE = (*ALONE[:1], ("seconds", "objective"), ALONE[1])
 NAMES = {
-    "oracle_calls": "calls of the inference oracle",
-    "seconds": "seconds of training",
     "objective": "objective, without smoothing",
     "val_corloc": "CorLoc, validation (%)",
 }
 DASHES = {"best candidate": ":", "centre box": "--", "mean box of training": "-."}
 
-History = list[dict[str, Any]]
-
 
 def curves(
-    path: Path,
-    runs: dict[str, list[History]],
-    title: str,
-    baselines: dict[str, float] | None = None,
+    path: Path, history: list[dict[str, Any]], title: str, baselines: dict[str, float]
 ) -> None:
-    """One line a method: the mean of its runs, and one standard deviation around it.
+    """Objective and CorLoc against calls.
 
     ``baselines`` are CorLocs on the validation images, drawn as horizontal lines.
     """
-    alone = len(runs) == 1 and all(len(found) == 1 for found in runs.values())
-    panels = ALONE if alone else BESIDE
-    figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
+    figure = Figure(figsize=(6.6, 3.5), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    for axes, (x, y) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True
+    left, right = figure.subplots(1, 2)
+    # without training all is wrong, beside which no difference would be seen
+    for axes, key, scale, rows in (
+        (left, "objective", 1, history),
+        (right, "val_corloc", 100, history[1:]),
     ):
-        for (name, histories), colour in zip(runs.items(), COLOURS, strict=False):
-            _line(axes, histories, x, y, name, colour)
-        axes.set(xlabel=NAMES[x], ylabel=NAMES[y])
-        if y == "objective":
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_minor_formatter(NullFormatter())
-        else:
-            for name, dashes in DASHES.items():
-                if baselines:
-                    height = 100 * baselines[name]
-                    axes.axhline(height, color="k", lw=1, ls=dashes, label=name)
-            # of the lines alone: the curves are named in the first panel
-            own = axes.get_lines()[len(runs) :]
-            if own:
-                axes.legend(handles=own, frameon=False, fontsize=8)
+        calls = [row["oracle_calls"] for row in rows]
+        marker = "o" if len(history) < 20 else None
+        values = [scale * row[key] for row in rows]
+        axes.plot(calls, values, color=COLOUR, marker=marker, ms=3, lw=1.4)
+        axes.set(xlabel="calls of the inference oracle", ylabel=NAMES[key])
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
-    if not alone:
-        figure.axes[0].legend(frameon=False, fontsize=8)
+    left.set_yscale("log")
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    left.yaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_minor_formatter(NullFormatter())
+    for name, dashes in DASHES.items():
+        height = 100 * baselines[name]
+        right.axhline(height, color="k", lw=1, ls=dashes, label=name)
+    right.legend(frameon=False, fontsize=8)
     files.write_figure(path, figure, dpi=120)
-
-
-def _line(
-    axes: Axes, histories: list[History], x: str, y: str, name: str, colour: str
-) -> None:
-    scale = 1 if y == "objective" else 100
-    rounds = min(map(len, histories))
-    # without training all is wrong, beside which no difference would be seen
-    shown = slice(0 if y == "objective" else 1, rounds)
-    across = np.mean([[row[x] for row in h[shown]] for h in histories], 0)
-    up = scale * np.array([[row[y] for row in h[shown]] for h in histories])
-    mean, spread = up.mean(0), up.std(0)
-    marker = "o" if rounds < 20 else None
-    axes.plot(across, mean, color=colour, label=name, marker=marker, ms=3, lw=1.4)
-    if len(histories) > 1:
-        axes.fill_between(across, mean - spread, mean + spread, color=colour, alpha=0.2)
 
 
 def sheet(

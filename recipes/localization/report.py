@@ -38,8 +38,8 @@ def write(
     print(f"\n{table(rows)}")
     history_csv(folder / "history.csv", run.history)
     lines = {name: own["corloc"] for name, own in rows["val"].items()}
-    histories = {run.settings.method: [run.history]}
-    figures.curves(folder / "curves.png", histories, title, lines)
+    title = f"{title}, {run.settings.method}"
+    figures.curves(folder / "curves.png", run.history, title, lines)
     last = parts.get("test", parts["val"])
     found = run.predict(last, figures.RUNNERS_UP + 1)
     figures.sheet(folder / "sheet.png", last, found, title)

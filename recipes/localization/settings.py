@@ -18,7 +18,6 @@ from smoothsp.models.backbones import NAMES
 
 Proposals = Literal["selective-search", "grid"]
 Scores = Literal["linear", "nonlinear"]
-Study = Literal["k", "warm-start", "mu", "budget"]
 Objects = Literal["one", "several"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "proposals": get_args(Proposals),
@@ -31,7 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 # the paper's two, and about that of the convolutions' own training
 DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
 CHOSEN = ("decay", "lr", "t_0", "smoothness", "mu", "k", "warm_start", "inner_epochs")
-# by what is trained and optimizer; a folder of images may want others: --compare
+# by what is trained and optimizer; a folder of images may want others
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
     ("linear", "sgd-sqrt"): {"lr": 2**-8},
@@ -66,7 +65,7 @@ SEVERAL_MU = 0.3
 # options that make no sense there
 OF_ONE = (
     "kind", "download", "proposals", "max_boxes", "finetune", "scores", "optimizer",
-    "t_0", "smoothness", "k", "warm_start", "inner_epochs", "compare", "study", "nbest",
+    "t_0", "smoothness", "k", "warm_start", "inner_epochs", "nbest",
 )  # fmt: skip
 
 
@@ -151,11 +150,6 @@ class Training:
     """Oracle calls per image, without those of full gradients."""
     seed: int = 1
     """Seed of the initial weights and the order of images."""
-    compare: bool = False
-    """Train with each of the optimizers of the paper's figure and bcfw, seeds 1, 2, 3,
-    after tuning the step size of each."""
-    study: tuple[Study, ...] = ()
-    """Train with each of several values of one setting, seeds 1, 2, 3."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ class Output(Outputs):
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
-    """Train an object localiser, use one, or compare optimizers on it."""
+    """Train an object localiser, or use one."""
 
 
 def check(config: Config) -> None:
@@ -191,13 +185,7 @@ def check(config: Config) -> None:
             f", got {config.kind!r}. Give --data DIR --class NAME"
         )
     arguments.one_of(config, **CHOICES)
-    arguments.different(config, "study")
     _check_shared(config)
-    if sum((config.compare, bool(config.study), config.predict is not None)) > 1:
-        raise ValueError(
-            "compare: expected one of --compare, --study and --predict, got several."
-            " Give each a run of its own"
-        )
     if config.optimizer == "bcfw" and trained(config) != "linear":
         raise ValueError(
             "optimizer: expected another than bcfw, which is linear only. Take another,"
@@ -239,11 +227,6 @@ def _check_numbers(config: Config) -> None:
         value = getattr(config, name)
         if value is None:
             continue
-        if (config.compare or config.study) and name != "decay":
-            raise ValueError(
-                f"{name}: expected none with --compare and --study, where each run has"
-                f" its own, got {value}"
-            )
         if name not in used:
             raise ValueError(
                 f"{name}: expected none with --optimizer {config.optimizer}, got"

@@ -1,4 +1,4 @@
-"""Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits, drawn classes."""
+"""Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits."""
 
 import codecs
 import gzip
@@ -48,10 +48,6 @@ class Samples:
     def score_key(self, log2_c: int, tolerance: float) -> str:
         """Names the fit to one tolerance."""
         return f"{self.name} {self.checksum} C=2^{log2_c} tolerance={tolerance:.15g}"
-
-    def race_key(self, log2_c: int) -> str:
-        """Names the fits of both solvers."""
-        return f"{self.name} {self.checksum} C=2^{log2_c} race"
 
     def __str__(self) -> str:
         return (
@@ -221,15 +217,3 @@ def digits() -> Samples:
     """8 x 8 images that come with scikit-learn."""
     X, y = load_digits(return_X_y=True)
     return hold_out("digits", sparse.csr_matrix(X / 16), y)
-
-
-def drawn(classes: int, seed: int) -> Samples:
-    """Gaussian classes of 60 features, of which a sample has 30 percent."""
-    rng = np.random.default_rng([seed, classes])
-    n = max(1500, 2 * classes)
-    # every class has a sample
-    y = np.concatenate([np.arange(classes), rng.integers(classes, size=n - classes)])
-    X = rng.normal(size=(classes, 60))[y] + rng.normal(size=(n, 60))
-    X *= rng.random(X.shape) < 0.3
-    X = sparse.csr_matrix(X / np.sqrt(60))
-    return Samples(f"drawn-{classes}", X, y, X[:0], y[:0])

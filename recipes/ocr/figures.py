@@ -1,4 +1,4 @@
-"""Figures of ``ocr_words.py``: gaps of the variants, cost of paths and grids."""
+"""Figures of ``ocr_words.py``: gaps of the variants."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ocr.runs import COURSES, SOLVERS, VARIANTS
+from ocr.runs import VARIANTS
 from runs import files
-from smoothsp.linear.solvers import GRID
 
 ORANGE, BLUE, GREY = "#d1661f", "#2a6f97", "#777777"
-# of paths and grids, in the order of COURSES
-COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#777777")
 # where curves of several seeds are compared
 STEPS = 200
 # a gap of 0 has no place on a logarithmic axis
@@ -75,32 +72,6 @@ def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
     if len(runs) > 1:
         low, high = np.min(known, axis=0), np.max(known, axis=0)
         panel.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-
-
-def courses(path: Path, rows: list[Row]) -> None:
-    """Oracle calls down to each lambda, and errors there."""
-    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for row in rows:
-        # none where the budget did not last for the first one
-        points = np.array(row["points"]).reshape(-1, 4)
-        style = {
-            "color": COLOURS[COURSES.index(row["course"])],
-            "ls": "-" if row["solver"] == str(SOLVERS[0]) else "--",
-            "lw": 1.4,
-        }
-        label = f"{row['course']}, {row['solver']}"
-        lams, errors = points[:, 0], row["errors"]
-        panels[0].plot(lams, points[:, 1], label=label, **style)
-        panels[1].plot(GRID[: len(errors)], errors, **style)
-    names = ("total oracle calls / n", "test error of letters (%)")
-    for panel, name in zip(panels, names, strict=True):
-        panel.set(xscale="log", xlabel="lambda", ylabel=name)
-        panel.set_xlim(GRID[0] * 2, GRID[-1] / 2)
-        tidy(panel)
-    panels[0].set_yscale("log")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    save(figure, path)
 
 
 def tidy(panel: Axes) -> None:

@@ -9,47 +9,32 @@ from typing import Any
 from multiclass.cells import Cells
 from ocr import figures
 from ocr.letters import Words
-from ocr.runs import COURSES, SOLVERS, VARIANTS, course_key, variant_key
+from ocr.runs import VARIANTS, variant_key
 from runs import files
 
-NONE = "-"
 Row = dict[str, Any]
 
 
 def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
     """Print the tables and write all written; the chief numbers come back."""
     runs = variant_rows(config, words, cells)
-    courses = course_rows(config, words, cells)
     for setting in config.settings:
         for lam in config.lam:
             mine = [r for r in runs if (r["setting"], r["lam"]) == (setting, lam)]
             print(f"\n{setting}, lambda {lam:g}\n\n{variant_table(mine, config.tol)}")
-    for setting in config.courses:
-        mine = [row for row in courses if row["setting"] == setting]
-        print(f"\n{setting}, every lambda\n\n{course_table(mine)}")
-    out, written = config.out, ["metrics.json"]
-    if runs:
-        files.write_table(out / "variants.csv", [without_lists(row) for row in runs])
-        files.write_table(out / "gaps.csv", gap_rows(runs))
-        written += ["variants.csv", "gaps.csv"]
-    if courses:
-        files.write_table(out / "courses.csv", point_rows(courses))
-        written.append("courses.csv")
+    out, written = config.out, ["metrics.json", "variants.csv", "gaps.csv"]
+    files.write_table(out / "variants.csv", [without_lists(row) for row in runs])
+    files.write_table(out / "gaps.csv", gap_rows(runs))
     for setting in config.settings:
         mine = [row for row in runs if row["setting"] == setting]
         written.append(f"gaps_{setting}.png")
         figures.gaps(out / written[-1], mine, config.lam, config.tol)
-    for setting in config.courses:
-        mine = [row for row in courses if row["setting"] == setting]
-        written.append(f"courses_{setting}.png")
-        figures.courses(out / written[-1], mine)
-    result = chief_numbers(runs, courses)
+    result = chief_numbers(runs)
     content = {
         "settings": {name: readable(value) for name, value in asdict(config).items()},
         "words": str(words),
         "result": result,
         "variants": [without_lists(row) for row in runs],
-        "courses": [without_lists(row) for row in courses],
     }
     files.write_json(out / "metrics.json", content)
     print(f"\nsee {out}: {', '.join(written)}")
@@ -74,17 +59,6 @@ def variant_rows(config: Any, words: Words, cells: Cells) -> list[Row]:
         for lam in config.lam
         for variant in VARIANTS
         for seed in config.seeds
-    ]
-
-
-def course_rows(config: Any, words: Words, cells: Cells) -> list[Row]:
-    seed = min(config.seeds, default=0)
-    return [
-        {"setting": setting, "course": course, "solver": str(solver)}
-        | cells[course_key(words, setting, course, solver, seed)]
-        for setting in config.courses
-        for solver in SOLVERS
-        for course in COURSES
     ]
 
 
@@ -113,26 +87,8 @@ def median(rows: list[Row], name: str) -> float:
     return statistics.median(row[name] for row in rows)
 
 
-def course_table(rows: list[Row]) -> str:
-    lines = [
-        [
-            f"{row['course']}, {row['solver']}",
-            str(len(row["points"])),
-            shown(row["oracle_passes"], 0),
-            shown(row["seconds"], 2),
-            shown(row["largest_excess"], 3),
-            shown(min(row["errors"], default=None), 2),
-            "yes" if row["complete"] else "no",
-        ]
-        for row in rows
-    ]
-    head = ["", "breakpoints or values", "oracle calls / n", "seconds"]
-    head += ["largest excess", "fewest wrong letters, %", "down to 2^-15"]
-    return markdown(head, lines)
-
-
-def shown(value: float | None, digits: int) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
+def shown(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}"
 
 
 def markdown(head: Sequence[str], lines: list[list[str]]) -> str:
@@ -151,19 +107,8 @@ def gap_rows(runs: list[Row]) -> list[Row]:
     ]
 
 
-def point_rows(courses: list[Row]) -> list[Row]:
-    """One row a breakpoint or value."""
-    about = ("setting", "course", "solver")
-    names = ("lam", "oracle_passes", "seconds", "gap")
-    return [
-        {name: row[name] for name in about} | dict(zip(names, point, strict=True))
-        for row in courses
-        for point in row["points"]
-    ]
-
-
-def chief_numbers(runs: list[Row], courses: list[Row]) -> dict[str, float]:
-    """Passes, seconds and errors of each variant, and cost of paths over grids."""
+def chief_numbers(runs: list[Row]) -> dict[str, float]:
+    """Passes, seconds and errors of each variant."""
     result: dict[str, float] = {}
     groups: dict[str, list[Row]] = {}
     for row in runs:
@@ -172,14 +117,4 @@ def chief_numbers(runs: list[Row], courses: list[Row]) -> dict[str, float]:
     for name, rows in groups.items():
         for number in ("oracle_passes", "seconds", "gap", "letter_error"):
             result[f"{name}_{number}"] = median(rows, number)
-    known = {(r["setting"], r["course"], r["solver"]): r for r in courses}
-    for (setting, course, solver), row in known.items():
-        result[f"{setting}_{course}_{solver}_oracle_passes"] = row["oracle_passes"]
-        if course == "path":
-            grid = known[setting, "grid, same weights", solver]
-            # a budget may end before the first value of a grid
-            for number in ("oracle_passes", "seconds"):
-                name = f"{setting}_path_over_grid_{solver}_{number}"
-                if grid["oracle_passes"]:
-                    result[name] = row[number] / grid[number]
     return result

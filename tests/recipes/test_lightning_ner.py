@@ -16,6 +16,7 @@ from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
 from tests.recipes.runs import write_corpus
 
+FIRST = "loss of the first epoch"
 SCRIPT = Path(__file__).parents[2] / "recipes" / "lightning_ner.py"
 
 
@@ -58,7 +59,7 @@ def interrupted_at(epoch):
 # Lightning advises on workers and devices that are not there
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("optimizer", ["adam", "svrg", "casimir", "prox-linear"])
-def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
+def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer, capfd):
     pytest.importorskip("pytorch_lightning")
     # what is lost of the optimizer's state shows within two more epochs
     chosen = ("--optimizer", optimizer, "--epochs", "3")
@@ -67,6 +68,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer):
     with pytest.raises(SystemExit):
         run(tmp_path / "cut", *chosen)
     patch.undo()
+    if optimizer == "adam":
+        [printed] = [x for x in capfd.readouterr().out.splitlines() if x[:1] == "{"]
+        assert 0 <= ast.literal_eval(printed)["loss"] < whole[FIRST]
     cut = torch.load(tmp_path / "cut" / "last.ckpt", weights_only=True)
     resumed = run(tmp_path / "cut", *chosen, "--resume")
     assert resumed["epoch"] == whole["epoch"] == cut["epoch"] + 2

@@ -77,7 +77,7 @@ def test_classes_tell_of_test_samples(monkeypatch, tmp_path, capsys):
     digits = sets.digits()
     less = dataclasses.replace(digits, X=digits.X[:90], y=digits.y[:90] % 8)
     monkeypatch.setattr(sets, "digits", lambda: less)
-    monkeypatch.setattr(fits, "warm_up", _stop)
+    monkeypatch.setattr(fits, "score", _stop)
     with pytest.raises(KeyboardInterrupt):
         multiclass_svm.main(multiclass_svm.Config(out=tmp_path))
     (line,) = warnings_in(capsys)
@@ -93,7 +93,7 @@ def test_letters_tell_of_words_held_out(monkeypatch, tmp_path, capsys):
     assert missing
     monkeypatch.setattr(runs, "warm_up", _stop)
     with pytest.raises(KeyboardInterrupt):
-        ocr_words.main(ocr_words.Config(drawn=20, courses=(), out=tmp_path))
+        ocr_words.main(ocr_words.Config(drawn=20, out=tmp_path))
     line = warnings_in(capsys)[0]
     assert line.startswith("warning: small, test has labels that training lacks")
     assert all(f"{letter} (" in line for letter in missing) or "others" in line

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from localization.figures import COLOURS, TALL, legend, outline
+from localization.figures import TALL, legend, outline
 from localization.folder import read_image
 from localization.several.annotations import Example
 from localization.several.detection import Found
@@ -15,6 +15,7 @@ from localization.several.images import Images
 from runs import files
 
 SHEET, TRUE = 6, "#ffffff"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def objects(

@@ -1,4 +1,4 @@
-"""The localiser from one command: its reports, comparisons, bad configurations."""
+"""The localiser from one command: its reports, bad configurations."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ from PIL import Image
 
 import smoothsp
 import voc_localization
-from localization import comparison, figures, study, toy, training
+from localization import figures, toy
 from voc_localization import load, main
 
 CPU = torch.device("cpu")
@@ -103,67 +103,6 @@ def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("ladybirds-*/JPEGImages/*.jpg"))) == 4
 
 
-def test_optimizers_are_compared_and_those_that_are_done_are_kept(
-    localise, tmp_path, monkeypatch, capsys, undrawn
-):
-    monkeypatch.setattr(comparison, "SEEDS", (1, 2))
-    monkeypatch.setattr(comparison, "METHODS", {"linear": ("sgd", "bcfw")})
-    monkeypatch.setattr(comparison, "FACTOR", 1.5)
-    config = localise(tmp_path, compare=True, passes=2)
-    result = main(config)
-    with (tmp_path / "comparison.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    runs = [(row["optimizer"], row["seed"]) for row in rows if row["round"] == "0"]
-    assert runs == [(m, s) for m in ("sgd", "bcfw") for s in "12"]
-    lowest = [
-        min(float(r["objective"]) for r in rows if (r["optimizer"], r["seed"]) == run)
-        for run in runs
-    ]
-    assert result["sgd_lowest_objective"] == pytest.approx(
-        np.mean(lowest[:2]), rel=1e-5
-    )
-    assert result["bcfw_lowest_objective"] == pytest.approx(
-        np.mean(lowest[2:]), rel=1e-5
-    )
-    path, histories, title = undrawn[-1]
-    assert path == tmp_path / "comparison.png"
-    assert "6 training images, linear scores, efficientnet-lite0 with w" in title
-    assert {name: len(found) for name, found in histories.items()} == {
-        "sgd": 2,
-        "bcfw": 2,
-    }
-    capsys.readouterr()
-    (tmp_path / "bcfw-2" / "checkpoint.pt").unlink()
-    assert main(dataclasses.replace(config, resume=True)) == result
-    said = capsys.readouterr().out
-    assert said.count("resuming") == said.count("best on validation") - 1
-
-
-@pytest.mark.parametrize("best", [-3, 0, 1, 4])
-def test_the_grid_grows_until_its_best_value_is_inside(best, localise, tmp_path):
-    tried = []
-
-    def train(config):
-        exponent = round(np.log2(config.lr / 0.5) / 2)
-        tried.append(exponent)
-        assert (config.optimizer, config.seed) == ("svrg", 0)
-        return {"lowest_objective": abs(exponent - best)}
-
-    found = comparison._tune(localise(tmp_path), "svrg", "lr", 0.5, train)
-    assert found == 0.5 * 4.0**best
-    assert sorted(tried) == list(range(min(best, 0) - 1, max(best, 0) + 2))
-
-
-def test_what_diverges_is_not_chosen(localise, tmp_path):
-    def train(config):
-        if config.lr > 0.5:
-            raise training.Diverged
-        return {"lowest_objective": 1 / config.lr}
-
-    found = comparison._tune(localise(tmp_path), "sgd", "lr", 0.5, train)
-    assert found == 0.5
-
-
 @pytest.mark.parametrize("method", ["sgd", "casimir-const", "prox-linear"])
 @pytest.mark.usefixtures("undrawn")
 def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
@@ -185,30 +124,6 @@ def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
     assert history[1]["objective"] < history[0]["objective"]
     kept = smoothsp.models.load(config.model_folder, "cpu").network.state_dict()
     assert all(torch.equal(kept[name], own) for name, own in saved["best"].items())
-
-
-def test_a_study_trains_each_case_with_each_seed(
-    localise, tmp_path, monkeypatch, capsys, undrawn
-):
-    cases = [
-        ("K = 2", "casimir-const", {"k": 2}),
-        ("K = exact", "casimir-const", {"k": "exact"}),
-        ("diverges", "sgd", {"lr": 1e30}),
-    ]
-    monkeypatch.setattr(study, "STUDIES", {"k": cases})
-    monkeypatch.setattr(study, "SEEDS", (1, 2))
-    result = main(localise(tmp_path, study=("k",), passes=2))
-    with (tmp_path / "k.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    runs = [(row["case"], row["seed"]) for row in rows if row["round"] == "0"]
-    assert runs == [(c, s) for c in ("K = 2", "K = exact") for s in "12"]
-    last = [float(r["objective"]) for r in rows if r["case"] == "K = 2"]
-    mean = np.mean([last[1], last[3]])
-    assert result["k/K = 2/objective"] == pytest.approx(mean, rel=1e-5)
-    path, histories, title = undrawn[-1]
-    assert path == tmp_path / "k.png" and title.startswith("k; ladybird")
-    assert list(histories) == ["K = 2", "K = exact"]
-    assert "diverges                diverged" in capsys.readouterr().out
 
 
 # --- bad configurations ---
@@ -233,14 +148,10 @@ def test_a_study_trains_each_case_with_each_seed(
         ({"backbone": "vgg"}, r"backbone: expected one of alexnet,.*got 'vgg'"),
         ({"side": 31}, "side: expected at least 32, got 31"),
         ({"k": 0}, "k: expected a positive number, got 0"),
-        ({"study": ("k",), "mu": 1.0}, "mu: expected none with --compare and --st"),
-        ({"study": ("k",), "compare": True}, "expected one of --compare, --study"),
         ({"mu": 0.0}, "mu: expected a positive number, got 0"),
         ({"seed": 10**16}, "seed: expected at most 1000000000000000, got"),
-        ({"study": ("k", "k")}, "study: expected different values, got k more than"),
         ({"decay": float("inf")}, "decay: expected a positive number, got inf"),
         ({"smoothness": float("nan")}, "smoothness: expected a positive number"),
-        ({"compare": True, "mu": 1.0}, "mu: expected none with --compare"),
         ({"kind": "dog"}, r"class: 'dog' never occurs in"),
         ({"resume": True}, "resume: expected a run to continue, found no"),
     ],

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 import conll_linear
-import frank_wolfe_rules
 from linear_tagging import curves, data
 from linear_tagging.data import Split
 from linear_tagging.methods import Method
@@ -30,10 +29,8 @@ def splits():
     return tuple(Split(s.tokens[:6], s.tags[:6]) for s in data.load(None))
 
 
-@pytest.mark.parametrize(("name", "call"), [("BCFW", 1), ("RegularisationPath", 2)])
-def test_while_words_are_warmed_up(name, call, monkeypatch):
-    solver = partial(getattr(runs, name), callback=interrupt_at(call))
-    monkeypatch.setattr(runs, name, solver)
+def test_while_words_are_warmed_up(monkeypatch):
+    monkeypatch.setattr(runs, "BCFW", partial(runs.BCFW, callback=interrupt_at(1)))
     with pytest.raises(KeyboardInterrupt):
         runs.warm_up(toy.draw(20, seed=0).problem)
 
@@ -65,11 +62,3 @@ def test_while_the_fast_tagger_trains(calls, splits, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         conll_linear.tagger(*splits)
     assert len(makes) == calls + 1
-
-
-def test_while_rules_are_warmed_up(monkeypatch):
-    config = frank_wolfe_rules.Config(drawn=20, max_passes=4)
-    solver = partial(frank_wolfe_rules.BCFW, callback=interrupt_at(1))
-    monkeypatch.setattr(frank_wolfe_rules, "BCFW", solver)
-    with pytest.raises(KeyboardInterrupt):
-        frank_wolfe_rules.follow(config, {}, toy.draw(20, seed=0).problem)

@@ -11,7 +11,7 @@ from PIL import Image
 
 import horse_segmentation
 from horse_segmentation import Config, main
-from segmentation import linear, model_folder, network, study
+from segmentation import linear, model_folder, network
 from smoothsp.models import files
 from tests.recipes.runs import numbers
 
@@ -106,20 +106,6 @@ def test_the_backbone_is_efficientnet_lite0(tmp_path):
         network.Segmenter("efficientnet-lite0", str(tmp_path / "none"))
 
 
-@pytest.mark.long
-def test_solvers_are_compared(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(study, "PERIODS", (1, study.NEVER))
-    monkeypatch.setattr(study, "LOOKS", (2, 3))
-    monkeypatch.setattr(study, "VARIANTS", study.VARIANTS[-1:])
-    monkeypatch.setattr(study, "WAYS", study.WAYS[::2])
-    main(Config(out=tmp_path, study=True, **SMALL | {"limit": 6}))
-    cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
-    assert len(cells) == 2 + 1 + 2 * 2
-    assert cells["refresh 1"]["calls"][-1] == 6
-    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
-    assert "| refresh never |" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -133,7 +119,6 @@ def test_solvers_are_compared(monkeypatch, tmp_path, capsys):
         ({"superpixels": 1}, "superpixels: expected at least 2, got 1"),
         ({"eps": 0.0}, "eps: expected a number between 0 and 1, got 0"),
         ({"tol": 2.0}, "tol: expected a number between 0 and 1, got 2"),
-        ({"study": True, "model": "network"}, "study: expected --model linear, got"),
         ({"data": "nowhere"}, "data: expected a folder of images and masks"),
     ],
 )
