@@ -20,7 +20,6 @@ from scipy.spatial import Delaunay
 from torch import Tensor
 
 import circuits
-from dynamic_programmes.numpy_active_set import sparse_maximum
 from dynamic_programmes.races import Call, Race, drawn, values, with_gradients
 from smoothsp.oracles import (
     BinaryGraph,
@@ -222,16 +221,10 @@ def mixtures(strength: float) -> Iterator[Race]:
     def build(dtype: torch.dtype) -> Callable[[], Chain]:
         return partial(Chain, nodes.to(dtype), moves.to(dtype))
 
-    def plain(dtype: torch.dtype) -> Call:
-        rows, table = (x.to(dtype).double().numpy() for x in (nodes, moves))
-        given = table, strength, 16 * torch.finfo(dtype).eps
-        return values(lambda: torch.tensor([sparse_maximum(x, *given) for x in rows]))
-
     name = f"SparseMAP, chain, 50 x 9, strength {strength}"
     ours = asked(lambda x: SparseMAP(x, strength=strength).maximum(), build)
     one = {"smoothsp, the best alone": asked(lambda x: x.decode()[0], build)}
     yield Race(f"{name}: in decodes", 1 / 40, ours, one, comparable=False)
-    yield Race(f"{name}: maximum", 1, ours, {"an active set in numpy": plain})
 
 
 def all_races() -> list[Race]:

@@ -1,20 +1,17 @@
-"""Time the certified solvers of linear models next to their peers, part by part.
+"""Time the SVMs of smoothsp.linear next to their peers, section by section.
 
     pip install -e ".[bench]"
-    python benchmarks/solvers.py --conll DIR    # one thread
+    python benchmarks/solvers.py            # one thread
     python benchmarks/solvers.py --quick    # small problems, into a temporary folder
 
-Without CoNLL-2003, sentences are generated, and targets on CoNLL-2003 are not measured.
-A part is a module with ``Plan``, ``QUICK``, ``measure(plan)`` and ``goals(entries)``.
-Prints which targets are reached, and writes ``results/PART.csv`` and the part's tables
-in the page of tables. The SVMs take long: ``--sections`` measures some sections and
-keeps the rows of the others.
+Prints which targets are reached, and writes ``results/svm.csv`` and its tables in the
+page of tables. All of it takes long: ``--sections`` measures some sections and keeps
+the rows of the others.
 """
 
 import argparse
 import csv
 import io
-import math
 import os
 import sys
 import tempfile
@@ -27,18 +24,12 @@ import torch
 
 from measuring import machine
 from report import tables as report_tables
-from training import svm_races, tagger_races
+from training import svm_races
 from training.races import Entry, Goal
 
 HERE = Path(__file__).parent
-CSV, PAGE = "results/{}.csv", "tables/solvers.md"
-PARTS = {
-    "svm": svm_races,
-    "tagger": tagger_races,
-}
-# the option that says where data are
-FOLDERS = {"tagger": "conll"}
-PEERS = ("scikit-learn", "scipy", "liblinear-official", "python-crfsuite")
+CSV, PAGE = "results/svm.csv", "tables/solvers.md"
+PEERS = ("scikit-learn", "scipy", "liblinear-official")
 VERSIONS = (*PEERS, "numpy", "numba", "torch")
 Row = dict[str, Any]
 
@@ -52,60 +43,44 @@ def main() -> None:
     folder = options.output
     if options.quick and folder == HERE:
         folder = Path(tempfile.mkdtemp(prefix="smoothsp-benchmark-"))
-    for name in options.parts:
-        entries: list[Entry] = []
-        for entry in PARTS[name].measure(plan_of(name, options)):
-            print(line(entry), flush=True)
-            entries.append(entry)
-        rows = [row_of(entry) for entry in entries]
-        if name == "svm" and options.sections:
-            rows = merged(rows, folder / CSV.format(name))
-        present(name, rows, folder)
+    plan = svm_races.QUICK if options.quick else svm_races.Plan()
+    entries: list[Entry] = []
+    for entry in svm_races.measure(replace(plan, sections=tuple(options.sections))):
+        print(line(entry), flush=True)
+        entries.append(entry)
+    rows = [row_of(entry) for entry in entries]
+    if options.sections:
+        rows = merged(rows, folder / CSV)
+    present(rows, folder)
 
 
-def present(name: str, rows: list[Row], folder: Path) -> None:
-    """CSV and tables of a part; its targets are printed too."""
-    path, page = folder / CSV.format(name), folder / PAGE
+def present(rows: list[Row], folder: Path) -> None:
+    """CSV and tables; the targets are printed too."""
+    path, page = folder / CSV, folder / PAGE
     entries = [entry_of(row) for row in rows]
-    goals = PARTS[name].goals(entries)
+    goals = svm_races.goals(entries)
     print(f"\n{goals_table(goals)}\n")
     write(path, rows)
     print(f"{path} is written")
     if page.exists():
         tables = {
-            f"{name} measured": where(rows),
-            f"{name} targets": goals_table(goals),
-            f"{name} times": times_table(entries),
+            "svm measured": where(rows),
+            "svm targets": goals_table(goals),
+            "svm times": times_table(entries),
         }
         report_tables.fill(page, tables)
         print(f"{page} has the tables")
-
-
-def plan_of(name: str, options: argparse.Namespace) -> Any:
-    part = PARTS[name]
-    plan = part.QUICK if options.quick else part.Plan()
-    if name == "svm":
-        return replace(plan, sections=tuple(options.sections))
-    if name not in FOLDERS:
-        return plan
-    return replace(plan, data=getattr(options, FOLDERS[name]))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small problems")
     parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to run"
-    )
-    parser.add_argument(
         "--sections",
         nargs="+",
         choices=svm_races.SECTIONS,
         default=[],
-        help="of the SVMs, which to measure",
-    )
-    parser.add_argument(
-        "--conll", type=Path, help="folder of CoNLL-2003: eng.train and eng.testa"
+        help="which to measure",
     )
     parser.add_argument(
         "--output", type=Path, default=HERE, help=f"folder of results and {PAGE}"
@@ -115,8 +90,7 @@ def parse() -> argparse.Namespace:
 
 def line(entry: Entry) -> str:
     about = f"{entry.section}, {entry.case}: {entry.method} {entry.dtype}"
-    score = "" if math.isnan(entry.score) else f"  F1 {entry.score:.2f}"
-    return f"{about:<90}{least(entry):>10}  x{entry.ratio:.2f}{score}"
+    return f"{about:<90}{least(entry):>10}  x{entry.ratio:.2f}"
 
 
 def least(entry: Entry) -> str:
@@ -136,15 +110,11 @@ def goals_table(goals: Iterable[Goal]) -> str:
 
 
 def times_table(entries: list[Entry]) -> str:
-    """The least times, and how many times the reference's they are; scores if any."""
-    scored = not all(math.isnan(entry.score) for entry in entries)
+    """The least times, and how many times the reference's they are."""
     table = [["part", "problem", "solver", "dtype", "least", "ratio"]]
-    table[0] += ["F1"] * scored
     for entry in entries:
         about = [entry.section, entry.case, entry.method, entry.dtype]
-        ratio = f"{entry.ratio:.2f}"
-        score = "" if math.isnan(entry.score) else f"{entry.score:.2f}"
-        table.append([*about, least(entry), ratio] + [score] * scored)
+        table.append([*about, least(entry), f"{entry.ratio:.2f}"])
     return report_tables.markdown(table)
 
 
@@ -179,7 +149,7 @@ def entry_of(row: Row) -> Entry:
 
 
 def merged(rows: list[Row], path: Path) -> list[Row]:
-    """With those of other sections of the SVMs that a CSV has."""
+    """With those of other sections that a CSV has."""
     measured, order = {row["section"] for row in rows}, list(svm_races.SECTIONS)
     if path.exists():
         with path.open(newline="") as file:

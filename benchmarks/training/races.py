@@ -21,7 +21,6 @@ class Answer:
     objective: float = math.nan
     seconds: float | None = None
     epochs: int = 0
-    score: float = math.nan  # on other data, in percent
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Entry:
     objective: float
     epochs: int
     ratio: float  # of the least seconds, to those of the reference
-    score: float = math.nan
 
 
 class TooHigh(Exception):
@@ -111,7 +109,6 @@ def race(
             answers[key].objective,
             answers[key].epochs,
             least[key] / against,
-            answers[key].score,
         )
         for key in least
     ]
