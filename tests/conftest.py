@@ -99,7 +99,6 @@ FIRST = (
     "linear/solvers/test_grid_search.py",
     "optim/svrg/test_warm_starts.py",
     "recipes/test_conll_linear.py",
-    "oracles/test_unsafe_calls.py",
     "test_guarded_memory.py",
     "models/test_export.py",
     "kernels/test_threads.py",

@@ -123,15 +123,6 @@ def test_the_order_of_axes_in_memory_changes_no_gradient(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_costs_and_counts_are_of_one_output_a_row(kind):
-    built = draw(kind, 0).structure()
-    several = built.decode_topk(2)[1]
-    for ask in (built.hamming, built.label_counts):
-        with pytest.raises(ValueError, match="y: expected"):
-            ask(several)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_scores_costs_and_counts_are_of_outputs_that_exist(kind):
     built = draw(kind, 0).structure()
     _, ys, valid = built.decode_topk(2)
@@ -145,7 +136,7 @@ def test_scores_costs_and_counts_are_of_outputs_that_exist(kind):
     torch.testing.assert_close([ask(y) for ask in asks], expected, rtol=0, atol=0)
     y.fill_(99)
     for ask in asks:
-        with pytest.raises(ValueError, match="y: expected"):
+        with pytest.raises(ValueError, match="y: "):
             ask(y)
 
 
@@ -340,65 +331,6 @@ def test_what_no_output_uses_is_never_read(kind, poison):
     for name, x in leaves.items():
         assert x.grad.isfinite().all()
         assert (x.grad[~read[name]] == 0).all()
-
-
-@every_kind
-def test_nan_and_infinity_are_refused_where_they_are_read(kind):
-    case = draw(kind, 0)
-    for name, x in case.potentials.items():
-        places = case.read()[name].nonzero()
-        for wrong_value in (math.nan, math.inf):
-            place = tuple(places[len(places) // 2].tolist())
-            bad = x.clone()
-            bad[place] = wrong_value
-            number = str(wrong_value)
-            with pytest.raises(
-                ValueError, match=f"{name}: expected numbers below.*{number} at"
-            ):
-                case.structure(**{name: bad})
-    first = next(iter(case.potentials))
-    cost = torch.zeros_like(case.potentials[first])
-    cost[tuple(case.read()[first].nonzero()[0].tolist())] = math.nan
-    with pytest.raises(ValueError, match="cost: expected numbers below"):
-        case.structure().augment(cost)
-
-
-@every_kind
-def test_more_outputs_than_memory_holds_are_refused(kind):
-    for k in (10**6 + 1, 10**5000):
-        with pytest.raises(ValueError, match="k: expected at most 1000000, got "):
-            draw(kind, 0).structure().decode_topk(k)
-    for n in (10**12, 10**5000):
-        with pytest.raises(ValueError, match=r"n: expected at most .* memory"):
-            draw(kind, 0).structure().sample(n)
-
-
-@every_kind
-def test_a_row_without_an_output_is_refused(kind):
-    case = draw(kind, 0)
-    first = next(iter(case.potentials))
-    if not case.parts(0, case.outputs[0][0]):
-        pytest.skip("the first row uses nothing")
-    barred = {}
-    for name, x in case.potentials.items():
-        if name not in case.shared:
-            barred[name] = x.clone()
-            barred[name][0] = -math.inf
-    with pytest.raises(ValueError, match=f"{first}: row 0 has no feasible output"):
-        case.structure(**barred)
-
-
-@every_seed
-@every_kind
-def test_minus_infinity_never_makes_nan(kind, seed):
-    case = draw(kind, seed, forbid=True).leaves()
-    built = case.structure()
-    for name, answer in answers(built).items():
-        assert answer.isfinite().all() or name == "values"
-        assert not answer.isnan().any()
-    (built.log_partition() + built.decode()[0] + built.entropy()).sum().backward()
-    for x in case.potentials.values():
-        assert x.grad.isfinite().all()
 
 
 @every_narrow_kind

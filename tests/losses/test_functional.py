@@ -4,7 +4,6 @@ Source of theorems and numbers: Pillutla et al., "A Smoother Way to Train Struct
 Prediction Models", section 2, and computations by hand.
 """
 
-import itertools
 import math
 
 import pytest
@@ -85,20 +84,6 @@ def test_the_l2_maximum_is_attained_at_the_projection(drawn, mu):
     assert_close(u, projection(z, mu), rtol=1e-7, atol=1e-9)
 
 
-@given(score_lists(), mus, st.integers(0, 5))
-def test_t1_the_support_has_k_elements_iff_mu_lies_in_its_interval(drawn, mu, index):
-    z, _ = drawn
-    ranked = torch.cat([z.sort(descending=True).values, torch.tensor([-math.inf])])
-    k = index % len(z) + 1
-    lower = (ranked[:k] - ranked[k - 1]).sum().item()
-    upper = (ranked[:k] - ranked[k]).sum().item()
-    _, u = max_l2(z, mu)
-    assert ((u > 0).sum().item() == k) == (lower < mu <= upper)
-    if lower < mu <= upper:
-        closed = (z[:, None] - ranked[:k]).sum(1) / (k * mu) + 1 / k
-        assert_close(u, closed.clamp(min=0), rtol=1e-7, atol=1e-9)
-
-
 @given(score_lists(spreads=("normal",)), st.sampled_from([0.3, 1.0, 2.5]))
 def test_t2_the_gradient_is_the_maximiser_and_lies_in_the_simplex(drawn, mu):
     z = drawn[0].requires_grad_()
@@ -111,36 +96,6 @@ def test_t2_the_gradient_is_the_maximiser_and_lies_in_the_simplex(drawn, mu):
     for weights in (u.detach(), soft):
         assert (weights >= 0).all()
         assert_close(weights.sum().item(), 1.0)
-
-
-@given(score_lists(), mus, mus)
-def test_t3_smoothing_changes_by_at_most_its_range(drawn, mu1, mu2):
-    z, _ = drawn
-    big, small, m = max(mu1, mu2), min(mu1, mu2), len(z)
-    slack = 1e-9 * (1 + z.abs().max() + big)
-    change = max_entropy(z, big) - max_entropy(z, small)
-    assert -slack <= change <= (big - small) * math.log(m) + slack
-    change = max_l2(z, big)[0] - max_l2(z, small)[0]
-    assert -slack <= change <= (big - small) * (1 - 1 / m) / 2 + slack
-    for value, bound in (
-        (max_entropy(z, big), math.log(m)),
-        (max_l2(z, big)[0], (1 - 1 / m) / 2),
-    ):
-        assert -slack <= value - z.max() <= big * bound + slack
-
-
-@given(score_lists(), mus)
-def test_t4_more_outputs_never_lower_the_value(drawn, mu):
-    z, _ = drawn
-    ranked = z.sort(descending=True).values
-    slack = 1e-9 * (1 + z.abs().max() + mu)
-    values_of_k = [max_l2(ranked[:k], mu)[0] for k in range(1, len(z) + 1)]
-    assert_close(values_of_k[0], z.max())
-    for k, value in enumerate(values_of_k, start=1):
-        assert value <= values_of_k[-1] + slack
-        assert value - z.max() <= mu / 2 * (1 - 1 / k) + slack
-    for fewer, more in itertools.pairwise(values_of_k):
-        assert fewer <= more + slack
 
 
 @given(score_lists(min_size=2, spreads=("normal", "wide")), mus, st.integers(0, 4))
@@ -164,61 +119,6 @@ def test_t5_topk_is_exact_when_no_more_outputs_exist():
     scores = torch.tensor([[1.0, 0.9, -math.inf], [1.0, 0.9, 0.8]])
     valid = scores > -math.inf
     assert topk_is_exact(scores, 5.0, valid).tolist() == [True, False]
-
-
-def topk_value(z: torch.Tensor, mu: float, k: int) -> torch.Tensor:
-    return max_l2(z.sort(descending=True).values[:k], mu)[0]
-
-
-@given(score_lists(), mus, st.integers(1, 6), st.floats(0, 1))
-def test_t6_the_topk_value_is_convex_with_its_weights_as_subgradient(drawn, mu, k, way):
-    z, generator = drawn
-    other = z + 3 * torch.randn(z.shape, generator=generator, dtype=F64)
-    slack = 1e-8 * (1 + z.abs().max() + mu)
-    between = topk_value(way * z + (1 - way) * other, mu, k)
-    chord = way * topk_value(z, mu, k) + (1 - way) * topk_value(other, mu, k)
-    assert between <= chord + slack
-    leaf = z.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(topk_value(leaf, mu, k), leaf)
-    tangent = topk_value(z, mu, k) + gradient @ (other - z)
-    assert topk_value(other, mu, k) >= tangent - slack
-
-
-@given(score_lists(), mus)
-def test_t7_gradients_are_lipschitz_with_constant_one_over_mu(drawn, mu):
-    z, generator = drawn
-    other = z + mu * torch.randn(z.shape, generator=generator, dtype=F64)
-    difference = ((z - other) / mu).abs()
-    soft = ((z / mu).softmax(0) - (other / mu).softmax(0)).abs().sum()
-    assert soft <= difference.max() + 1e-9
-    hard = (max_l2(z, mu)[1] - max_l2(other, mu)[1]).norm()
-    assert hard <= difference.norm() + 1e-9
-
-
-@given(score_lists(min_size=2, max_size=2), mus)
-def test_t8_two_scores_have_a_closed_form(drawn, mu):
-    z, _ = drawn
-    d = (z[0] - z[1]).item()
-    value, u = max_l2(z, mu)
-    assert_close(u[0].item(), min(1.0, max(0.0, 0.5 + d / (2 * mu))), rtol=0, atol=1e-9)
-    expected = z.max().item() + max(0.0, mu - abs(d)) ** 2 / (4 * mu)
-    assert_close(value.item(), expected, rtol=1e-9, atol=1e-9)
-
-
-@given(generators(), st.sampled_from([0.5, 3.0]), st.integers(1, 4))
-def test_t9_curvature_is_at_most_k_times_the_squared_row_norm_over_mu(generator, mu, k):
-    # On a segment along which the same outputs stay the k best.
-    rows = torch.randn(6, 3, generator=generator, dtype=F64)
-    w = torch.randn(3, generator=generator, dtype=F64).requires_grad_()
-    near = (w + 1e-4 * torch.randn(3, generator=generator, dtype=F64)).detach()
-    near.requires_grad_()
-    best = [set((rows @ x).topk(k).indices.tolist()) for x in (w, near)]
-    if best[0] != best[1]:
-        return
-    slopes = [torch.autograd.grad(topk_value(rows @ x, mu, k), x)[0] for x in (w, near)]
-    bound = k * rows.square().sum(1).max() / mu
-    distance = (w - near).norm()
-    assert (slopes[0] - slopes[1]).norm() <= bound * distance + 1e-12
 
 
 @given(score_lists(spreads=("normal", "ties")))

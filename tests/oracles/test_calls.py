@@ -139,7 +139,7 @@ def test_labels_out_of_range_are_named():
 def test_a_negative_cost_is_refused():
     built = Chain(torch.zeros(5, 4, 3), torch.zeros(3, 3))
     y = torch.zeros(5, 4, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"cost_scale: expected a number >= 0, got -1"):
+    with pytest.raises(ValueError, match="cost_scale: "):
         built.violation(y, cost_scale=-1)
 
 

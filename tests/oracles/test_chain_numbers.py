@@ -179,9 +179,9 @@ def test_numbers_below_the_limit_are_scores():
 
 def test_costs_and_factors_are_held_to_the_rule():
     chain = Chain(torch.tensor([[[1.0, -2.0]]]), torch.zeros(2, 2))
-    with pytest.raises(ValueError, match=r"^cost: expected numbers below 2\^40"):
+    with pytest.raises(ValueError, match="cost: "):
         chain.augment(torch.full((1, 1, 2), 1.5e12))
-    with pytest.raises(ValueError, match=r"^factor: expected numbers below 2\^40"):
+    with pytest.raises(ValueError, match="factor: "):
         chain.scale(1.5e12)
     assert chain.scale(2.0**39).emissions.tolist() == [[[2.0**39, -torch.inf]]]
     lowered = chain.augment(torch.tensor([[[-2e12, 0.0]]]))

@@ -17,6 +17,7 @@ from tests.instances.chains import (
     large_case,
 )
 from tests.instances.drawn import chains, structure
+from tests.sweeps import thinned
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase
 
@@ -47,10 +48,10 @@ def test_the_kth_best_of_a_large_instance_is_the_kth_best():
     assert_close(values[:, 1], torch.stack(forbidden).max(0).values)
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 300.0, 1000.0, 3000.0])
+@pytest.mark.parametrize("scale", thinned([1.0, 100.0, 30.0, 3000.0, 300.0, 1000.0], 2))
 @any_transitions
 def test_many_small_chains_of_any_spread_equal_the_recurrence(per_edge, scale):
-    for seed, B in enumerate([400, *[3] * 60]):
+    for seed, B in enumerate([400, *[3] * 30]):
         case = large_case(B, 6, 3, seed=seed, per_edge=per_edge, scale=scale)
         built = structure(case)
         close = {"rtol": 1e-9, "atol": 1e-9}
@@ -113,9 +114,10 @@ def in_float32(case):
     return single.leaves(), truth, close
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_a_hundred_thousand_steps_in_float32_equal_float64(scale):
-    drawn = large_case(2, 100_000, 3, seed=1, scale=scale).map(lambda v: v.to(F32))
+@pytest.mark.parametrize("scale", thinned([1.0, 1e6], 2, 1))
+def test_long_rows_in_float32_equal_float64(scale):
+    steps = 100_000 if sweeps.long else 30_000
+    drawn = large_case(2, steps, 3, seed=1, scale=scale).map(lambda v: v.to(F32))
     short, long = drawn, drawn.map(lambda v: v.to(F64))
     entropy = ["entropy"] if sweeps.long else []
     for question in ("log_partition", "decode", *entropy):
@@ -234,15 +236,3 @@ def test_the_bits_of_a_row_do_not_depend_on_its_place_in_the_batch(per_edge, dty
     for question in QUESTIONS[2:]:
         whole = answers(question, structure(case))
         assert torch.equal(answers(question, moved), whole[order])
-
-
-def test_a_large_batch_equals_its_rows():
-    case = large_case(20, 30, 7, seed=8)
-    for question in QUESTIONS[2:]:
-        whole = answers(question, structure(case))
-        for b in range(len(case)):
-            alone = case.replace(
-                emissions=case.emissions[b : b + 1], lengths=case.lengths[b : b + 1]
-            )
-            one = answers(question, structure(alone))
-            assert_close(one, whole[b : b + 1], rtol=1e-11, atol=1e-11)

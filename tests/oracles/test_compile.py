@@ -55,7 +55,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     return x, y
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", thinned(LOSSES, 5, 1))
 def test_a_training_step_with_this_loss_compiles_to_one_graph(name):
     model, loss = Tagger(), LOSSES[name]
 
@@ -82,6 +82,7 @@ def test_every_question_compiles_with_any_padding(padding):
     compare(step, model, x, y)
 
 
+@pytest.mark.long
 def test_a_multiclass_training_step_compiles_to_one_graph():
     torch.manual_seed(2)
     model = nn.Linear(D, S)

@@ -245,7 +245,7 @@ def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
 
 
 @any_transitions
-@pytest.mark.parametrize("number", [math.nan, math.inf, 2.0**40, -math.inf, -1e30])
+@pytest.mark.parametrize("number", thinned([math.nan, 2.0**40, -1e30, -math.inf], 2))
 def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     case = fill_padding(random_case(per_edge), math.nan)
     twins = Twins.of(case, torch.float32, torch.Generator())
@@ -258,7 +258,7 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     assert look(twins.chain) == 0
     for which, potential in enumerate(twins.chain[:4]):
         chain = list(twins.chain)
-        for place in range(0, potential.numel(), 5):
+        for place in range(0, potential.numel(), 7):
             chain[which] = potential.clone()
             chain[which].view(-1)[place] = number
             look(tuple(chain))

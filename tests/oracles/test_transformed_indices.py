@@ -32,5 +32,5 @@ def test_a_circuit_may_be_built_within_a_transform():
 @pytest.mark.parametrize("kind", [Lattice, UndirectedSpanningTree])
 def test_an_index_that_is_mapped_over_is_refused(kind):
     many = torch.tensor([INDEX, INDEX])
-    with pytest.raises(TypeError, match="index: expected a tensor that is the same in"):
+    with pytest.raises(TypeError, match="index: "):
         vmap(lambda i: kind(torch.zeros(1, 3), i).log_partition())(many)

@@ -2,85 +2,168 @@
 
 import copy
 import io
-import sys
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
-from smoothsp.losses import CRFLoss, StructuralHinge
+from smoothsp import LinearChain
+from smoothsp.losses import (
+    L2,
+    CRFLoss,
+    Entropy,
+    StructuralHinge,
+    StructuredPerceptron,
+)
 from smoothsp.oracles import Chain, Multiclass
-from smoothsp.projections import project_simplex, project_weston_watkins
-from tests.oracles.unsafe_calls import CALLS
-from tests.programs import run
-from tests.sweeps import thinned
+from smoothsp.projections import project_simplex
+
+B, T, S = 5, 6, 4
 
 
-# the code of both is the same source
-@pytest.fixture(scope="module", params=thinned(["float64", "float32"], 2))
-def outcomes(request):
-    """What became of each call, and the end of the errors."""
-    env = {"MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.oracles.unsafe_calls", request.param]
-    done = run(*command, env=env, check=False)
-    return dict(x.split("\t") for x in done.stdout.splitlines()), done.stderr[-5000:]
+def drawn() -> tuple[list[Tensor], Tensor]:
+    """Potentials and labels, on the CPU whatever the default device."""
+    draw = torch.Generator("cpu").manual_seed(0)
+    given = {"generator": draw, "dtype": torch.float64, "device": "cpu"}
+    potentials = [
+        torch.randn(shape, **given) for shape in ((B, T, S), (S, S), (S,), (S,))
+    ]
+    return potentials, torch.randint(S, (B, T), generator=draw, device="cpu")
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_leads_out_of_memory_is_refused(outcomes, name):
-    found, errors = outcomes
-    assert found.get(name) == "0", errors
+def everything(chain: Chain, y: Tensor) -> list[Tensor]:
+    """All answers and losses."""
+    weight = torch.linspace(0.5, 1, B, device="cpu")
+    found = [*chain.decode(), *chain.decode_topk(3), chain.score(y), chain.lengths]
+    found += [chain.log_partition(), chain.marginals(), chain.entropy(), chain.mask]
+    found += [chain.edge_marginals(), chain.log_prob(y), chain.log_count()]
+    found += [chain.hamming(y), chain.label_counts(y), chain.log_likelihood(y, weight)]
+    found += [chain.violation(y, weight), chain.scale(2.0).log_partition()]
+    found += [chain.sample(2, generator=torch.Generator("cpu").manual_seed(1))]
+    found += [chain.select(torch.arange(2, device="cpu")).log_partition()]
+    for loss in (
+        StructuralHinge(),
+        StructuralHinge(Entropy(0.5), reduction="token_mean"),
+        StructuralHinge(L2(0.5, "exact")),
+        CRFLoss(class_weight=torch.ones(S, device="cpu"), reduction="token_mean"),
+        StructuredPerceptron(reduction="none"),
+    ):
+        found.append(loss(chain, y, weight=weight))
+    return found
 
 
-def negated(x: torch.Tensor) -> torch.Tensor:
+@pytest.fixture
+def default_device():
+    yield torch.set_default_device
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("padding", ["", "lengths", "mask"])
+def test_the_default_device_changes_no_answer(padding, default_device):
+    potentials, y = drawn()
+    given = {"": {}, "lengths": {"lengths": y[:, 0]}, "mask": {"mask": y > 0}}[padding]
+    answers = []
+    for device in ("cpu", "meta"):
+        default_device(device)
+        leaves = [x.clone().requires_grad_() for x in potentials]
+        found = everything(Chain(*leaves, **given), y)
+        sum(x.sum() for x in found if x.requires_grad).backward()
+        with torch.no_grad():
+            found += Chain(*leaves, **given).decode()
+        edges = potentials[1].expand(B, T - 1, S, S)
+        found += everything(Chain(potentials[0], edges, **given), y)
+        answers.append([*found, *(x.grad for x in leaves)])
+    for expected, other in zip(*answers, strict=True):
+        assert torch.equal(expected, other)
+
+
+def test_the_default_device_changes_no_answer_of_classes_and_heads(default_device):
+    (emissions, *_), y = drawn()
+    default_device("meta")
+    classes = Multiclass(emissions[:, 0], mask=emissions[:, 0] > -9)
+    assert classes.decode_topk(5)[1].device == classes.sample(2).device == y.device
+    assert StructuralHinge(L2(0.5, "exact"))(classes, y[:, 0]).isfinite()
+    head = LinearChain(S)
+    assert head.transitions.is_meta  # as any module's parameters
+    torch.nn.Module.to_empty(head, device="cpu").double().reset_parameters()
+    assert head.loss(emissions, y).isfinite()
+    assert head.decode(emissions, top_k=2).tags.device == y.device
+
+
+def test_compiled_calls_check_lengths_and_labels():
+    potentials, y = drawn()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def ask(lengths: Tensor, y: Tensor) -> object:
+        chain = Chain(*potentials, lengths=lengths)
+        return chain.log_prob(y), chain.score(y), chain.decode(), chain.entropy()
+
+    good, bad = torch.full((B,), T), torch.tensor([T, T, T, 10**6, T])
+    ask(good, y)
+    for lengths, words in ((bad, "got 1000000 at row 3"), (-bad, "got -6 at row 0")):
+        with pytest.raises(ValueError, match=words):
+            ask(lengths, y)
+    y[2, 1] = 10**6
+    with pytest.raises(ValueError, match="got 1000000 at row 2, step 1"):
+        ask(good, y)
+
+
+@pytest.mark.parametrize("name", ["lengths", "mask"])
+def test_positions_that_change_later_change_nothing(name):
+    potentials, y = drawn()
+    given = torch.tensor([6, 3, 0, 1, 5]) if name == "lengths" else y > 0
+    expected = everything(Chain(*potentials, **{name: given.clone()}), y)
+    chain = Chain(*potentials, **{name: given})
+    given.fill_(10**6)
+    for x, other in zip(expected, everything(chain, y), strict=True):
+        assert torch.equal(x, other)
+    # what was read from a chain is the reader's
+    getattr(chain, name).fill_(10**6)
+    assert torch.equal(chain.log_partition(), expected[7])
+    assert torch.equal(chain.decode()[1], expected[1])
+
+
+@pytest.mark.parametrize("make", [StructuralHinge, CRFLoss, StructuredPerceptron])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+def test_weights_on_another_device_are_named(make, reduction):
+    potentials, y = drawn()
+    there = torch.ones(B, device="meta")
+    heavy = make(reduction=reduction, class_weight=torch.ones(S, device="meta"))
+    for built, gold in (
+        (Chain(*potentials), y),
+        (Multiclass(potentials[0][:, 0]), y[:, 0]),
+    ):
+        with pytest.raises(TypeError, match=r"^weight: "):
+            make(reduction=reduction)(built, gold, weight=there)
+        with pytest.raises(TypeError, match="class_weight: "):
+            heavy(built, gold)
+        with pytest.raises(TypeError, match=r"^rows: "):
+            built.select(torch.zeros(2, dtype=torch.int64, device="meta"))
+
+
+def negated(x: Tensor) -> Tensor:
     """The same values behind a negative bit."""
     found = torch.complex(torch.zeros_like(x), -x).conj().imag
     assert found.is_neg()
     return found
 
 
-@pytest.mark.parametrize("per_edge", [False, True])
-def test_a_negative_bit_is_read(per_edge):
-    draw = torch.Generator().manual_seed(0)
-    edges = (5, 5, 3, 3) if per_edge else (3, 3)
-    shapes = ((5, 6, 3), edges, (3,), (3,))
-    wide = {"generator": draw, "dtype": torch.float64}
-    potentials = [torch.randn(shape, **wide) for shape in shapes]
-    y = torch.randint(3, (5, 6), generator=draw)
-    weight = torch.rand(5, **wide)
-    plain = Chain(*potentials)
-    flipped = Chain(*(negated(x) for x in potentials))
-    labels = torch._neg_view(-y)
+def test_a_negative_bit_is_read():
+    potentials, y = drawn()
+    plain, flipped = Chain(*potentials), Chain(*map(negated, potentials))
     for ask in (
-        lambda c, _, w: c.decode()[0],
-        lambda c, _, w: c.decode_topk(2)[0],
-        lambda c, _, w: c.entropy(),
-        lambda c, y, w: c.log_likelihood(y, w),
-        lambda c, y, w: c.violation(y, w),
-        lambda c, y, w: c.log_prob(y),
-        lambda c, y, w: CRFLoss()(c, y, weight=w),
-        lambda c, y, w: StructuralHinge(class_weight=w[:3])(c, y),
+        lambda c: c.decode()[0],
+        lambda c: c.entropy(),
+        lambda c: c.violation(y, 1.0),
+        lambda c: CRFLoss()(c, torch._neg_view(-y)),
     ):
-        expected = ask(plain, y, weight)
-        assert_close(ask(flipped, labels, negated(weight)), expected, rtol=0, atol=0)
-    for x, sign in ((potentials[0].clone(), 1), (negated(potentials[0]), 1)):
-        leaf = x.detach().requires_grad_()
-        value = Chain(leaf, *potentials[1:]).log_partition()
-        (slope,) = torch.autograd.grad(value, leaf, negated(sign * weight))
-        expected = plain.marginals() * weight[:, None, None]
-        assert_close(slope.resolve_neg(), expected)
-
-
-def test_a_negative_bit_of_scores_and_of_projected_vectors_is_read():
-    scores = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-    built = Multiclass(negated(scores))
-    assert torch.equal(built.log_partition(), Multiclass(scores).log_partition())
-    for project, bound in (
-        (project_simplex, torch.ones(4)),
-        (project_weston_watkins, torch.ones(4, 5)),
-    ):
-        found = project(negated(scores), negated(bound))
-        assert torch.equal(found, project(scores, bound))
+        assert_close(ask(flipped), ask(plain), rtol=0, atol=0)
+    leaf = negated(potentials[0]).detach().requires_grad_()
+    value = Chain(leaf, *potentials[1:]).log_partition()
+    weight = torch.linspace(1, 2, B).double()
+    (slope,) = torch.autograd.grad(value, leaf, negated(weight))
+    assert_close(slope.resolve_neg(), plain.marginals() * weight[:, None, None])
 
 
 def saved_and_loaded(built: Chain) -> Chain:
@@ -93,9 +176,8 @@ def saved_and_loaded(built: Chain) -> Chain:
 @pytest.mark.parametrize("again", [copy.deepcopy, saved_and_loaded])
 @pytest.mark.parametrize("ends", [{}, {"start": torch.ones(4, dtype=torch.float64)}])
 def test_a_copy_of_a_chain_has_memory_of_its_own(again, ends):
-    draw = torch.Generator().manual_seed(0)
-    emissions = torch.randn(2, 3, 4, generator=draw, dtype=torch.float64)
-    lengths = torch.tensor([3, 2])
+    emissions = drawn()[0][0]
+    lengths = torch.tensor([3, 2, 0, 1, 6])
     built = Chain(emissions, torch.eye(4).double(), **ends, lengths=lengths)
     expected = built.log_partition()
     copied = again(built)
@@ -108,18 +190,9 @@ def test_a_copy_of_a_chain_has_memory_of_its_own(again, ends):
 E = torch.zeros(2, 3, 4)
 SPARSE = {
     "emissions": lambda: Chain(E.to_sparse(), E[0, 0].diag()),
-    "transitions": lambda: Chain(E, torch.eye(4).to_sparse()),
-    "start": lambda: Chain(E, torch.eye(4), E[0, 0].to_sparse()),
-    "lengths": lambda: Chain(E, torch.eye(4), lengths=torch.ones(2).long().to_sparse()),
     "mask": lambda: Chain(E, torch.eye(4), mask=(E[..., 0] == 0).to_sparse()),
-    "cost": lambda: Chain(E, torch.eye(4)).augment(E.to_sparse()),
-    "y": lambda: Chain(E, torch.eye(4)).score(E[..., 0].long().to_sparse()),
-    "weight": lambda: Chain(E, torch.eye(4)).log_likelihood(
-        E[..., 0].long(), torch.ones(2).to_sparse()
-    ),
     "scores": lambda: Multiclass(E[0].to_sparse()),
     "v": lambda: project_simplex(E.to_sparse()),
-    "upper": lambda: project_weston_watkins(E, E.to_sparse()),
 }
 
 
@@ -127,15 +200,6 @@ SPARSE = {
 def test_a_tensor_that_is_not_dense_is_named(name):
     with pytest.raises(TypeError, match=f"{name}: expected a dense tensor"):
         SPARSE[name]()
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_are_named():
-    rows = [torch.zeros(3, 4), torch.zeros(2, 4)]
-    for layout in (torch.strided, torch.jagged):
-        nested = torch.nested.nested_tensor(rows, layout=layout)
-        with pytest.raises(TypeError, match=r"emissions: .*dense.*got"):
-            Chain(nested, torch.eye(4))
 
 
 def test_zeros_without_memory_are_zeros():

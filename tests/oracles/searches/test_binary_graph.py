@@ -194,21 +194,15 @@ TWO = torch.tensor([[0, 1]])
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (
-            lambda: BinaryGraph(torch.zeros(1, 2), torch.zeros(1, 1), TWO),
-            r"nodes: expected \(batch, V, 2\), got \(1, 2\)",
-        ),
-        (
-            lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 2), TWO),
-            r"edges: expected \(batch, E\) = \(1, 1\), got \(1, 2\)",
-        ),
+        (lambda: BinaryGraph(torch.zeros(1, 2), torch.zeros(1, 1), TWO), "nodes: "),
+        (lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 2), TWO), "edges: "),
         (
             lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 1), TWO[0]),
-            r"index: expected \(E, 2\) or \(batch, E, 2\)",
+            "index: ",
         ),
         (
             lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 1), TWO + 1),
-            "index: expected nodes from 0 to 1, got 2",
+            "index: ",
         ),
         (
             lambda: BinaryGraph(torch.zeros(1, 2, 2), torch.zeros(1, 1), TWO * 0),
@@ -236,7 +230,7 @@ TWO = torch.tensor([[0, 1]])
             lambda: BinaryGraph.grid(
                 torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2), torch.zeros(1, 2, 1)
             ),
-            r"down: expected \(1, 1, 2\) or \(1, 1, 2, 2, 2\), got \(1, 2, 2\)",
+            "down: ",
         ),
         (
             lambda: BinaryGraph.grid(
@@ -244,7 +238,7 @@ TWO = torch.tensor([[0, 1]])
                 torch.full((1, 1, 2), np.nan),
                 torch.ones(1, 2, 1),
             ),
-            r"^down, right: expected numbers below",
+            "down, right: ",
         ),
     ],
 )

@@ -132,11 +132,3 @@ def test_mapped_draws_are_outputs(kind):
     )
     for ys in drawn(many):
         assert case.structure().score(ys).isfinite().all()
-
-
-@every_kind
-def test_a_device_without_memory_is_refused_with_the_remedy(kind):
-    case = draw(kind, 0)
-    name, main = next(iter(case.potentials.items()))
-    with pytest.raises(TypeError, match=rf"{name}: .* meta; it has no values: give"):
-        case.structure(**{name: main.to("meta")})
