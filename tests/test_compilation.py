@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numba import njit
 from numba.core import caching, config
 
 from smoothsp._kernels.compilation import kernel as compilation
@@ -82,12 +81,6 @@ def test_a_kernel_that_a_kernel_calls_is_made_for_python_when_python_calls_it():
     assert len(doubled.signatures) == 1
 
 
-def test_a_constant_is_no_type_of_its_own():
-    out = np.zeros(1)
-    doubled_and_shifted(np.array([3.0]), 5, out)
-    assert len(shifted.signatures) == 1
-
-
 def test_kernels_with_and_without_bounds_checks_are_kept_apart(found):
     assert found[0]["checked"] == [2.5, 1, 0]
     assert found[0]["unchecked"] == found[0]["checked again"] == [2.5, 0, 1]
@@ -114,20 +107,6 @@ def test_a_changed_archive_is_noticed(found):
 
 def test_compiled_kernels_stay_in_the_folder_that_the_user_named(found):
     assert found[1] == {found[2]}
-
-
-def test_a_subroutine_is_for_kernels_alone():
-    @subroutine
-    def doubled(x):
-        return 2 * x
-
-    @njit
-    def asked(x):
-        return doubled(x) + 1
-
-    assert asked(3) == 7
-    with pytest.raises(TypeError, match="not callable"):
-        doubled(3)
 
 
 def test_every_kernel_is_kept_this_way():

@@ -205,17 +205,6 @@ def test_chains_are_asked_what_all_of_their_labels_say(by_step):
         assert (draws[b, len(scores) :] == -1).all()
 
 
-def test_chains_of_other_kinds_are_refused():
-    p, _ = chains()
-    with pytest.raises(TypeError, match="other: "):
-        p.kl(3)
-    with pytest.raises(ValueError, match="other: "):
-        p.kl(p.select(torch.tensor([0])))
-    other = Chain(p.emissions.nan_to_num(), p.transitions, p.start, p.end)
-    with pytest.raises(ValueError, match="other: "):
-        p.cross_entropy(other)
-
-
 def test_candidates_are_drawn_without_replacement():
     scores = torch.tensor([[0.0, 1.0, -math.inf, 2.0], [5.0, 1.0, 1.0, 1.0]]).double()
     mask = torch.tensor([[True] * 4, [False] * 4])

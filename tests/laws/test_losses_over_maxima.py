@@ -296,32 +296,20 @@ def test_spo_bounds_the_regret_and_is_0_for_right_predictions(kind):
     ("make", "named"),
     [
         (lambda s: SparseMAP(s, strength=0), "strength: "),
-        (lambda s: SparseMAP(s, strength="a"), "strength: "),
         (lambda s: SparseMAP(s, max_outputs=0), "max_outputs: "),
         (lambda s: Perturbed(s, 0), "samples: "),
-        (lambda s: Perturbed(s, 10**12), "samples: "),
         (lambda s: Perturbed(s, sigma=-1), "sigma: "),
         (lambda s: Perturbed(s, noise="x"), "noise: "),
         (lambda s: MinimumRisk(0), "k: "),
         (lambda s: MinimumRisk(over="x"), "over: "),
         (lambda s: MinimumRisk(1, "samples"), "over: "),
         (lambda s: MinimumRisk(temperature=0), "temperature: "),
-        (lambda s: MinimumRisk(temperature="a"), "temperature: "),
         (lambda s: MinimumRisk(cost=1.0)(s, torch.zeros(2).long()), "cost: "),
         (lambda s: RankingHinge(cost=None)(s, torch.zeros(2).long()), "cost: "),
         (
             lambda s: RankingHinge(cost=torch.full((2, 3), torch.nan))(
                 s, torch.zeros(2).long()
             ),
-            "cost: ",
-        ),
-        (lambda s: MinimumRisk(cost="x")(s, torch.zeros(2).long()), "cost: "),
-        (
-            lambda s: MinimumRisk(cost=lambda ys, y: 0)(s, torch.zeros(2).long()),
-            "cost: ",
-        ),
-        (
-            lambda s: RankingHinge(cost=torch.ones(3))(s, torch.zeros(2).long()),
             "cost: ",
         ),
         (

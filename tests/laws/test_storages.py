@@ -107,7 +107,7 @@ def check(build, potentials: dict[str, Tensor], options: dict[str, object]) -> N
             ask(name, lambda s, loss=loss: loss(s, allowed))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *SEARCHES])
+@pytest.mark.parametrize("kind", thinned([*KINDS, *SEARCHES], 3))
 def test_no_question_and_no_loss_changes_a_storage(kind):
     case = draw(kind, 0)
     check(case.build, case.potentials, case.options)

@@ -170,33 +170,19 @@ def test_the_cost_of_a_call_replaces_that_of_the_constructor(kind):
     ("make", "error", "message"),
     [
         (lambda: Entropy(0.0), ValueError, "mu: "),
-        (lambda: Entropy(math.nan), ValueError, "mu: "),
         (lambda: L2(-1.0, 3), ValueError, "mu: "),
         (lambda: L2(1.0, 0), ValueError, "k: "),
         (lambda: L2(1.0, 2.5), TypeError, "k: "),
-        (lambda: L2(1.0, "all"), TypeError, "k: "),
         (lambda: L2(1.0, "exact", max_k=0), ValueError, "max_k: "),
         (lambda: CRFLoss(reduction="avg"), ValueError, "reduction: "),
-        (lambda: StructuralHinge(reduction=""), ValueError, "reduction: "),
-        (lambda: hinge(cost="zero-one"), ValueError, "cost: "),
-        (lambda: hinge(cost_scale=-1.0), ValueError, "cost_scale: "),
         (lambda: hinge(cost=torch.ones(2, 3)), ValueError, "cost: "),
-        (lambda: hinge(smoothing=0.5), TypeError, "smoothing: "),
         (lambda: hinge(class_weight=torch.ones(5)), ValueError, "class_weight: "),
         (lambda: hinge(weight=torch.ones(3)), ValueError, "weight: "),
-        (lambda: hinge(cost_scale="2"), TypeError, "cost_scale: "),
         (
             lambda: hinge(class_weight=torch.tensor([1.0, math.nan])),
             ValueError,
             "class_weight: expected finite numbers, got nan at 1",
         ),
-        (lambda: hinge(class_weight=torch.ones(2, 1)), ValueError, "class_weight: "),
-        (
-            lambda: hinge(class_weight=torch.ones(2, dtype=torch.complex64)),
-            TypeError,
-            "class_weight: ",
-        ),
-        (lambda: hinge(class_weight=[1.0, 2.0]), TypeError, "class_weight: "),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

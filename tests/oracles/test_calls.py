@@ -26,48 +26,38 @@ def gradients(value, inputs):
     return torch.autograd.grad(value, inputs, materialize_grads=True)
 
 
-@given(chains(), generators(), st.booleans())
-def test_log_likelihood_is_the_weighted_sum(case, generator, by_row):
-    y = draw_outputs(case, generator)
-    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
-    built = structure(case)
-    expected = (built.log_prob(y) * weight).sum()
-    assert_close(built.log_likelihood(y, weight), expected, rtol=1e-12, atol=1e-12)
+WEIGHTS = st.sampled_from(["of rows", -0.3])
 
 
-@given(chains(), generators(), st.booleans())
-def test_gradients_of_log_likelihood(case, generator, by_row):
-    y = draw_outputs(case, generator)
-    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+def weight_of(weight, case):
+    return torch.linspace(-1, 2, len(case)).double() if weight == "of rows" else weight
+
+
+@given(chains(), generators(), WEIGHTS)
+def test_log_likelihood_is_the_weighted_sum(case, generator, weight):
+    y, weight = draw_outputs(case, generator), weight_of(weight, case)
     inputs, built = leaves(case)
-    found = gradients(3 * built.log_likelihood(y, weight), inputs)
-    expected = gradients(3 * (built.log_prob(y) * weight).sum(), inputs)
-    for a, b in zip(found, expected, strict=True):
+    found, expected = built.log_likelihood(y, weight), built.log_prob(y) * weight
+    assert_close(found, expected.sum(), rtol=1e-12, atol=1e-12)
+    slopes = gradients(3 * found, inputs), gradients(3 * expected.sum(), inputs)
+    for a, b in zip(*slopes, strict=True):
         assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-@given(chains(), generators(), st.booleans(), st.sampled_from([0.0, 1.0, 2.5]))
-def test_violation_is_the_weighted_sum(case, generator, by_row, scale):
-    y = draw_outputs(case, generator)
-    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
-    built = structure(case)
-    costly = built.augment(built.hamming(y) * scale)
-    expected = costly.decode()[0] - built.score(y)
-    found = built.violation(y, weight, scale)
-    assert_close(found, (expected * weight).sum(), rtol=1e-9, atol=1e-9)
-    assert built.violation(y, 1.0, scale) >= 0
-
-
-@given(chains(spreads=("normal",)), generators(), st.booleans())
-def test_gradients_of_violation(case, generator, by_row):
-    y = draw_outputs(case, generator)
-    weight = torch.linspace(-1, 2, len(case)).double() if by_row else -0.3
+@given(chains(), generators(), WEIGHTS, st.sampled_from([0.0, 0.5, 2.5]))
+def test_violation_is_the_weighted_sum(case, generator, weight, scale):
+    y, weight = draw_outputs(case, generator), weight_of(weight, case)
     inputs, built = leaves(case)
-    costly = built.augment(built.hamming(y) * 0.5)
-    rows = costly.decode()[0] - built.score(y)
-    found = gradients(3 * built.violation(y, weight, 0.5), inputs)
-    expected = gradients(3 * (rows * weight).sum(), inputs)
-    for a, b in zip(found, expected, strict=True):
+    costly = built.augment(built.hamming(y) * scale)
+    (value, _), found = costly.decode(), built.violation(y, weight, scale)
+    expected = (value - built.score(y)) * weight
+    assert_close(found, expected.sum(), rtol=1e-9, atol=1e-9)
+    assert built.violation(y, 1.0, scale) >= 0
+    values, _, valid = costly.decode_topk(2)
+    if len(case) and (valid[:, 1] & (values.diff(dim=1)[:, 0] > -1e-6)).any():
+        return  # of outputs that tie either has a gradient
+    slopes = gradients(3 * found, inputs), gradients(3 * expected.sum(), inputs)
+    for a, b in zip(*slopes, strict=True):
         assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 

@@ -7,7 +7,6 @@ the answer for those with ``-inf`` in the same places.
 import pytest
 import torch
 
-from smoothsp import LinearChain
 from smoothsp.losses import (
     L2,
     CRFLoss,
@@ -21,7 +20,6 @@ from smoothsp.oracles import Chain
 
 DTYPES = (torch.float32, torch.float64)
 MASKS = ("min", -1e30, -1e18, -1e13)
-NAMES = ("emissions", "transitions", "start", "end")
 SIZES = [(3, 6, 4, False), (3, 6, 4, True), (20, 5, 3, False), (2, 4, 40, False)]
 VALUES = {
     "decode": lambda c, y, allowed: c.decode()[0],
@@ -103,24 +101,6 @@ def slopes_of(value, leaves):
     return torch.autograd.grad(
         value.sum(), leaves, retain_graph=True, materialize_grads=True
     )
-
-
-@pytest.mark.parametrize("number", MASKS)
-def test_a_head_with_masks_trains_as_with_minus_infinity(number):
-    parts, hidden, y, mask = drawn(3, 6, 4, False, torch.float64)
-    values = []
-    for kind in (number, -torch.inf):
-        emissions, transitions, start, end = with_masks(parts, hidden, kind)
-        head = LinearChain(4).double()
-        with torch.no_grad():
-            head.transitions.copy_(transitions)
-            head.start_transitions.copy_(start)
-            head.end_transitions.copy_(end)
-        loss = head.loss(emissions, y, mask)
-        loss.backward()
-        values.append([loss, *(p.grad for p in head.parameters()), emissions.grad])
-    for found, expected in zip(*values, strict=True):
-        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
 
 from smoothsp._kernels.compilation.launch import launch
 from smoothsp.oracles._chain import by_steps, on_device, trials
 from smoothsp.oracles._questions import device_check
 from tests.instances.circuits import semi_markov, small
-from tests.instances.drawn import chains, generators
 from tests.kernels.test_circuit_twins import choose, sums
 from tests.kernels.twins import DEVICE, OPS, WIDE, Twins, kernels, ugly_case
 from tests.oracles.test_cuda_ops import NAMES, compare
@@ -84,16 +82,6 @@ def test_counts_of_groups_of_rows_are_those_of_the_cpu(watched, monkeypatch):
     given = (rows.randn(5, 2), rows.labels(2), *rows.chain[4:], 3, True, 3)
     found, expected = on_device.count(*given), OPS.chain_count(*given)
     torch.testing.assert_close(found, tuple(expected), rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=settings.default.max_examples // 5)
-@given(case=chains(), generator=generators())
-def test_plain_torch_answers_as_the_cpu_for_any_chain(case, generator):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_check, "is_tried", lambda near: True)
-        patch.setattr(device_check, "_failed", True)
-        for name in NAMES:
-            compare(name, Twins.of(case, WIDE, generator))
 
 
 @pytest.mark.parametrize("dtype", thinned([WIDE, NARROW], 2))
@@ -187,7 +175,9 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
     module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")
     leaves, asked = small(semi_markov, NARROW)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        # the interpreter computes with lanes that are masked, whatever they hold
+        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("error", UserWarning)
         expected = ask(leaves, asked)
     assert len(list(watched.iterdir())) == 1
     device_check._passed.clear(), [x.unlink() for x in watched.iterdir()]

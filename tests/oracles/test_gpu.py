@@ -121,22 +121,6 @@ def test_second_derivatives_are_those_of_the_cpu():
         torch.testing.assert_close([x.cpu() for x in found], expected)
 
 
-def test_gradients_are_those_of_finite_differences():
-    potentials = [
-        x.requires_grad_()
-        for x in there(random_case(False))
-        .map(lambda x: x.clone())
-        .potentials()
-        .values()
-    ]
-
-    def log_partition(*x: Tensor) -> Tensor:
-        return Chain(*x, mask=there(random_case(False)).mask).log_partition()
-
-    assert torch.autograd.gradcheck(log_partition, potentials)
-    assert torch.autograd.gradgradcheck(log_partition, potentials)
-
-
 def test_half_precision_comes_back_as_it_went_in():
     leaves = [
         x.to(torch.bfloat16).requires_grad_()

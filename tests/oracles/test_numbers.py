@@ -57,11 +57,3 @@ def test_a_masked_number_is_minus_infinity_and_has_no_gradient(dtype):
     assert found.tolist() == [1.0, low, low, low, float(x.detach()[-1])]
     (grad,) = torch.autograd.grad(found.exp().sum() + found[-1], x)
     assert grad.tolist() == [found[0].exp().item(), 0.0, 0.0, 0.0, 1.0]
-
-
-def test_a_refusal_names_argument_number_place_and_remedy():
-    words = numbers.refusal("scores", 1e30, "row 0, entry [1]")
-    assert words == (
-        "scores: expected numbers below 2^40 (1.1e12), got 1e+30 at row 0, entry [1]; "
-        "scale the scores down, or forbid with -inf"
-    )

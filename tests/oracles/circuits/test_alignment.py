@@ -23,46 +23,6 @@ LENGTHS = {
 }
 
 
-def recurrence(match, first, second, join):
-    """The textbook table of one pair, whose last entry joins all alignments."""
-    n, m = match.shape
-    table = {(0, 0): match.new_zeros(())}
-    for i in range(n + 1):
-        for j in range(m + 1):
-            ways = []
-            if i and j:
-                ways.append(table[i - 1, j - 1] + match[i - 1, j - 1])
-            if i:
-                ways.append(table[i - 1, j] + first[i - 1])
-            if j:
-                ways.append(table[i, j - 1] + second[j - 1])
-            if ways:
-                table[i, j] = join(torch.stack(ways), 0)
-    return table[n, m]
-
-
-@pytest.mark.parametrize("join", [torch.logsumexp, torch.amax])
-def test_alignments_are_those_of_the_recurrence(join):
-    ours = [drawn(4, 9, 8), drawn(4, 9), drawn(4, 8)]
-    theirs = [x.clone().requires_grad_() for x in ours]
-    ours = [x.requires_grad_() for x in ours]
-    built = Alignment(*ours, **LENGTHS)
-    found = built.log_partition() if join is torch.logsumexp else built.decode()[0]
-    sizes = zip(*LENGTHS.values(), strict=True)
-    expected = torch.stack(
-        [
-            recurrence(theirs[0][b, :n, :m], theirs[1][b, :n], theirs[2][b, :m], join)
-            for b, (n, m) in enumerate(sizes)
-        ]
-    )
-    assert_close(found, expected)
-    weight = torch.arange(1.0, 5).double()
-    (found @ weight).backward()
-    (expected @ weight).backward()
-    for x, y in zip(ours, theirs, strict=True):
-        assert_close(x.grad, y.grad)
-
-
 def edit_distance(one, other):
     """Wagner and Fischer, row by row."""
     row = list(range(len(other) + 1))

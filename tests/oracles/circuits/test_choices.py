@@ -2,10 +2,8 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import Bounds, LinearConstraint, milp
 from torch.testing import assert_close
 
 from smoothsp.oracles import Knapsack, Subset
@@ -14,37 +12,6 @@ from smoothsp.oracles import Knapsack, Subset
 def drawn(*shape):
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randn(shape, generator=generator).double()
-
-
-def best_by_milp(scores, rows, most, least=-np.inf):
-    """The most that a choice scores whose weights ``rows`` are within bounds."""
-    weights = LinearConstraint(np.asarray(rows, float)[None], least, most)
-    found = milp(
-        -scores.numpy(),
-        integrality=np.ones(len(scores)),
-        bounds=Bounds(0, 1),
-        constraints=weights,
-    )
-    return -found.fun
-
-
-def test_the_best_knapsack_is_that_of_a_solver_of_integer_programs():
-    scores, weights = drawn(4, 30), torch.arange(30) * 7 % 23 + 1
-    capacity = torch.tensor([100, 50, 0, 1000])
-    value, y = Knapsack(scores, weights, capacity).decode()
-    assert ((y * weights).sum(1) <= capacity).all()
-    for b, most in enumerate(capacity.tolist()):
-        expected = best_by_milp(scores[b], weights, most)
-        assert_close(value[b].item(), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_the_best_subset_is_that_of_a_solver_of_integer_programs():
-    scores = drawn(3, 40)
-    value, y = Subset(scores, 5, torch.tensor([5, 9, 40])).decode()
-    for b, most in enumerate((5, 9, 40)):
-        expected = best_by_milp(scores[b], np.ones(40), most, 5)
-        assert_close(value[b].item(), expected, rtol=1e-6, atol=1e-6)
-        assert 5 <= y[b].sum() <= most
 
 
 def test_sums_are_those_of_the_generating_polynomial():

@@ -143,15 +143,6 @@ def test_exactly_k_of_n(k, n, tmp_path):
         hold(formula, expected)
 
 
-def test_a_hierarchy_of_labels(tmp_path):
-    # animal > (cat, dog > puppy), machine > car; some label at the top
-    parents = {2: 1, 3: 1, 4: 3, 6: 5}
-    clauses = [[-child, parent] for child, parent in parents.items()]
-    clauses += [[1, 5], [-1, -5], [-2, -3]]
-    for formula in every_way(clauses, 6, tmp_path):
-        hold(formula, models(clauses, 6))
-
-
 def cell(row, column, digit):
     return 1 + 16 * row + 4 * column + digit
 
@@ -203,50 +194,6 @@ def test_sudoku():
         all(scores[0, v, y] > -torch.inf for v, y in enumerate(x)) for x in solutions()
     )
     assert_close(solved.score(torch.tensor([answer])), torch.zeros(1))
-
-
-def grid_paths():
-    """Clauses over the 12 edges of a 3 x 3 grid, and its simple paths across."""
-    nodes = list(itertools.product(range(3), repeat=2))
-    edges = [
-        (a, b)
-        for a in nodes
-        for b in nodes
-        if a < b and sum(b) - sum(a) == 1 and abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1
-    ]
-    number = {edge: 1 + i for i, edge in enumerate(edges)}
-    clauses = []
-    for node in nodes:
-        at = [number[e] for e in edges if node in e]
-        most = 1 if node in (nodes[0], nodes[-1]) else 2
-        clauses += [[-x for x in c] for c in itertools.combinations(at, most + 1)]
-        if most == 1:
-            clauses.append(at)
-        else:  # none or two: not one alone
-            clauses += [[-x, *(y for y in at if y != x)] for x in at]
-    for i, j in itertools.product(range(2), repeat=2):  # no ring beside the path
-        ring = [((i, j), (i, j + 1)), ((i, j), (i + 1, j))]
-        ring += [((i, j + 1), (i + 1, j + 1)), ((i + 1, j), (i + 1, j + 1))]
-        clauses.append([-number[e] for e in ring])
-
-    def walk(path):
-        if path[-1] == nodes[-1]:
-            used = {tuple(sorted(x)) for x in itertools.pairwise(path)}
-            yield [int(e in used) for e in edges]
-            return
-        for a, b in edges:
-            for here, there in ((a, b), (b, a)):
-                if here == path[-1] and there not in path:
-                    yield from walk([*path, there])
-
-    return clauses, list(walk([nodes[0]]))
-
-
-def test_simple_paths_in_a_grid(tmp_path):
-    clauses, expected = grid_paths()
-    assert len(expected) == 12
-    for formula in every_way(clauses, 12, tmp_path):
-        hold(formula, expected)
 
 
 @pytest.mark.parametrize("seed", thinned(range(20), 2))

@@ -59,14 +59,6 @@ def test_paths_of_large_graphs_are_those_of_others():
     assert_close(found, slope)
 
 
-def test_a_graph_for_each_row_is_that_graph_alone():
-    index = drawn_graph(12, 40, 0)
-    arcs = torch.linspace(-2, 2, 80).reshape(2, 40)
-    one, two = Lattice(arcs, index), Lattice(arcs, index.expand(2, 40, 2))
-    assert_close(one.log_partition(), two.log_partition(), rtol=0, atol=0)
-    assert_close(one.marginals().sum(), two.marginals().sum(), rtol=0, atol=0)
-
-
 def test_nodes_that_no_arc_joins_change_nothing():
     arcs = torch.tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 0.0]])
     few = Lattice(arcs, torch.tensor([[0, 1], [1, 2], [0, 2]]))

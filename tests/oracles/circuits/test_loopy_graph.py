@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp.oracles import BinaryGraph, Chain, LoopyGraph, Tree
+from smoothsp.oracles import Chain, LoopyGraph, Tree
 
 
 def drawn(B, V, S, index, seed=0):
@@ -51,14 +51,6 @@ def test_without_cycles_it_is_a_tree_in_any_order():
     found = LoopyGraph(nodes, edges, index)
     assert_close(found.marginals(), expected.marginals())
     assert torch.equal(found.decode()[1], expected.decode()[1])
-
-
-def test_neighbours_that_like_to_agree_have_the_minimum_cut():
-    index = torch.tensor([[i, j] for i in range(7) for j in range(i)])
-    nodes, edges = drawn(4, 7, 2, index)
-    edges = edges.abs() * torch.eye(2)
-    cut = BinaryGraph(nodes, edges, index)
-    assert_close(LoopyGraph(nodes, edges, index).decode()[0], cut.decode()[0])
 
 
 def test_sizes_of_0_and_1():

@@ -53,26 +53,11 @@ def test_a_language_of_everything_is_a_chain():
     assert_close(built.decode()[0], chain.decode()[0])
 
 
-def test_a_scheme_as_a_pattern_is_that_of_its_moves():
-    labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
-    pattern = "(O | B-X I-X* | B-Y I-Y*)*"
-    rules, emissions = constraints.bio(labels), drawn(2, 5, 5)
-    forbidden = torch.zeros(5, 5).double().masked_fill(~rules.transitions, -torch.inf)
-    begin = torch.zeros(5).double().masked_fill(~rules.start, -torch.inf)
-    expected = Chain(emissions, forbidden, begin).log_partition()
-    built = constraints.regular(dict(enumerate(labels)), pattern)(emissions)
-    assert_close(built.log_partition(), expected)
-
-
 def test_names_may_be_quoted():
     language = constraints.regular([".", "(", "NN"], "NN* '.'")
     y = language(torch.zeros(1, 3, 3)).decode()[1]
     assert y.tolist() == [[2, 2, 0]]
     assert constraints.regular([".", "NN"], "'.'+ NN")(torch.zeros(1, 2, 2)).decode()
-
-
-def test_states_are_few():
-    assert "states=3)" in repr(constraints.regular(LABELS, "a (b | c)* a"))
 
 
 @pytest.mark.parametrize(
@@ -92,15 +77,3 @@ def test_states_are_few():
 def test_patterns_that_cannot_be_read_are_refused(pattern, message):
     with pytest.raises(ValueError, match=message):
         constraints.regular(LABELS, pattern)
-
-
-def test_other_arguments_are_checked():
-    with pytest.raises(TypeError, match="pattern: "):
-        constraints.regular(LABELS, 3)
-    with pytest.raises(ValueError, match="matches something"):
-        constraints.regular([], ". ")
-    language = constraints.regular(LABELS, ".*")
-    with pytest.raises(ValueError, match="emissions: "):
-        language(torch.zeros(1, 2, 4))
-    with pytest.raises(ValueError, match="end: "):
-        language(torch.zeros(1, 2, 3), end=torch.zeros(2))

@@ -40,15 +40,6 @@ def test_a_chain_of_pairs_of_labels_has_the_same_answers():
         assert_close(one, two)
 
 
-def test_transitions_that_forget_the_first_label_make_a_chain():
-    emissions, moves = drawn(2, 6, 4), drawn(4, 4)
-    built = SecondOrderChain(emissions, moves.expand(4, 4, 4))
-    # the first move is free: its scores are not there
-    plain = Chain(emissions[:, 1:], moves)
-    total = plain.log_partition() + emissions[:, 0].logsumexp(1)
-    assert_close(built.log_partition(), total)
-
-
 @pytest.mark.parametrize(
     "shape", [(0, 3, 2), (2, 0, 2), (2, 1, 2), (2, 2, 1), (2, 4, 1)]
 )

@@ -28,18 +28,6 @@ def test_trees_are_counted_by_catalan_numbers(n):
     assert_close(labelled, count.log() + (2 * n - 1) * math.log(3))
 
 
-def test_a_grammar_without_scores_for_rules_is_a_span_tree():
-    spans = drawn(2, 4, 4, 2)
-    grammar, trees = Grammar(spans, torch.zeros(2, 2, 2).double()), SpanTree(spans)
-    assert_close(grammar.log_partition(), trees.log_partition())
-    assert_close(grammar.marginals(), trees.marginals())
-    assert_close(grammar.decode_topk(9)[0], trees.decode_topk(9)[0])
-    words = drawn(2, 4, 2)
-    square = words.mT.diag_embed().permute(0, 2, 3, 1)
-    rules = drawn(2, 2, 2)
-    assert_close(Grammar(words, rules).decode(), Grammar(square, rules).decode())
-
-
 def test_costs_and_restrictions_of_a_grammar_may_be_those_of_words():
     words, rules, lengths = drawn(2, 4, 3), drawn(3, 3, 3), torch.tensor([4, 2])
     cost, allowed = drawn(2, 4, 3), drawn(2, 4, 3) > -0.5

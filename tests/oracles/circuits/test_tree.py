@@ -24,13 +24,6 @@ def test_a_path_is_a_chain(parents):
     assert_close(tree.decode(), chain.decode())
 
 
-def test_nodes_without_edges_are_independent():
-    nodes = drawn(2, 3, 4)
-    tree = Tree(nodes, drawn(3, 4, 4), torch.full((3,), -1))
-    assert_close(tree.log_partition(), nodes.logsumexp(2).sum(1))
-    assert_close(tree.marginals(), nodes.softmax(2))
-
-
 def test_a_row_has_the_bits_that_it_has_alone_whatever_the_other_trees():
     n = 7
     generator = torch.Generator().manual_seed(0)

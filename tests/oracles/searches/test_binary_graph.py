@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 from torch.testing import assert_close
 
-from smoothsp.oracles import BinaryGraph, Tree
+from smoothsp.oracles import BinaryGraph
 from tests.truth.circuits.cases import SEARCHES, draw
 
 KINDS = [kind for kind in SEARCHES if kind.startswith("binary")]
@@ -63,20 +63,6 @@ def test_whole_numbers_have_the_flow_of_scipy():
     assert value.item() == total
 
 
-def test_edges_without_cycles_are_a_tree():
-    generator = torch.Generator().manual_seed(2)
-    V = 12
-    parents = torch.tensor([-1, 0, 1, 1, 0, 4, 5, 4, 2, 2, 8, 10])
-    nodes = torch.randn(3, V, 2, generator=generator, dtype=torch.float64)
-    edges = torch.randn(3, V, 2, 2, generator=generator, dtype=torch.float64)
-    edges[..., 0, 0] += 4
-    tree = Tree(nodes, edges, parents)
-    index = torch.stack([parents[1:], torch.arange(1, V)], 1)
-    graph = BinaryGraph(nodes, edges[:, 1:], index)
-    assert_close(graph.decode()[0], tree.decode()[0])
-    assert_close(graph.decode_topk(12)[0], tree.decode_topk(12)[0])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_max_marginals_are_those_of_the_enumeration(kind):
     for seed in range(6):
@@ -90,20 +76,6 @@ def test_max_marginals_are_those_of_the_enumeration(kind):
                         at = tuple(place)
                         expected[at] = torch.maximum(expected[at], score)
             assert_close(found[b], expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("strength", [0.5, 4.0])
-def test_max_marginals_of_an_image_are_maxima_with_a_label_held(strength):
-    nodes, down, right = image(1, 1, 9, 8, strength)
-    built = BinaryGraph.grid(nodes, down, right)
-    found = built.max_marginals()
-    value, y = built.decode()
-    assert_close(found.gather(3, y[..., None])[..., 0], value.expand(1, 9, 8))
-    for i, j in ((0, 0), (4, 4), (8, 7), (3, 6)):
-        allowed = torch.ones_like(nodes).bool()
-        allowed[0, i, j, y[0, i, j]] = False
-        held = built.restrict(allowed).decode()[0]
-        assert_close(found[:, i, j, 1 - y[0, i, j]], held)
 
 
 def test_ties_do_not_make_an_output_of_parts_of_several():

@@ -245,13 +245,6 @@ def test_neither_threads_nor_a_warm_start_change_a_value():
         torch.set_num_threads(before)
 
 
-def test_scores_of_any_size_are_told_apart():
-    for unit in (1e-9, 1.0, 1e9):
-        scores = unit * torch.tensor([[1.0, 1 + 1e-7, 1.0]], dtype=torch.float64)
-        y = IntegerProgram(scores, ([[1, 1, 1]], 0, 1)).decode()[1]
-        assert y.tolist() == [[0, 1, 0]]
-
-
 @pytest.mark.parametrize(("B", "N"), [(0, 3), (2, 0), (0, 0), (1, 1)])
 def test_sizes_of_0_and_1(B, N):
     A = np.ones((2, N))
@@ -303,18 +296,11 @@ NAN = float("nan")
         ((ones[0],), "scores: "),
         ((torch.tensor([[1.0, NAN]]),), "scores: "),
         ((ones, ([[1, NAN]], 0, 1)), "constraints: "),
-        ((ones, (sparse.csr_array([[1, NAN]]), 0, 1)), "constraints: "),
-        ((ones, ([[1, INF]], 0, 1)), "constraints: "),
         ((ones, ([[1, 1]], NAN, 1)), "constraints, low: "),
         ((ones, ([[1, 1]], 2, 1)), "constraints, low: "),
         ((ones, ([[1, 1, 1]], 0, 1)), "constraints: "),
-        ((ones, (np.ones((3, 1, 2)), 0, 1)), "constraints: "),
-        ((ones, ([[1, 1]], [0, 0], 1)), "constraints, low: "),
         ((ones, None, 2, 1), "lower: expected at most upper, got 2 and 1 at 0"),
         ((ones, None, 0, [1, NAN]), "upper: "),
-        ((ones, None, [0, 0, 0]), "lower: "),
-        ((ones, None, 0, 1, [True]), "integer: "),
-        ((ones, None, 0, 1, 1), "integer: "),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

@@ -1,14 +1,11 @@
 """Matchings: larger ones, their certificate, max-marginals, empty ones."""
 
-import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch.testing import assert_close
 
-from smoothsp._kernels.searches import assignment
 from smoothsp.oracles import Matching
-from smoothsp.oracles._partition import bmmf
 from tests.truth.circuits.cases import SEARCHES, draw
 
 KINDS = [kind for kind in SEARCHES if kind.startswith("matching")]
@@ -33,23 +30,6 @@ def test_the_best_is_that_of_scipy(P, Q, ties):
     assert ((y >= 0).sum(1) == min(P, Q)).all()
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_prices_prove_the_maximum(ties):
-    for N in (1, 2, 9, 40):
-        scores = scores_of(N, 8, N, N, ties=ties)
-        scores = scores.masked_fill(scores > 1.5, -torch.inf)
-        scores[:, range(N), range(N)] = 0.0
-        columns, found = np.empty((8, N), np.int64), np.empty(8, np.bool_)
-        u, v = np.empty((8, N)), np.empty((8, N))
-        assignment.best(0, 8, scores.numpy(), columns, u, v, found)
-        assert found.all()
-        slack = u[:, :, None] + v[:, None] - scores.numpy()
-        assert (slack >= -1e-12).all()
-        kept = np.take_along_axis(slack, columns[..., None], 2)
-        assert np.abs(kept).max() < 1e-12
-        assert (np.sort(columns, 1) == np.arange(N)).all()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_max_marginals_are_those_of_the_enumeration(kind):
     for seed in range(6):
@@ -61,39 +41,6 @@ def test_max_marginals_are_those_of_the_enumeration(kind):
                 for _, (_, i, j) in case.parts(b, y):
                     expected[i, j] = torch.maximum(expected[i, j], score)
             assert_close(found[b], expected, rtol=1e-9, atol=1e-9)
-
-
-def test_max_marginals_of_a_known_matching():
-    scores = torch.tensor([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]])
-    found = Matching(scores).max_marginals()
-    assert found.tolist() == [[[11, 9, 7], [7, 6, 11], [9, 11, 6]]]
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_the_k_best_are_also_found_by_max_marginals(ties):
-    scores = scores_of(5, 6, 7, 7, ties=ties)
-    scores[0] = scores[0].masked_fill(scores[0] > 1, -torch.inf)
-    scores[0].fill_diagonal_(0)
-    built = Matching(scores)
-    values, ys, valid = built.decode_topk(25)
-    tables = scores.numpy()
-
-    def solve(tables, rows):
-        columns, _, _, found = built._assigned(np.ascontiguousarray(tables))
-        return columns, found
-
-    def marginals(tables, rows):
-        return built._max_marginals(tables)
-
-    outputs, exist = bmmf.k_best(tables, 25, solve, marginals)
-    assert (torch.from_numpy(exist) == valid).all()
-    found = torch.from_numpy(outputs)
-    for b in range(len(scores)):
-        n = int(valid[b].sum())
-        assert len(found[b, :n].unique(dim=0)) == n
-        listed = built.select(torch.tensor([b])).score(found[b : b + 1, :n])
-        assert_close(listed[0], values[b, :n])
-    assert len(ys[1].unique(dim=0)) == 25
 
 
 def test_nobody_to_match():

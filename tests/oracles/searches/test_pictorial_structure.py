@@ -126,21 +126,6 @@ def test_springs_and_anchors_of_all_rows_are_those_of_each():
     assert_close(bare.decode()[0], zero.decode()[0], rtol=0, atol=0)
 
 
-def test_without_springs_each_part_is_where_it_scores_most():
-    parts, _, _ = drawn(2)
-    built = PictorialStructure(parts, torch.zeros(5, 4).double(), torch.arange(5) - 1)
-    _, y = built.decode()
-    assert_close(y[..., 0] * 6 + y[..., 1], parts.flatten(2).argmax(2))
-    gold = torch.zeros_like(y)
-    wrong = (y != gold).any(2).sum(1).double()
-    cost = built.hamming(gold)
-    assert_close(built.augment(cost).score(y) - built.score(y), wrong)
-    assert built.lengths.tolist() == [5] * 3
-    counts = built.label_counts(y)
-    assert counts.shape == (3, 48)
-    assert_close(counts.sum(1), torch.full((3,), 5.0).double())
-
-
 def test_the_cost_of_a_place_grows_with_the_square_of_its_distance():
     built = PictorialStructure(torch.zeros(2, 2, 5, 7), SPRINGS.expand(2, 4), CHAIN[:2])
     y = torch.tensor([[[0, 0], [2, 3]], [[4, 6], [1, 1]]])
@@ -207,10 +192,6 @@ DEFORMATION = SPRINGS.expand(3, 4)
             r"deformation: expected finite weights.*got -1 at row 0, part 1, entry 1",
         ),
         (
-            lambda: PictorialStructure(PARTS, torch.full((2, 3, 4), -torch.inf), CHAIN),
-            "deformation: expected finite weights.*got -inf at row 0, part 1, entry 0",
-        ),
-        (
             lambda: PictorialStructure(PARTS, DEFORMATION, torch.tensor([1, 2, 0])),
             "parents: ",
         ),
@@ -225,27 +206,8 @@ DEFORMATION = SPRINGS.expand(3, 4)
             "anchors: ",
         ),
         (
-            lambda: PictorialStructure(
-                PARTS.double(),
-                0 * DEFORMATION.double(),
-                CHAIN,
-                torch.full((3, 2), 1e200, dtype=torch.float64),
-            ),
-            "anchors: ",
-        ),
-        (
-            lambda: PictorialStructure(PARTS, DEFORMATION, CHAIN, torch.zeros(2, 2)),
-            "anchors: ",
-        ),
-        (
             lambda: PictorialStructure(PARTS, DEFORMATION, CHAIN).distance_cost(
                 torch.zeros(2, 3, 2).long(), 0.0
-            ),
-            "reach: ",
-        ),
-        (
-            lambda: PictorialStructure(PARTS, DEFORMATION, CHAIN).distance_cost(
-                torch.zeros(2, 3, 2).long(), torch.ones(3)
             ),
             "reach: ",
         ),

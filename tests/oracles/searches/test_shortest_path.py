@@ -7,15 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp.losses import (
-    Interpolation,
-    NegativeIdentity,
-    PerturbedLoss,
-    SPOPlus,
-    StructuralHinge,
-    regret,
-)
-from smoothsp.oracles import Lattice, ShortestPath
+from smoothsp.oracles import ShortestPath
 from tests.truth.searches import shortest_path as truth
 
 NONE = -torch.inf
@@ -98,37 +90,6 @@ def test_scores_of_a_price_at_each_node_may_be_positive():
     assert found[1].equal(expected[1])
     assert_close(found[0], expected[0] + price[:, :1] - price[:, 19:])
     assert priced.decode()[1].equal(plain.decode()[1])
-
-
-def test_graphs_without_cycles_are_lattices():
-    index = drawn_graph(30, 120).sort(1).values
-    index = index[index[:, 0] < index[:, 1]]
-    arcs = torch.randn(4, len(index), generator=torch.Generator().manual_seed(0))
-    path, lattice = ShortestPath(arcs, index, 0, 29), Lattice(arcs, index)
-    for x, y in zip(path.decode_topk(50), lattice.decode_topk(50), strict=True):
-        assert_close(x, y)
-    y, true = lattice.decode_topk(2)[1][:, 1], arcs.flip(1)
-    for loss in (
-        lambda s: SPOPlus()(s, y, true),
-        lambda s: regret(s, y, true),
-        lambda s: StructuralHinge()(s, y),
-        lambda s: PerturbedLoss(4)(s, y),
-    ):
-        found = []
-        for structure in (path, lattice):
-            torch.manual_seed(0)
-            found.append(loss(structure))
-        assert_close(*found)
-    for layer in (Interpolation(2.0), NegativeIdentity()):
-        slopes = []
-        for kind in (
-            lambda x: ShortestPath(x, index, 0, 29),
-            lambda x: Lattice(x, index),
-        ):
-            x = arcs.clone().requires_grad_()
-            (layer(kind(x)) * arcs).sum().backward()
-            slopes.append(x.grad)
-        assert_close(*slopes)
 
 
 def test_cycles_of_score_0_are_fine_whatever_their_sum_is_rounded_to():
