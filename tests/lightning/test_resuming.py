@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from smoothsp.optim import SVRG, CasimirSVRG
+from smoothsp.optim import CasimirSVRG
 from tests import sweeps
 from tests.optim.problems import seeded
 
@@ -11,8 +11,8 @@ from tests.optim.problems import seeded
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 # more epochs than casimir has between two centers
-EPOCHS, BATCHES = 4, 5
-X = torch.randn(20, 3, generator=seeded())
+EPOCHS, BATCHES = 4, 4
+X = torch.randn(12, 3, generator=seeded())
 
 
 def adam(params):
@@ -24,7 +24,6 @@ def adam(params):
 
 BUILDERS = {
     "adam": adam,
-    "svrg": lambda p: SVRG(p, 0.1, generator=seeded()),
     "casimir": lambda p: CasimirSVRG(p, 0.1, kappa=0.1, epochs=3, generator=seeded()),
     "relative": lambda p: CasimirSVRG(
         p, smoothness=4.0, kappa=0.5, stop="relative", generator=seeded()

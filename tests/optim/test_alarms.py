@@ -100,13 +100,3 @@ def test_prox_linear_names_its_steps_where_a_structure_refuses_scores():
         for _ in range(3):
             optimizer.step(closure_of(optimizer.model), classes())
     assert "parameters below 10000" in str(found.value)
-
-
-def test_states_of_earlier_versions_have_no_first_objective():
-    optimizer, closure = prox_linear(1.0)
-    optimizer.step(closure, [torch.ones(2, 1)])
-    state = optimizer.state_dict()
-    del state["progress"]["first_objective"]
-    again, _ = prox_linear(1.0)
-    again.load_state_dict(state)
-    assert again.progress["first_objective"] == 0

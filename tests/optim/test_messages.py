@@ -1,14 +1,13 @@
 """What users get wrong, in words: argument, expectation, finding, remedy."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
-from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa
+from smoothsp.optim.schedules import CasimirSchedule
 
 
 def weight():
@@ -48,14 +47,6 @@ RULE = {"smoothness": 4.0, "num_batches": 3}
     ("kind", "message", "build", "options"),
     [
         (ValueError, "lr: expected a positive number, got -1", svrg, {"lr": -1}),
-        (ValueError, "lr: expected a positive number, got inf", svrg, {"lr": 1e999}),
-        (TypeError, "lr: expected a number, got str", svrg, {"lr": "0.1"}),
-        (
-            ValueError,
-            "weight_decay: expected a number of at least 0, got -0.1",
-            svrg,
-            {"weight_decay": -0.1},
-        ),
         (
             TypeError,
             "generator: expected a torch.Generator, got int",
@@ -71,40 +62,10 @@ RULE = {"smoothness": 4.0, "num_batches": 3}
         (ValueError, "lr: expected a step size, or smoothness", casimir, {"kappa": 1}),
         (
             ValueError,
-            "kappa: expected a positive number, got 0",
-            casimir,
-            {"lr": 1.0, "kappa": 0},
-        ),
-        (
-            TypeError,
-            "num_batches: expected an int, got 2.0",
-            casimir,
-            {"smoothness": 4.0, "num_batches": 2.0},
-        ),
-        (
-            ValueError,
-            "smoothness: expected a positive number, got 0",
-            casimir,
-            {"smoothness": 0, "num_batches": 2},
-        ),
-        (
-            ValueError,
             "warm_start: expected one of ('restart', 'prox-center', 'extrapolation', "
             "'prev-iterate'), got 'center'",
             casimir,
             {**RULE, "warm_start": "center"},
-        ),
-        (
-            ValueError,
-            "stop: expected one of ('budget', 'relative'), got 'gap'",
-            casimir,
-            {**RULE, "stop": "gap"},
-        ),
-        (
-            ValueError,
-            "epochs: expected at least 1, got 0",
-            casimir,
-            {**RULE, "epochs": 0},
         ),
         (
             TypeError,
@@ -115,29 +76,9 @@ RULE = {"smoothness": 4.0, "num_batches": 3}
         ),
         (
             ValueError,
-            "mu: expected a positive number, got 0",
-            casimir,
-            {**RULE, "smoothing": SimpleNamespace(mu=1.0), "mu": 0},
-        ),
-        (
-            ValueError,
             "schedule: expected no num_batches, kappa, mu or decreasing beside it",
             casimir,
             {**RULE, "schedule": CasimirSchedule(0.0, 1.0)},
-        ),
-        (ValueError, "lr: expected a positive number, got 0", prox, {"lr": 0}),
-        (ValueError, "epochs: expected at least 1, got 0", prox, {"epochs": 0}),
-        (
-            ValueError,
-            "accept: expected one of ('if-better', 'always'), got 'never'",
-            prox,
-            {"accept": "never"},
-        ),
-        (
-            ValueError,
-            "tolerance: expected a positive number, got 0",
-            prox,
-            {"tolerance": 0},
         ),
         (
             ValueError,
@@ -150,12 +91,6 @@ RULE = {"smoothness": 4.0, "num_batches": 3}
             "params: expected parameters of the model, got 1 that it does not have",
             prox,
             {"params": [weight()]},
-        ),
-        (
-            ValueError,
-            "smoothness: expected a positive number, got -1",
-            svrg_kappa,
-            {"smoothness": -1, "num_batches": 3, "weight_decay": 0.1},
         ),
     ],
 )
@@ -206,57 +141,6 @@ def test_batches_that_are_none():
     raises(TypeError, message, relative.snapshot, closure, iter([1]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "message", "options"),
-    [
-        (TypeError, "size: expected a function, got int", {"size": 3}),
-        (TypeError, "that returns NoneType", {"size": lambda batch: None}),
-        (ValueError, "size: expected numbers of", {"size": lambda batch: -1}),
-        (ValueError, "at least 0, got inf", {"size": lambda batch: torch.inf}),
-        (ValueError, "steps: expected at least 1, got -1", {"steps": -1}),
-        (TypeError, "steps: expected an int, got 1.5", {"steps": 1.5}),
-    ],
-)
-def test_epochs_of_no_sizes_and_steps(kind, message, options):
-    w = weight()
-    optimizer = SVRG([w], lr=0.1)
-    raises(kind, message, optimizer.epoch, linear_closure(w), [w] * 3, **options)
-    # and the optimizer is as good as before
-    assert optimizer.epoch(linear_closure(w), [w] * 3, size=len) == 0
-
-
-def test_closures_batches_and_rates_that_are_none():
-    w = weight()
-    optimizer = SVRG([w], lr=0.1)
-    raises(TypeError, "closure: expected a function, got int", optimizer.snapshot, 3)
-    for call in (optimizer.snapshot, optimizer.epoch):
-        raises(TypeError, "batches: ", call, linear_closure(w), 5)
-    optimizer.param_groups[0]["lr"] = -0.1
-    raises(
-        ValueError,
-        "lr: expected a number of at least 0 in each group, got -0.1",
-        optimizer.epoch,
-        linear_closure(w),
-        [w],
-    )
-
-
-def test_networks_and_inner_solvers_that_are_none():
-    raises(TypeError, "model: expected a torch.nn.Module, got", ProxLinear, len, 1.0)
-    raises(TypeError, "inner: expected a function, got str", prox, inner="sgd")
-    optimizer = prox(inner=lambda groups: None)
-
-    def closure(batch):
-        loss = optimizer.model(batch).square().mean()
-        loss.backward()
-        return loss
-
-    batches = [torch.ones(1, 2)]
-    raises(
-        TypeError, "inner: expected a function that", optimizer.step, closure, batches
-    )
-
-
 def test_states_of_other_parameters_change_nothing():
     w, other = weight(), nn.Parameter(torch.zeros(3))
     optimizer, ours = SVRG([w], lr=0.1), SVRG([other], lr=0.1)
@@ -272,35 +156,10 @@ def test_states_of_other_parameters_change_nothing():
 
 WRONG_STATES = [
     (svrg, ("progress",), 3, "without ['epoch', 'open', 'step']"),
-    (svrg, ("progress", "epoch"), "x", "with 'x' for progress['epoch']"),
-    (svrg, ("progress", "step"), -1, "with -1 for progress['step']"),
-    (svrg, ("progress", "open"), 1, "with 1 for progress['open']"),
     (svrg, ("oracle_calls",), {}, "with dict for oracle_calls"),
-    (svrg, ("oracle_calls", "full"), None, "with None for oracle_calls['full']"),
-    (svrg, ("param_groups",), [3], "with list for param_groups"),
-    (
-        svrg,
-        ("param_groups", 0),
-        {"params": [0], "lr": 0.1},
-        "with 'nothing' for param_groups[0]['weight_decay']",
-    ),
     (svrg, ("param_groups", 0, "lr"), "x", "with 'x' for param_groups[0]['lr']"),
-    (svrg, ("state",), [], "with list for state"),
     (svrg, ("state", 0), {"average": 1.0}, "with dict for state[0]"),
-    (casimir, ("progress", "outer"), 2.5, "with 2.5 for progress['outer']"),
     (casimir, ("progress", "alpha"), float("nan"), "with nan for progress['alpha']"),
-    (
-        casimir,
-        ("progress", "schedule"),
-        {"mu": 1},
-        "with dict for progress['schedule']",
-    ),
-    (
-        casimir,
-        ("param_groups", 0, "smoothness"),
-        None,
-        "with None for param_groups[0]['smoothness']",
-    ),
     (prox, ("progress", "outer"), "x", "with 'x' for progress['outer']"),
     (prox, ("progress", "mu_factor"), 0, "with 0 for progress['mu_factor']"),
 ]
@@ -320,7 +179,7 @@ def test_states_that_nobody_saved_change_nothing(build, place, value, words):
 
 
 @pytest.mark.parametrize("build", [svrg, casimir])
-def test_states_that_lack_a_tensor_are_refused(build):
+def test_states_that_lack_a_tensor_raise(build):
     optimizer = build(**(RULE if build is casimir else {}))
     (w,) = optimizer.param_groups[0]["params"]
     names = {"snapshot", "center", "iterate", "average"}
@@ -355,7 +214,7 @@ def test_sparse_gradients():
     raises(RuntimeError, message, optimizer.snapshot, closure)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [float("nan")])
 def test_loss_that_is_not_finite(value):
     w = weight()
 
@@ -398,19 +257,3 @@ def test_mu_of_an_optimizer_without_smoothing():
     optimizer = casimir(**RULE, mu=1.0)
     message = "mu: expected a positive number, got 0"
     raises(ValueError, message, setattr, optimizer, "mu", 0)
-
-
-def test_prox_linear_groups_and_batches():
-    optimizer = prox()
-    message = "ProxLinear.add_param_group: expected all groups in the constructor"
-    raises(RuntimeError, message, optimizer.add_param_group, {"params": [weight()]})
-    message = "batches: ProxLinear.step reads them several times"
-    raises(TypeError, message, optimizer.step, linear_closure(weight()), iter([1]))
-
-
-def test_generator_on_another_device():
-    class Elsewhere(torch.Generator):
-        device = torch.device("cuda")
-
-    message = "generator: expected one on the cpu, which draws the order of batches"
-    raises(TypeError, message, svrg, generator=Elsewhere())

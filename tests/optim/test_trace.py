@@ -2,9 +2,7 @@
 
 import math
 import os
-import re
 
-import numpy as np
 import pytest
 import torch
 
@@ -65,7 +63,7 @@ def test_calls_are_those_that_our_optimizers_count(name):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_an_optimizer_was_asked_before_is_not_of_the_run(name):
+def test_calls_before_a_run_are_not_of_the_run(name):
     x, _, model = least_squares()
     optimizer = OURS[name](model)
     closure = closure_of(model, total)
@@ -80,16 +78,6 @@ def test_what_an_optimizer_was_asked_before_is_not_of_the_run(name):
     assert run.record(0.0).calls == calls
     # a resumed run has those of its checkpoint
     assert trace.run(name, optimizer, resume=True).calls == dict(sorted(after.items()))
-
-
-def test_numbers_of_numpy_are_numbers_and_runs_have_names():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    trace = Trace()
-    point = trace.run("SGD", optimizer).record(np.float32(0.5), gap=np.int64(1))
-    assert (point.objective, point.gap) == (0.5, 1.0)
-    for wrong in (None, "", 3):
-        with pytest.raises(TypeError, match=r"^name: expected a name, got"):
-            trace.run(wrong, optimizer)
 
 
 def test_prox_linear_counts_objectives_too():
@@ -200,7 +188,7 @@ def test_it_draws_both_axes(tmp_path, ending):
         assert "above a lower bound" in path.read_text()
 
 
-def test_wrong_arguments_are_refused(tmp_path):
+def test_wrong_arguments_are_named(tmp_path):
     _, _, model = least_squares()
     sgd, trace = torch.optim.SGD(model.parameters(), lr=0.1), Trace()
     with pytest.raises(TypeError, match=r"optimizer: expected a torch.optim.Optimizer"):
@@ -217,25 +205,15 @@ def test_wrong_arguments_are_refused(tmp_path):
     run.record(1.0)
     with pytest.raises(ValueError, match=r"lowest: .* objective, 1.0, got 2.0"):
         trace.draw(tmp_path / "x.png", lowest=2.0)
-    with pytest.raises(TypeError, match="lowest: expected a number, got str"):
-        trace.draw(tmp_path / "x.png", lowest="0")
     with pytest.raises(ValueError, match=r"path: ending: expected one of .* got 'xyz'"):
         trace.draw(tmp_path / "x.xyz")
-    (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ValueError, match="path: expected a file, got a folder at"):
-        trace.draw(tmp_path / "folder.png")
     # a file would take the place of what is no file
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="path: expected a file, got a device at"):
         trace.save(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="path: expected a file, got a folder at"):
-        Trace(tmp_path)
     wrong = tmp_path / "wrong.csv"
     wrong.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="path: expected a file that a trace wrote"):
-        Trace(wrong)
-    wrong.write_text("a,b\n")
-    with pytest.raises(ValueError, match=re.escape("columns run, seconds, objective")):
         Trace(wrong)
     wrong.write_text("run,seconds,objective,gap,calls,full\nx,1,2\n")
     with pytest.raises(ValueError, match="line 2"):

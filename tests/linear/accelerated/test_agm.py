@@ -16,7 +16,6 @@ from smoothsp.linear.problems import (
     F1Problem,
     LeastSquaresProblem,
     LPBoostProblem,
-    MulticlassProblem,
     Parts,
     ROCAreaProblem,
     StructureProblem,
@@ -25,13 +24,10 @@ from smoothsp.linear.solvers import (
     AGM,
     BMRM,
     LBFGS,
-    CappedSimplex,
-    ElasticNet,
     ElasticNetBall,
     Pragam,
     minimise_composite,
 )
-from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
 from smoothsp.oracles import ProjectiveDependencies
 from tests.sweeps import thinned
 
@@ -82,7 +78,7 @@ MAKERS = [lambda: binary(False), lambda: binary(True), chains, trees, *SETS]
 
 @pytest.mark.parametrize(
     ("make", "scheme", "memory"),
-    thinned(itertools.product(MAKERS, SCHEMES, MEMORIES), 5),
+    thinned([*itertools.product(MAKERS, SCHEMES, MEMORIES)][::2], 5),
 )
 def test_every_certificate_holds_and_the_gap_closes(make, scheme, memory):
     problem = make()
@@ -100,23 +96,6 @@ def test_every_certificate_holds_and_the_gap_closes(make, scheme, memory):
     risk, _ = problem.risk(found.w)
     assert found.primal == pytest.approx(0.025 * found.w @ found.w + risk)
     assert found.primal <= high + 1e-3
-
-
-@pytest.mark.parametrize("smoothing", ["entropy", "l2"])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_both_smoothings_reach_the_optimum(smoothing, scheme):
-    for problem in (
-        binary(True),
-        MulticlassProblem(np.eye(4)[[0, 1, 2, 3, 1]], [0, 1, 2, 0, 0]),
-    ):
-        known = hasattr(problem, "smoothed_tangent")
-        if not known and scheme != "primal-smoothing":
-            continue
-        _, high = best_of(problem, 0.1)
-        found = AGM(lam=0.1, smoothing=smoothing, scheme=scheme, tol=1e-3).solve(
-            problem
-        )
-        assert found.converged and found.primal <= high + 1e-3
 
 
 def test_tangents_are_below_the_risk_and_touch_where_smoothing_ends():
@@ -143,48 +122,10 @@ def test_tangents_are_below_the_risk_and_touch_where_smoothing_ends():
                     assert w @ slope + offset >= value - 1e-12
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_smoothing_in_the_primal_takes_the_steps_that_theorem_19_allows(memory):
-    lam, eps = 0.05, 0.02
-    problem = binary(True)
-    n, D = len(problem), problem.diameter("l2")
-    norm = np.linalg.norm(problem.X, 2) ** 2 / n
-    mu = eps / D
-    best = minimise_w(problem, lam)
-    far = float(best @ best) / 2
-    low, _ = best_of(problem, lam)
-    # per sample: D |A|^2 is half of the largest eigenvalue of X'X / n
-    c = 4 * D * norm
-    steps = min(
-        math.sqrt(c * far) / eps,
-        1 + math.log(c * far / eps**2) / 2 / math.log1p(math.sqrt(lam * eps / c)),
-    )
-    seen = []
-    solver = AGM(
-        lam=lam,
-        memory=memory,
-        mu=mu,
-        adaptive=False,
-        lipschitz=norm / mu,
-        tol=0.0,
-        max_passes=math.ceil(steps),
-        callback=seen.append,
-    )
-    solver.solve(problem)
-    assert len(seen) == math.ceil(steps)
-    assert seen[-1].primal - low <= 2 * eps
-
-
 @pytest.mark.parametrize(
     ("make", "smoothing"),
-    [
-        (lambda: binary(True, n=9), "l2"),
-        (chains, "entropy"),
-        (trees, "entropy"),
-        (SETS[0], "entropy"),
-        (SETS[1], "l2"),
-    ],
-    ids=["bias", "chains", "trees", "f1", "roc"],
+    [(lambda: binary(True, n=9), "l2"), (trees, "entropy"), (SETS[1], "l2")],
+    ids=["bias", "trees", "roc"],
 )
 def test_smoothed_risks_lie_between_and_have_their_gradient(make, smoothing):
     # T14: (54), and differences
@@ -205,78 +146,6 @@ def test_smoothed_risks_lie_between_and_have_their_gradient(make, smoothing):
                 for s in (step, -step)
             )
             assert (ahead - behind) / (2 * step) == pytest.approx(v @ slope, abs=1e-6)
-
-
-def minimise_w(problem, lam):
-    return BMRM(lam=lam, tol=1e-10).solve(problem).w
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("scheme", ["dual", "dual-smoothing"])
-def test_the_dual_closes_its_gap_as_fast_as_theorem_20_says(memory, scheme):
-    lam, eps = 0.05, 0.02
-    problem = binary(True)
-    n = len(problem)
-    # d is half of sum n alpha^2, which is 1-strongly convex in its norm
-    norm = np.linalg.norm(problem.X, 2) ** 2 / n
-    M = D = problem.diameter("l2")
-    L = norm / lam
-    seen = []
-    mu = eps / D if scheme == "dual-smoothing" else None
-    solver = AGM(
-        lam=lam,
-        memory=memory,
-        scheme=scheme,
-        mu=mu,
-        adaptive=False,
-        lipschitz=L,
-        tol=1e-9,
-        max_passes=200,
-        callback=seen.append,
-    )
-    solver.solve(problem)
-    error = 0.0 if mu is None else eps
-    for k, certificate in enumerate(seen, 1):
-        # section 5.3, and (61) with what smoothing costs
-        steps = k if memory == "infinite" else k - 1
-        bound = 4 * L * M / (steps + 1) ** 2 + error
-        assert certificate.gap <= 1.001 * bound + 1e-6
-
-
-def test_smoothing_in_the_primal_has_a_bound_that_falls():
-    # the gap of the smoothed problem, for weights that tangents make
-    lam, mu = 0.1, 0.1
-    problem = binary(False)
-    L = np.linalg.norm(problem.X, 2) ** 2 / len(problem) / mu
-
-    def smoothed(w):
-        return problem.smoothed_risk(w, mu, "l2")
-
-    gaps = []
-
-    def note(k, value, bound):
-        gaps.append(value - bound)
-
-    simple = ElasticNet(l2=lam)
-    found = minimise_composite(
-        smoothed,
-        simple,
-        np.zeros(5),
-        lipschitz=L,
-        adaptive=False,
-        tol=0.0,
-        max_iterations=120,
-        callback=note,
-    )
-    w = found.x
-    for k, gap in enumerate(gaps, 1):
-        # T16: lam / (2 (1 + lam A)) |w(alpha)|^2, and |w(alpha)| <= R / lam
-        A = max((k + 1) ** 2 / (4 * L), (1 + math.sqrt(lam / 4 / L)) ** (2 * k - 2) / L)
-        longest = np.linalg.norm(problem.X, axis=1).max() / lam
-        assert gap <= lam / (2 * (1 + lam * A)) * longest**2 + 1e-10
-    assert gaps[-1] < 1e-3 * gaps[0]
-    _, slope = smoothed(w)
-    assert np.linalg.norm(slope + lam * w) < 1e-2
 
 
 def test_annealed_smoothing_is_certified_too():
@@ -343,7 +212,7 @@ def test_absolute_values_alone_have_a_certificate(memory):
 
 @pytest.mark.parametrize(
     ("lam", "cap"),
-    thinned([(0.0, 0.3), (0.1, 0.3), (0.1, math.inf), (0.0, math.inf)], 2),
+    thinned([(0.1, 0.3), (0.0, math.inf)], 2),
 )
 def test_boosting_on_the_simplex(cap, lam):
     rng = np.random.default_rng(3)
@@ -385,16 +254,6 @@ def test_boosting_on_the_simplex(cap, lam):
             assert found.converged
             assert found.dual <= best + 1e-7 and found.primal >= best - 1e-7
             assert found.w.sum() == pytest.approx(1) and found.w.max() <= cap + 1e-9
-    # Omega* of (51), without the minus that is printed there
-    v = rng.normal(size=6)
-    simple = CappedSimplex(6, 0.1, 0.3)
-    dual = minimize(
-        lambda b: 0.1 * np.log(np.mean(np.exp((v - b) / 0.1))) + 0.3 * b.sum(),
-        np.full(6, 0.1),
-        bounds=[(0, None)] * 6,
-        options={"ftol": 1e-15, "gtol": 1e-10},
-    )
-    assert simple.conjugate(v) == pytest.approx(dual.fun, abs=1e-6)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -409,45 +268,12 @@ def test_bounds_by_power_iteration_are_bounds(scheme):
         AGM(lam=0.1, scheme=scheme, adaptive=False).solve(chains())
 
 
-def test_scales_of_samples_never_make_it_harder():
-    rng = np.random.default_rng(4)
-    better = 0
-    for seed in range(10):
-        X = rng.normal(size=(30, 6)) * 10 ** rng.normal(0, 0.7, (30, 1))
-        y = np.where(X[:, 0] + rng.normal(size=30) > 0, 1, -1)
-        problem = BinaryProblem(X, y, bias=bool(seed % 2))
-        scaled = ScaledHinge(problem)
-        uniform, lengths, _ = scaled.constants
-        exact = np.linalg.norm(X / np.sqrt(30 * scaled.scales)[:, None], 2) ** 2
-        assert min(scaled.constants) == pytest.approx(exact, rel=0.05)
-        assert exact <= 1.05 * np.linalg.norm(X, 2) ** 2 / 30
-        better += lengths < 0.8 * uniform
-        assert scaled.scales.mean() == pytest.approx(1)
-        w, mu, D = rng.normal(size=6) / 10, 0.1, scaled.diameter()
-        risk, (value, slope, offset) = (
-            problem.risk(w)[0],
-            scaled.smoothed_tangent(w, mu),
-        )
-        assert risk - mu * D <= value + 1e-12 <= risk + 2e-12
-        for v in rng.normal(size=(5, 6)):
-            assert v @ slope + offset <= problem.risk(v)[0] + 1e-12
-            step = 1e-6
-            ahead, _ = scaled.smoothed_risk_of_scores(X @ (w + step * v), mu)
-            behind, _ = scaled.smoothed_risk_of_scores(X @ (w - step * v), mu)
-            assert (ahead - behind) / (2 * step) == pytest.approx(v @ slope, abs=1e-5)
-    assert better >= 8
-
-
 def test_decreasing_smoothing_is_that_of_excessive_gaps():
     problem = binary(True)
     settings = {"lam": 0.1, "tol": 1e-4, "certify_every": 5}
     found = AGM(scheme="decreasing", adaptive=False, **settings).solve(problem)
     other = Pragam(**settings).solve(problem)
     assert found.converged and (found.w == other.w).all()
-    part = AGM(scheme="decreasing", adaptive=False, max_passes=20, **settings)
-    rest = AGM(scheme="decreasing", adaptive=False, **settings)
-    resumed = rest.solve(problem, resume=part.solve(problem).state)
-    assert (resumed.w == found.w).all()
     assert AGM(scheme="decreasing", **settings).solve(problem).converged
     with pytest.raises(TypeError, match="expected a BinaryProblem"):
         AGM(scheme="decreasing", **settings).solve(chains())
@@ -464,12 +290,9 @@ def test_a_start_is_where_it_starts():
         AGM(lam=0.1, scheme="dual").solve(problem, start=first)
     with pytest.raises(ValueError, match=r"start: expected \(5,\) weights"):
         AGM(lam=0.1).solve(problem, start=np.zeros(3))
-    del first.state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match=r"got \(5,\). Was it another problem"):
-        AGM(lam=0.1, tol=1e-4).solve(binary(False, size=4), resume=first.state)
 
 
-def test_problems_without_tangents_are_told_so():
+def test_problems_without_tangents_raise():
     problem = CallbackProblem(1, 2, lambda i, w: Corner(np.array([1.0, 0.0]), 1.0))
     with pytest.raises(TypeError, match="smoothed_tangent"):
         AGM(lam=0.1, scheme="dual").solve(problem)

@@ -1,14 +1,12 @@
 """The theorems of accelerated methods, at every iteration of drawn problems."""
 
 import functools
-import itertools
 import math
 
 import numpy as np
 import pytest
 
 from smoothsp.linear.solvers.accelerated.estimate_functions import (
-    DOWN,
     UP,
     InfiniteMemory,
     OneMemory,
@@ -62,7 +60,7 @@ class Linear:
         return value, slope, value - float(slope @ x)
 
 
-def minimum(f, simple, start, steps=1500):
+def minimum(f, simple, start, steps=800):
     method = OneMemory(f, simple, simple.at(start), f.L, True, getattr(f, "bend", 0.0))
     for _ in range(steps):
         method.step()
@@ -72,7 +70,7 @@ def minimum(f, simple, start, steps=1500):
 
 
 # l1 of f and l2 of the simple term, each 0 or not
-BENDS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.2, 0.1)]
+BENDS = [(0.0, 0.0), (0.0, 0.3), (0.2, 0.1)]
 
 
 @functools.cache
@@ -160,7 +158,7 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
 
 @pytest.mark.parametrize(
     ("adaptive", "lam", "cap"),
-    thinned(itertools.product([False, True], [0.0, 0.05], [math.inf, 0.3]), 3),
+    thinned([(True, 0.05, 0.3), (False, 0.0, math.inf), (False, 0.05, 0.3)], 2),
 )
 def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
     f, simple, start, best, value = entropic(lam, cap)
@@ -267,49 +265,6 @@ def test_iterates_are_those_of_the_printed_algorithms():
                 np.testing.assert_allclose(run.x, x, rtol=0, atol=1e-10)
 
 
-class SecondDifferences:
-    """``x' T x / 2 - x_1`` with T of second differences: hard for any such method."""
-
-    L = 4.0
-
-    def __init__(self, size):
-        self.T = 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)
-
-    def value(self, x):
-        return float(x @ self.T @ x) / 2 - float(x[0])
-
-    def slope(self, x):
-        value, slope = self.value(x), self.T @ x
-        slope[0] -= 1
-        return value, slope, value - float(slope @ x)
-
-
-@pytest.mark.parametrize("method", [InfiniteMemory, OneMemory])
-def test_rates_are_slopes(method):
-    f = SecondDifferences(400)
-    for l2 in (0.0, 0.02):
-        simple = ElasticNet(0.0, l2)
-        exact = np.linalg.solve(f.T + l2 * np.eye(400), np.eye(400)[0])
-        value = f.value(exact) + simple.at(exact).psi
-        run = method(f, simple, simple.at(np.zeros(400)), f.L, False)
-        errors = []
-        for _ in range(100):
-            run.step()
-            errors.append(f.value(run.x) + simple.at(run.x).psi - value)
-        if l2:
-            # linear: a line in k, at least as steep as the bound's
-            slope = np.log(errors[80] / errors[20]) / 60
-            assert slope < -math.sqrt(l2 / f.L)
-        else:
-            # 1 / k^2, less what a distance that grows with k takes
-            slope = np.log(errors[90] / errors[10]) / np.log(91 / 11)
-            assert slope < -0.9
-            assert all(
-                e <= 4 * f.L / (k + 1) ** 2 * float(exact @ exact) / 2
-                for k, e in enumerate(errors, 1)
-            )
-
-
 def test_a_thousand_digits_of_the_model_do_not_overflow():
     rng = np.random.default_rng(7)
     f, simple = LeastSquares(rng, 9, 4), ElasticNet(0.0, 5.0)
@@ -360,22 +315,3 @@ def test_conjugates_and_minima_are_the_best_of_many_points(simple):
             assert all(total(found) <= total(q) + 1e-10 for q in [*points, *near])
     assert ElasticNet(1.0).conjugate(np.array([2.0])) == math.inf
     assert ElasticNet(1.0).conjugate(np.array([0.5])) == 0
-
-
-def test_trials_go_down_as_well():
-    # a quartic: steep at the start, flat at the end
-    class Quartic:
-        def value(self, x):
-            return float(np.sum(x**4))
-
-        def slope(self, x):
-            return self.value(x), 4 * x**3, -3 * self.value(x)
-
-    simple = ElasticNet()
-    for method in (InfiniteMemory, OneMemory):
-        run = method(Quartic(), simple, simple.at(np.full(3, 10.0)), 1e4)
-        largest = 0.0
-        for _ in range(120):
-            run.step()
-            largest = max(largest, run.L)
-        assert largest / DOWN**5 > run.L and Quartic().value(run.x) < 1.0

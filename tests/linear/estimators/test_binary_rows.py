@@ -8,7 +8,7 @@ from scipy import sparse
 
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.descent.binary_dual import BinaryProblem
-from smoothsp.linear.inputs.sparse_matrices import DenseRows, rows_of, sparse_rows
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, sparse_rows
 from tests.truth.svm_objectives import blobs, primal
 
 ROUNDING = {np.float64: 1e-12, np.float32: 2e-5}
@@ -97,17 +97,6 @@ def test_dense_and_sparse_rows_take_the_same_steps(d):
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
         problem.rebuild()
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
-
-
-def test_rows_are_dense_where_half_of_the_numbers_are_not_0():
-    X = np.ones((4, 6))
-    X[:, 3:] = 0
-    assert isinstance(rows_of(X, 0.0), DenseRows)
-    assert isinstance(rows_of(sparse.csr_array(X), 0.0), DenseRows)
-    np.testing.assert_array_equal(rows_of(X, 2.0).data[:, -1], 2)
-    X[0, 0] = 0
-    for given in (X, sparse.csr_array(X)):
-        assert not isinstance(rows_of(given, 0.0), DenseRows)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -189,27 +189,10 @@ def test_wrong_arguments_are_named():
         ChainGP(lambda A, B: np.ones(3)).fit(X, y)
     with pytest.raises(ValueError, match="kernel: expected a positive semi"):
         ChainGP(lambda A, B: 1 - ((A[:, None] - B) ** 2).sum(-1)).fit(X, y)
-    with pytest.raises(ValueError, match="got -1 of point 0 with itself"):
-        ChainGP(lambda A, B: -np.ones((len(A), len(B)))).fit(X, y)
-    with pytest.raises(ValueError, match="kernel: expected a kernel that is not 0"):
-        ChainGP(lambda A, B: np.zeros((len(A), len(B)))).fit(X, y)
-    with pytest.raises(TypeError, match="kernel: expected a function"):
-        KernelFeatures("rbf", X[0])
-    with pytest.raises(TypeError, match=r"^X: expected an array .*, got list"):
-        KernelFeatures(lambda A, B: A @ B.T, [[1.0]])
-    for wrong in (None, "precomputed"):
-        with pytest.raises(
-            TypeError, match=r"^kernel: expected a function, or the name .*, got"
-        ):
-            ChainGP(wrong).fit(X, y)
-    with pytest.raises(ValueError, match=r"^kernel: expected one of .*, got 'rbg'"):
-        ChainGP("rbg").fit(X, y)
+    with pytest.raises(TypeError, match=r"^kernel: expected a function, or the name"):
+        ChainGP("precomputed").fit(X, y)
     with pytest.raises(TypeError, match=r"^gamma: expected a number, got str"):
         ChainGP(gamma="scale").fit(X, y)
-    with pytest.raises(ValueError, match=r"^coef0: expected a finite number, got inf"):
-        ChainGP("poly", coef0=np.inf).fit(X, y)
-    with pytest.raises(ValueError, match=r"^X: expected at least one feature"):
-        ChainGP().fit([x[:, :0] for x in X], y)
     with pytest.raises(ValueError, match="at least two"):
         ChainGP().fit(X, [np.zeros(3, int), np.zeros(2, int)])
     model = ChainGP().fit(X, y)
@@ -217,24 +200,6 @@ def test_wrong_arguments_are_named():
         model.predict([np.zeros((2, 3))])
     with pytest.raises(ValueError, match="y: expected 3 tags for sentence 0"):
         model.score(X, [[0], [1, 0]])
-
-
-def test_nothing_is_no_list_of_sequences():
-    for X in (None, 3):
-        with pytest.raises(TypeError, match=r"^X: expected a list, a matrix"):
-            ChainGP().fit(X, None)
-    with pytest.raises(ValueError, match=r"^X: expected a matrix .* got int64 of"):
-        ChainGP().fit([[1, 2]], [[0, 1]])
-
-
-def test_parameters_of_the_kernel_keep_their_names():
-    X, y = [np.eye(2)], [["a", "b"]]
-    with pytest.raises(TypeError, match="kernel_tol: expected a number"):
-        ChainGP(kernel_tol="small").fit(X, y)
-    with pytest.raises(ValueError, match="max_rank: expected at least 1"):
-        ChainGP(max_rank=0).fit(X, y)
-    with pytest.raises(TypeError, match="kernel: expected real numbers, got complex"):
-        ChainGP(kernel=lambda A, B: A @ B.T + 0j).fit(X, y)
 
 
 @pytest.mark.filterwarnings("error")

@@ -6,13 +6,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from smoothsp.linear import (
     F1SVC,
-    L1SVC,
-    ROCSVC,
     ChainCRF,
     ChainSVM,
     CrammerSingerSVC,
@@ -22,10 +19,9 @@ from smoothsp.linear import (
 )
 from smoothsp.linear.descent.coordinate_descent import Status
 from tests.sweeps import thinned
-from tests.truth.svm_objectives import MODELS, MULTICLASS, data_for, losses
+from tests.truth.svm_objectives import MODELS, data_for, losses
 
-STRUCTURED = partial(CrammerSingerSVC, solver="bcfw")
-EVERY = (*MODELS, STRUCTURED)
+EVERY = (*MODELS, partial(CrammerSingerSVC, solver="bcfw"))
 DTYPES = (np.float64, np.float32)
 
 
@@ -36,7 +32,7 @@ def fit(model, X, y, **more):
         return model.fit(X, y, **more)
 
 
-@pytest.mark.parametrize("scale", [1e155, 1e200, 1e308])
+@pytest.mark.parametrize("scale", [1e155, 1e308])
 @pytest.mark.parametrize("model", EVERY)
 def test_features_too_large_are_named(model, scale):
     X, y = data_for(model)
@@ -54,100 +50,13 @@ def test_the_range_is_that_of_the_dtype(model):
     assert np.isfinite(fit(model(), X.astype(float) * 1e20, y).coef_).all()
 
 
-@pytest.mark.parametrize("power", [-560, -100, 100, 500])
-@pytest.mark.parametrize("model", MODELS)
-def test_weights_scale_with_the_features_to_the_last_bit(model, power):
-    # powers of 2, so that nothing is rounded: x 2^p and C 2^-2p give w 2^-p
-    X, y = data_for(model)
-    factor = 2.0**power
-    if power == -560:
-        # C stays: without length, each sample pays in full
-        fitted = model(random_state=0, fit_intercept=False).fit(X * factor, y)
-        own = np.eye(len(fitted.classes_))[y]
-        times = {WestonWatkinsSVC: 4, CrammerSingerSVC: 1, HingeSVC: 1}[model]
-        if model is HingeSVC:
-            own = own[:, 1:] - own[:, :1]
-        # what the wrong classes get differs
-        expected = factor * (own.T * times) @ X
-        sums = expected - expected.mean(0) * (len(expected) > 1)
-        if model is not CrammerSingerSVC:
-            every = 5 / 4 if model is WestonWatkinsSVC else 1
-            np.testing.assert_allclose(fitted.coef_, sums * every, rtol=1e-9)
-        assert fitted.gap_ == 0 and fitted.coef_.any()
-        return
-    whole = fit(model(C=1.0, fit_intercept=False, random_state=0), X, y)
-    other = model(C=factor**-2, fit_intercept=False, random_state=0)
-    fitted = fit(other, X * factor, y)
-    np.testing.assert_array_equal(fitted.coef_ * factor, whole.coef_)
-    assert fitted.n_epochs_ == whole.n_epochs_
-    assert fitted.gap_ * factor**2 == whole.gap_
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_a_c_too_large_is_named(model):
     X, y = data_for(model)
     with pytest.raises(ValueError, match="C: expected losses at weights 0 whose sum"):
         model(C=1e308).fit(X, y)
-    # an interior optimum of the huge C is found, or said not to be
-    found = fit(model(C=1e200, max_epochs=50), X, y)
-    assert np.isfinite(found.coef_).all() and np.isfinite(found.gap_)
-    assert found.status_ is not Status.CONVERGED
-    if model is not WestonWatkinsSVC:
-        # the first epoch raises the primal beyond its value at 0
-        with pytest.raises(ValueError, match=r"X: expected features and C for .*inf"):
-            model(C=1.7e308 / len(y)).fit(X, y)
     with pytest.raises(ValueError, match="C: expected C times the weights of a sample"):
         model(C=1e200).fit(X, y, sample_weight=np.full(len(y), 1e200))
-    with pytest.raises(ValueError, match="C: expected C times the weights of a sample"):
-        model(C=1e200, class_weight={0: 1e200}).fit(X, y)
-
-
-@pytest.mark.parametrize("C", [1e-300, 5e-324])
-@pytest.mark.parametrize("model", MODELS)
-def test_a_tiny_c_pays_every_loss_in_full(model, C):
-    X, y = data_for(model)
-    fitted = model(C=C, random_state=0, store_dual=True).fit(X, y)
-    assert fitted.gap_ == 0.0
-    table = np.zeros((len(y), len(fitted.dual_coef_)))
-    table[fitted.support_] = fitted.dual_coef_.T
-    assert abs(table).max() >= C
-    np.testing.assert_allclose(fitted.coef_, table.T @ X, rtol=1e-9, atol=1e-322)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_weights_that_vanish_are_weights_of_0(model):
-    X, y = data_for(model)
-    weight = np.where(np.arange(len(y)) % 3 == 0, 1e-200, 1.0)
-    # only the products with C count: those of 1e-400 are 0
-    small = model(C=1e-200, random_state=0).fit(X, y, sample_weight=weight)
-    none = model(C=1e-200, random_state=0)
-    none.fit(X, y, sample_weight=np.where(weight < 1, 0.0, 1.0))
-    np.testing.assert_array_equal(small.coef_, none.coef_)
-    with pytest.raises(ValueError, match="class_weight: expected positive weights"):
-        model(class_weight=dict.fromkeys(range(5), 0.0)).fit(X, y)
-    kinds = {label: float(label > 0) for label in range(5)}
-    with pytest.raises(ValueError, match="class_weight: expected positive weights"):
-        model(class_weight=kinds).fit(X, y, sample_weight=1.0 * (y == 0))
-
-
-@pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
-@pytest.mark.parametrize("model", MODELS)
-def test_an_intercept_out_of_range_is_named(model, dtype):
-    X, y = data_for(model, dtype=dtype)
-    scaling = 1e20 if dtype == np.float32 else 1e160
-    wrong = model(fit_intercept=True, intercept_scaling=scaling)
-    with pytest.raises(ValueError, match="intercept_scaling: expected a number whose"):
-        wrong.fit(X, y)
-
-
-@pytest.mark.parametrize("model", MULTICLASS)
-def test_costs_out_of_range_are_named(model):
-    X, y = data_for(model, dtype=np.float32)
-    cost = 1e39 * (1 - np.eye(5))
-    with pytest.raises(ValueError, match="cost: expected numbers that fit float32"):
-        model(cost=cost).fit(X, y)
-    with pytest.raises(ValueError, match="C: expected losses at weights 0 whose sum"):
-        model(cost=1e308 * (1 - np.eye(5))).fit(X.astype(float), y)
 
 
 @pytest.mark.parametrize("model", EVERY)
@@ -160,23 +69,11 @@ def test_scores_out_of_range_are_named(model):
     for ask in (fitted.predict, fitted.decision_function):
         with pytest.raises(ValueError, match=r"X: expected .* scores fit .* sample 7"):
             ask(rows)
-    gram = X @ X.T
-    kernel = WestonWatkinsSVC(kernel="precomputed").fit(gram, y)
-    kernel.dual_coef_ = kernel.dual_coef_ * 1e3
-    with pytest.raises(ValueError, match=r"X: expected .* scores fit float64"):
-        kernel.predict(1e308 * np.sign(gram))
-
-
-@pytest.mark.parametrize(("scale", "C"), [(1e153, 1e3), (1e150, 1e10), (1e60, 1e200)])
-def test_a_structured_svm_names_products_out_of_range(scale, C):
-    X, y = data_for(CrammerSingerSVC)
-    with pytest.raises(ValueError, match=r"X: expected samples .* or lower C"):
-        STRUCTURED(C=C).fit(X * scale, y)
 
 
 @pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("C", [1e3, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("C", [1e3, 1e9])
 def test_what_rounding_hides_is_never_called_converged(model, C, dtype):
     # classes that can be told apart: the optimum does not depend on a large C
     k = 2 if model is HingeSVC else 3
@@ -200,7 +97,7 @@ def test_what_rounding_hides_is_never_called_converged(model, C, dtype):
 
 # the loops of many classes take seconds to compile for float32
 @pytest.mark.parametrize("model", thinned([HingeSVC, WestonWatkinsSVC], 2))
-def test_rounding_is_told_unless_all_was_asked_for(model):
+def test_rounding_ends_in_a_warning_unless_tol_is_0(model):
     X, y = data_for(model, dtype=np.float32)
     with pytest.warns(ConvergenceWarning, match="rounding hides what is left.*float64"):
         model(tol=1e-12, random_state=0).fit(X, y)
@@ -251,17 +148,16 @@ def is_finite(fitted):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_no_numbers_lead_to_coefficients_that_are_none(name):
-    scales = (1e-300, 1e-200, 1e-155, 1e-30, 1e38, 1e145, 1e153, 1e155, 1e200, 1e300)
-    cases = [(scale, 1.0) for scale in scales]
-    cases += [(1.0, C) for C in (5e-324, 1e-300, 1e300, 1e307, 1.7e308)]
-    cases += [(1e145, 1e30), (1e-145, 1e-30), (1e100, 1e200), (1e-100, 1e300)]
+    cases = [(scale, 1.0) for scale in (1e-300, 1e-30, 1e38, 1e145, 1e155)]
+    cases += [(1.0, C) for C in (5e-324, 1e300, 1.7e308)]
+    cases += [(1e145, 1e30), (1e-145, 1e-30), (1e-100, 1e300)]
     fitted = 0
     for scale, C in cases:
         found = fit_or_refuse(name, scale, C=C)
         assert found is None or is_finite(found), (scale, C)
         assert found is None or not np.isinf(found.gap_), (scale, C)
         fitted += found is not None
-    assert fitted >= 5
+    assert fitted >= 3
     # out of range for every way to multiply
     assert fit_or_refuse(name, 1e300) is None
 
@@ -271,10 +167,9 @@ def test_no_numbers_lead_to_coefficients_that_are_none(name):
 @pytest.mark.parametrize(
     "name", [name for name in KINDS if "SVC" in name and "," not in name]
 )
-def test_nor_do_those_of_float32(name):
-    scales = (1e-38, 1e-25, 1e-15, 1e10, 1e15, 1e18, 1e19, 1e20, 1e38)
-    cases = [(scale, None) for scale in scales]
-    cases += [(s, w) for s in (1e-15, 1.0, 1e15) for w in (1e-38, 1e38, 3e38, 1e45)]
+def test_no_numbers_of_float32_lead_to_coefficients_that_are_none(name):
+    cases = [(scale, None) for scale in (1e-38, 1e-15, 1e15, 1e18, 1e19)]
+    cases += [(s, w) for s in (1e-15, 1.0, 1e15) for w in (1e-38, 1e38)]
     fitted = 0
     for scale, weight in cases:
         found = fit_or_refuse(name, scale, np.float32, weight=weight)
@@ -292,49 +187,14 @@ def test_costs_of_zero_are_solved_by_weights_of_zero(model):
     assert found.gap_ == 0 and not found.coef_.any()
 
 
-def test_kernels_without_a_support_vector_predict():
-    X, y = np.eye(3), [0, 1, 2]
-    model = WestonWatkinsSVC(kernel="rbf", cost=np.zeros((3, 3))).fit(X, y)
-    assert model.predict(X).tolist() == [0, 0, 0]
-    model = WestonWatkinsSVC(kernel="precomputed", cost=np.zeros((3, 3))).fit(X, y)
-    assert model.predict(X).tolist() == [0, 0, 0]
-
-
-WHOLE = {
-    "bmrm": lambda **given: HingeSVC(solver="bmrm", max_epochs=20, **given),
-    "pragam": lambda **given: HingeSVC(solver="pragam", max_epochs=20, **given),
-    "agm": lambda **given: HingeSVC(solver="agm", max_epochs=20, **given),
-    "l1": lambda **given: L1SVC(max_epochs=20, **given),
-    "f1": lambda **given: F1SVC(max_epochs=20, **given),
-    "roc": lambda **given: ROCSVC(max_epochs=20, **given),
-}
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_set_out_of_range_names_its_argument(name):
-    make, X, y = WHOLE[name], np.eye(4) - 0.5, [0, 1, 0, 1]
-    for C in (5e-324, 1e308):
-        with pytest.raises(ValueError, match="C: expected "):
-            make(C=C).fit(X, y)
-    if name in ("f1", "roc"):
-        with pytest.raises(ValueError, match="C: expected one for which objective"):
-            make(C=1e305).fit(X, y)
-        with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
-            make().fit(X * 1e155, y)
-        with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
-            make().fit(sparse.csr_array(X * 1e155), y)
-
-
-def test_f1_refuses_to_repeat_more_samples_than_there_is_memory():
-    for weight in (1e15, 1e300):
-        with pytest.raises(MemoryError, match="sample_weight is how often"):
-            F1SVC().fit(np.eye(2), [0, 1], sample_weight=[weight, 1])
+def test_repeating_more_samples_than_there_is_memory_raises():
+    with pytest.raises(MemoryError, match="sample_weight is how often"):
+        F1SVC().fit(np.eye(2), [0, 1], sample_weight=[1e15, 1])
 
 
 def test_weights_of_classes_are_named():
-    for wrong in ({0: "a"}, {0: 1, 7: 2}, {0: 1j}):
-        with pytest.raises(ValueError, match=r"class_weight: .* classes of y \(0, 1\)"):
-            HingeSVC(class_weight=wrong).fit(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match=r"class_weight: .* classes of y \(0, 1\)"):
+        HingeSVC(class_weight={0: 1, 7: 2}).fit(np.eye(2), [0, 1])
 
 
 def test_weights_of_boosted_samples_may_be_any_numbers():

@@ -8,18 +8,15 @@ from functools import partial
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import rbf_kernel
 
 from smoothsp.linear import (
     CrammerSingerSVC,
     HingeSVC,
-    WestonWatkinsSVC,
 )
 from smoothsp.linear.descent import coordinate_descent
 from smoothsp.linear.descent.coordinate_descent import Status
 from tests import sweeps
-from tests.truth.svm_objectives import MODELS, all_rows, data_for, losses, primal
+from tests.truth.svm_objectives import MODELS, all_rows, data_for, primal
 
 LOOP = ("coordinate_descent", "duals", "binary_dual", "certificates", "progress")
 CALM = "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -100,22 +97,6 @@ def test_the_certificate_is_that_of_the_weights_whenever_it_comes(model, every):
     np.testing.assert_array_equal(fitted.coef_, whole.coef_)
 
 
-@pytest.mark.filterwarnings(CALM)
-def test_with_a_kernel_too():
-    X, y = data_for(WestonWatkinsSVC)
-    gram = rbf_kernel(X, gamma=0.3)
-    for n in range(40, 200, 13):
-        fitted = WestonWatkinsSVC(kernel="precomputed", tol=0, max_epochs=4)
-        assert interrupted(LOOP, n, lambda fitted=fitted: fitted.fit(gram, y))
-        scores = fitted.decision_function(gram)
-        table = np.zeros((len(y), 5))
-        table[fitted.support_] = fitted.dual_coef_.T
-        half = (table * scores).sum() / 2
-        value = half + losses(WestonWatkinsSVC, scores, y).sum()
-        dual = table[np.arange(len(y)), y].sum() - half
-        assert fitted.gap_ == pytest.approx(value - dual, rel=1e-9)
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_a_second_press_raises_and_changes_nothing(model, monkeypatch):
     X, y = data_for(model)
@@ -145,39 +126,3 @@ def test_an_error_changes_nothing(model):
     with pytest.raises(RuntimeError, match="no more disk"):
         fitted.fit(X[:, :2], y)
     assert vars(fitted) == before | {"callback": fail}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_callback_ends_the_fit(model):
-    X, y = data_for(model)
-    ends = model(
-        tol=0, certify_every=1, fit_intercept=False, callback=lambda c: c.epoch == 2
-    )
-    with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
-        ends.fit(X, y)
-    assert ends.status_ is Status.STOPPED and ends.n_iter_ == 2
-    value = primal(model, all_rows(ends), X, y, 1.0)
-    assert ends.history_[-1].primal == pytest.approx(value, rel=1e-12)
-
-
-@pytest.mark.filterwarnings(CALM)
-def test_a_structured_svm_certifies_what_it_has():
-    X, y = data_for(CrammerSingerSVC)
-    files = ("bcfw", "budget", "compiled_dual", "which_engine")
-    came = 0
-    for presses in range(40, 400, 17):
-        model = CrammerSingerSVC(
-            solver="bcfw", fit_intercept=False, tol=0, max_epochs=30, random_state=0
-        )
-        try:
-            interrupted(files, presses, lambda model=model: model.fit(X, y))
-        except KeyboardInterrupt:
-            assert not hasattr(model, "coef_")
-            continue
-        if model.status_ is not Status.INTERRUPTED:
-            continue
-        came += 1
-        value = primal(CrammerSingerSVC, model.coef_, X, y, 1.0)
-        found = model.history_[-1].primal
-        assert found == pytest.approx(value) or np.isnan(found)
-    assert came > 5

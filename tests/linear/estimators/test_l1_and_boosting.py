@@ -1,7 +1,5 @@
 """The l1 SVM against a linear programme, boosting against a cone programme."""
 
-import warnings
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -11,10 +9,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import L1SVC, LPBoostClassifier
-from smoothsp.linear.estimators import l1_svc, lp_boost
+from smoothsp.linear.estimators import l1_svc
 from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
 from smoothsp.linear.estimators.stumps import StumpLearner
 from smoothsp.linear.problems import BinaryProblem
@@ -34,9 +31,8 @@ def least(X, y, C, bias):
     return found.fun
 
 
-@pytest.mark.parametrize("C", [0.02, 0.3, 3.0])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("C", [0.02, 3.0])
+@pytest.mark.parametrize(("bias", "weighted"), [(False, True), (True, False)])
 def test_the_l1_svm_is_a_linear_programme(C, bias, weighted):
     X, y = blobs(60, 5, 2, seed=1)
     weight = np.random.default_rng(0).integers(0, 4, 60) if weighted else None
@@ -52,7 +48,7 @@ def test_the_l1_svm_is_a_linear_programme(C, bias, weighted):
     assert best * (1 - 1e-9) <= value <= best * (1 + 2e-4)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_large_c_and_columns_far_apart_in_size_are_no_worse(seed):
     rng = np.random.default_rng(seed)
     n, d = rng.integers(10, 80), rng.integers(5, 50)
@@ -67,9 +63,8 @@ def test_large_c_and_columns_far_apart_in_size_are_no_worse(seed):
     assert model.n_epochs_ <= 3000
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_features_of_few_samples_are_learnt_as_fast_as_others(seed):
-    rng, d = np.random.default_rng(seed), 24
+def test_features_of_few_samples_are_learnt_as_fast_as_others():
+    rng, d = np.random.default_rng(0), 24
     X = (rng.random((600, d)) < 0.5 ** (1 + np.arange(d) % 8)).astype(float)
     scores = X @ (rng.normal(size=d) * 2.0 ** (np.arange(d) % 8 / 2))
     y = np.where(scores + 0.2 * rng.normal(size=600) > 0, 1, -1)
@@ -78,30 +73,14 @@ def test_features_of_few_samples_are_learnt_as_fast_as_others(seed):
     assert model.n_epochs_ <= 100
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_weights_that_move_a_few_at_a_time_reach_the_same(most, monkeypatch):
+def test_weights_that_move_a_few_at_a_time_reach_the_same(monkeypatch):
     X, y = blobs(60, 5, 2, seed=3)
-    monkeypatch.setattr(l1_svc, "_MOVED", most)
+    monkeypatch.setattr(l1_svc, "_MOVED", 2)
     model = L1SVC(C=0.3, tol=1e-3).fit(sparse.csr_array(X), y)
     best = least(X, y, np.full(60, 0.3), True)
     last = model.history_[-1]
-    assert (model.coef_ != 0).sum() > most and last.gap <= 1e-3 * last.dual
+    assert (model.coef_ != 0).sum() > 2 and last.gap <= 1e-3 * last.dual
     assert last.dual <= best * (1 + 1e-9) and last.primal >= best * (1 - 1e-9)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_quadratic_with_absolute_values_is_lowest_where_slopes_are_none(seed):
-    rng = np.random.default_rng(seed)
-    d = int(rng.integers(1, 12))
-    A = rng.normal(size=(int(rng.integers(1, 20)), d))
-    bends = A.T @ A + 1e-3 * np.eye(d)
-    ascent, start = 3 * rng.normal(size=d), rng.normal(size=d) * rng.integers(0, 2, d)
-    shrink = np.where(rng.random(d) < 0.2, 0.0, rng.random(d) * 3)
-    w = l1_svc._lowest(bends, ascent, start, shrink)
-    slope = ascent - bends @ (w - start)
-    at_rest = np.where(w != 0, slope - shrink * np.sign(w), 0.0)
-    assert np.abs(at_rest).max() <= 1e-6 * np.abs(ascent).max()
-    assert (np.abs(slope) <= shrink + 1e-2 * np.abs(ascent).max()).all()
 
 
 def test_the_l1_svm_gets_far_where_samples_share_their_margins():
@@ -132,16 +111,8 @@ def test_multipliers_prove_a_bound_once_no_bias_can_gain():
 def test_bounds_of_the_l1_svm_hold_on_the_way():
     X, y = blobs(60, 5, 2, seed=2)
     best = least(X, y, np.full(60, 0.3), True)
-    states = []
-    model = L1SVC(C=0.3, tol=1e-4, callback=lambda at: states.append(at.state))
-    model.fit(X, y)
-    for at in model.history_:
+    for at in L1SVC(C=0.3, tol=1e-4).fit(X, y).history_:
         assert at.dual <= best * (1 + 1e-9) and at.primal >= best * (1 - 1e-9)
-    again = L1SVC(C=0.3, tol=1e-4).fit(X, y, resume=states[3])
-    np.testing.assert_array_equal(again.coef_, model.coef_)
-    del states[3]["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match=r"resume: expected w of \(3,\), got"):
-        L1SVC(C=0.3).fit(X[:, :3], y, resume=states[3])
 
 
 def test_without_features_the_bias_is_certified_at_once():
@@ -158,23 +129,6 @@ def test_without_features_the_bias_is_certified_at_once():
                 assert not model.coef_.any() and model.intercept_[0] == middle
 
 
-def test_columns_of_any_size_are_as_good():
-    X, y = blobs(60, 5, 2, seed=1)
-    factors = 10.0 ** np.array([0, 8, -2, 3, -4])
-    model = L1SVC(C=0.3, tol=1e-4).fit(X * factors, y)
-    best = least(X * factors, y, np.full(60, 0.3), True)
-    last = model.history_[-1]
-    assert last.dual <= best * (1 + 1e-9) and last.gap <= 1e-4 * last.dual
-    assert last.primal >= best * (1 - 1e-9)
-    # powers of 2 are taken out of columns to the bit, as they are out of weights
-    powers = 2.0 ** np.array([1, -3, 0, 5, 2])
-    states = []
-    model = L1SVC(C=0.3, callback=lambda at: states.append(at.state))
-    model.fit(X * powers, y)
-    again = L1SVC(C=0.3).fit(X * powers, y, resume=states[2])
-    np.testing.assert_array_equal(again.coef_, model.coef_)
-
-
 def test_an_l1_penalty_picks_features():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 30))
@@ -186,7 +140,7 @@ def test_an_l1_penalty_picks_features():
     assert not L1SVC(C=1e-4).fit(X, y).coef_.any()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_softmax_with_a_cap(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
@@ -205,7 +159,7 @@ def test_a_softmax_with_a_cap(seed):
 
 
 @pytest.mark.parametrize("cap", [1.0, 0.2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_game_against_a_cone_programme(seed, cap):
     rng = np.random.default_rng(seed)
     votes, lam = rng.uniform(-1, 1, (6, 12)), 0.1
@@ -283,10 +237,9 @@ def largest_edge(X, y, weights):
     return found
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_stump_has_a_larger_edge_than_boosting_certifies(dtype):
+def test_no_stump_has_a_larger_edge_than_boosting_certifies():
     X, y = load_breast_cancer(return_X_y=True)
-    X = X[:, :10].astype(dtype)
+    X, y = X[::3, :10], y[::3]
     model = LPBoostClassifier(lam=0.1, tol=1e-3).fit(X, y)
     d, last = model.sample_weights_, model.history_[-1]
     used = d > 0
@@ -297,7 +250,7 @@ def test_no_stump_has_a_larger_edge_than_boosting_certifies(dtype):
     assert model.status_ == "the gap is at most tol = 0.001"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_best_stump_is_found(seed):
     rng = np.random.default_rng(seed)
     n, features = int(rng.integers(1, 12)), int(rng.integers(1, 5))
@@ -341,49 +294,17 @@ def test_weights_in_boosting_are_repetitions():
     assert not d[times == 0].any() and (d <= times / (0.3 * times.sum()) + 1e-12).all()
     copies = np.bincount(at, again.sample_weights_, 40)
     np.testing.assert_allclose(d, copies, atol=0.02)
-    # a prior of its own, against a cone programme
-    votes, lam, prior = rng.uniform(-1, 1, (4, 7)), 0.1, rng.dirichlet(np.ones(7))
-    w = cp.Variable(7)
-    goal = cp.Minimize(lam * cp.sum(cp.kl_div(w, prior)) + cp.max(votes @ w))
-    cap = prior / 0.6
-    cp.Problem(goal, [cp.sum(w) == 1, w >= 0, w <= cap]).solve(solver=cp.CLARABEL)
-    game = Game(votes, lam, cap, prior)
-    _, weights, bound = game.solve(np.full(4, 1 / 4), 1e-6)
-    assert game.primal(weights) - bound <= 1e-6
-    assert game.primal(weights) == pytest.approx(goal.value, abs=2e-6)
 
 
 def test_boosting_learns_what_no_stump_knows():
     rng = np.random.default_rng(1)
-    X = rng.uniform(-1, 1, (400, 2))
+    X = rng.uniform(-1, 1, (150, 2))
     y = np.where((X**2).sum(axis=1) < 0.6, "in", "out")
-    model = LPBoostClassifier(tol=0.02, random_state=0).fit(X, y)
+    model = LPBoostClassifier(tol=0.1, random_state=0).fit(X, y)
     stump = DecisionTreeClassifier(max_depth=1).fit(X, y)
     assert model.score(X, y) > 0.9 > stump.score(X, y) + 0.1
     with pytest.warns(ConvergenceWarning, match="n_estimators = 3 rounds are used up"):
         LPBoostClassifier(n_estimators=3, tol=1e-3).fit(X, y)
-
-
-# whose base HingeSVC shares
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "estimator",
-    [L1SVC(max_epochs=200), LPBoostClassifier(n_estimators=6, lam=0.05)],
-)
-def test_scikit_learn_accepts_them(estimator):
-    rough = "equal to the default tolerance, not to seven digits"
-    names = ("dense", "sparse") if isinstance(estimator, L1SVC) else ()
-    part = "check_sample_weight_equivalence_on"
-    expected = {f"{part}_{name}_data": rough for name in names}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
-
-
-def test_a_c_whose_square_is_none_is_solved():
-    X, y = blobs(20, 2, 2)
-    model = L1SVC(C=1e-250).fit(X, y)
-    assert not model.coef_.any() and model.status_.name == "CONVERGED"
 
 
 def test_boosting_takes_any_indices():
@@ -404,26 +325,12 @@ def test_boosting_takes_any_indices():
     assert rows.indices.dtype == np.int64
 
 
-def test_boosting_gives_up_where_a_round_has_no_end(monkeypatch):
-    monkeypatch.setattr(lp_boost, "_MOST_STEPS", 50)
-    X, y = blobs(20, 2, 2)
-    with pytest.warns(ConvergenceWarning, match=r"Raise n_estimators, tol or lam\."):
-        model = LPBoostClassifier(lam=1e-12, tol=1e-9).fit(X, y)
-    assert model.n_iter_ == len(model.estimator_weights_) + 1 < 10
-    assert model.predict(X).shape == (20,)
-
-
 def test_wrong_parameters_are_named():
     X, y = blobs(20, 2, 2)
     with pytest.raises(ValueError, match="C: expected a positive number"):
         L1SVC(C=0).fit(X, y)
-    with pytest.raises(ValueError, match="stopping: expected one of"):
-        L1SVC(stopping="soon").fit(X, y)
-    for wrong in ({"C": 1e-320}, {"C": 1e-310}):
-        with pytest.raises(ValueError, match="C: expected one for which"):
-            L1SVC(**wrong).fit(X, y)
-    with pytest.raises(ValueError, match="lam: expected a number with an inverse"):
-        LPBoostClassifier(lam=1e-320).fit(X, y)
+    with pytest.raises(ValueError, match="C: expected one for which"):
+        L1SVC(C=1e-310).fit(X, y)
     for wrong in (3, DecisionTreeClassifier, KNeighborsClassifier()):
         with pytest.raises(TypeError, match="estimator: expected a classifier of"):
             LPBoostClassifier(wrong).fit(X, y)

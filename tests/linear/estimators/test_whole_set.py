@@ -1,14 +1,11 @@
 """Estimators whose solvers take the whole set at a time."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score, roc_auc_score
-from sklearn.utils.estimator_checks import check_estimator
 
 from smoothsp.linear import F1SVC, L1SVC, ROCSVC, HingeSVC
 from tests.linear.problems.test_set_losses import labellings
@@ -27,8 +24,7 @@ def skewed(seed, n=400, d=8, noise=1.5, share=1.8):
 
 
 @pytest.mark.parametrize("solver", WHOLE)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize(("weighted", "fit_intercept"), [(False, False), (True, True)])
 def test_a_hinge_has_one_optimum_whatever_the_solver(solver, weighted, fit_intercept):
     X, y = data_for(HingeSVC)
     weight = np.random.default_rng(0).integers(0, 4, len(y)) if weighted else None
@@ -49,12 +45,8 @@ def test_a_hinge_has_one_optimum_whatever_the_solver(solver, weighted, fit_inter
 @pytest.mark.parametrize("solver", WHOLE)
 def test_rules_of_stopping_are_those_of_the_dual_solver(solver):
     X, y = data_for(HingeSVC)
-    last = HingeSVC(solver=solver, tol=1e-2).fit(X, y).history_[-1]
-    assert last.gap <= 1e-2 * last.dual
     fitted = HingeSVC(solver=solver, stopping="relative_gap", tol=1e-1).fit(X, y)
     assert fitted.gap_ <= 1e-1 * fitted.history_[0].gap
-    with pytest.warns(ConvergenceWarning, match="max_epochs are used up; the gap"):
-        HingeSVC(solver=solver, max_epochs=3, tol=1e-9).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="the callback stopped the fit"):
         HingeSVC(solver=solver, tol=1e-9, callback=lambda at: True).fit(X, y)
     with pytest.raises(ValueError, match="store_dual: expected False, or solver="):
@@ -113,9 +105,7 @@ def test_roc_area_is_the_objective():
     assert hinge(model.intercept_[0]) == pytest.approx(least)
 
 
-@pytest.mark.parametrize(
-    "model", [ROCSVC(C=1e-4), ROCSVC(C=1.0), L1SVC(C=0.05), L1SVC(C=1.0)]
-)
+@pytest.mark.parametrize("model", [ROCSVC(C=1e-4), L1SVC(C=1.0)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_intercept_that_is_not_determined_is_the_middle(model, weighted):
     rng = np.random.default_rng(0)
@@ -151,50 +141,16 @@ def test_weights_are_repetitions(kind):
             kind().fit(X, y, sample_weight=np.full(60, 0.5))
 
 
-ROUGH = "equal to the default tolerance, not to seven digits"
-NEVER = "without an intercept no weight of a class moves a hyperplane off the origin"
-WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": ROUGH,
-    "check_sample_weight_equivalence_on_sparse_data": ROUGH,
-}
-HINGE = {"check_class_weight_classifiers": NEVER, **WEIGHTS}
-
-
-@pytest.mark.parametrize(
-    ("estimator", "expected"),
-    [
-        (F1SVC(), {}),
-        (ROCSVC(), WEIGHTS),
-        (HingeSVC(solver="bmrm"), HINGE),
-        # the rest is that of cutting planes
-        pytest.param(
-            HingeSVC(solver="pragam", tol=1e-2), HINGE, marks=pytest.mark.long
-        ),
-    ],
-    ids=["f1", "roc", "bmrm", "pragam"],
-)
-def test_scikit_learn_accepts_them(estimator, expected):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_estimator(estimator, on_skip=None, expected_failed_checks=expected)
-
-
 def test_wrong_parameters_are_named():
     X, y = skewed(0, n=50, share=1.0)
-    for model in (F1SVC, ROCSVC):
-        with pytest.raises(ValueError, match="C: expected a positive number"):
-            model(C=0).fit(X, y)
-        with pytest.raises(TypeError, match="max_epochs: expected an int"):
-            model(max_epochs=1.5).fit(X, y)
-        with pytest.raises(ValueError, match="tol: expected a number of at least 0"):
-            model(tol=-1).fit(X, y)
-        with pytest.raises(TypeError, match="callback: expected a callable"):
-            model(callback=3).fit(X, y)
-        with pytest.raises(TypeError, match=r"resume: expected the state .* got str"):
-            model().fit(X, y, resume="run.npz")
-        with pytest.raises(ValueError, match="Only binary classification"):
-            model().fit(X, np.arange(50) % 3)
-        with pytest.raises(ValueError, match="C: expected one for which 1 /"):
-            model(C=1e-320).fit(X, y)
-    with pytest.raises(ValueError, match="solver: expected one of"):
-        HingeSVC(solver="newton").fit(X, y)
+    with pytest.raises(ValueError, match="C: expected a positive number"):
+        F1SVC(C=0).fit(X, y)
+    with pytest.raises(TypeError, match=r"resume: expected the state .* got str"):
+        F1SVC().fit(X, y, resume="run.npz")
+    with pytest.raises(ValueError, match="Only binary classification"):
+        F1SVC().fit(X, np.arange(50) % 3)
+    for wrong in (1e-320, 1e305):
+        with pytest.raises(ValueError, match="C: expected one for which"):
+            ROCSVC(C=wrong).fit(X, y)
+    with pytest.raises(ValueError, match="X: expected samples whose squared norm"):
+        ROCSVC().fit(sparse.csr_array(X * 1e155), y)

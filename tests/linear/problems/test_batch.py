@@ -34,7 +34,7 @@ def mean(found):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_answers_are_those_of_the_enumeration(name):
+def test_sums_are_those_of_the_enumeration(name):
     problem = PROBLEMS[name]
     assert isinstance(problem, BatchProblem)
     w = RNG.normal(size=problem.num_weights)
@@ -79,7 +79,7 @@ def test_the_l2_smoothing_over_all_outputs_has_the_gradient_of_its_value():
     np.testing.assert_allclose((up - down) / (2 * EPS), slope @ v, atol=1e-7)
 
 
-def test_an_oracle_in_python_answers_what_the_compiled_one_does():
+def test_an_oracle_in_python_gives_the_sums_of_the_compiled_one():
     problem = PROBLEMS["chain"]
 
     def few(i, w, k):
@@ -107,14 +107,3 @@ def test_an_oracle_in_python_answers_what_the_compiled_one_does():
     ):
         with pytest.raises(TypeError, match="cannot sum over outputs"):
             ask()
-
-
-def test_what_is_no_smoothing_is_refused():
-    problem = PROBLEMS["chain"]
-    w = np.zeros(problem.num_weights)
-    with pytest.raises(ValueError, match="smoothing: expected one of"):
-        problem.smoothed_risk(w, 1.0, "huber")
-    with pytest.raises(ValueError, match="mu: expected a positive number, got 0"):
-        problem.smoothed_risk(w, 0.0)
-    with pytest.raises(ValueError, match="w: expected"):
-        problem.risk(w[1:])

@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.optimize import approx_fprime, linprog, minimize_scalar
 
 from smoothsp._kernels.multiclass.excessive_gap import BLOCK
-from smoothsp.linear.problems import BatchProblem, BinaryProblem
+from smoothsp.linear.problems import BinaryProblem
 from smoothsp.linear.problems.binary import optimal_bias
 from tests.sweeps import thinned
 
@@ -26,7 +26,7 @@ def drawn(seed, bias):
     return problem, X, y, weights, rng
 
 
-@pytest.mark.parametrize("seed", thinned(range(200), 7))
+@pytest.mark.parametrize("seed", thinned(range(60), 5))
 def test_the_best_bias_is_the_middle_of_those_of_least_risk(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 12))
@@ -45,7 +45,7 @@ def test_the_best_bias_is_the_middle_of_those_of_least_risk(seed):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", thinned(range(30), 4))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_slope_is_a_subgradient(seed, bias):
     problem, X, y, weights, rng = drawn(seed, bias)
     w = rng.integers(-1, 2, X.shape[1]) * 1.0
@@ -65,7 +65,7 @@ def test_the_slope_is_a_subgradient(seed, bias):
 
 @pytest.mark.parametrize("smoothing", ["l2", "entropy"])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", thinned(range(12), 4))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_smoothed_risk_lies_below_by_at_most_its_diameter(seed, bias, smoothing):
     problem, X, y, _weights, rng = drawn(seed, bias)
     w, mu = rng.normal(size=X.shape[1]), float(10.0 ** rng.uniform(-2, 1))
@@ -78,16 +78,6 @@ def test_the_smoothed_risk_lies_below_by_at_most_its_diameter(seed, bias, smooth
     alpha = problem.smoothed_risk_of_scores(X @ w, mu, smoothing)[1]
     if bias:
         assert y @ alpha == pytest.approx(0, abs=1e-9)
-
-
-def test_the_l2_smoothed_risk_is_the_scalar_hinge_of_the_paper():
-    problem = BinaryProblem(np.eye(3), [1, -1, 1])
-    for mu in (0.3, 2.0):
-        for m in (-3.0, 1 - mu, 1 - mu / 2, 1.0, 2.0):
-            low, high = 1 - m - mu / 2, (1 - m) ** 2 / (2 * mu)
-            h = 0.0 if m >= 1 else low if m <= 1 - mu else high
-            found = problem.smoothed_risk(m * np.array([1.0, -1, 1]), mu, "l2")[0]
-            assert found == pytest.approx(h)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -131,7 +121,7 @@ def test_sparse_dense_and_float32_samples_are_the_same():
         np.testing.assert_allclose(same, slope, atol=1e-15)
 
 
-@pytest.mark.parametrize("seed", thinned(range(12), 4))
+@pytest.mark.parametrize("seed", range(4))
 def test_sparse_samples_read_once_are_those_read_twice(seed):
     _, X, y, weights, rng = drawn(seed, False)
     # rows that are short, and long
@@ -208,26 +198,14 @@ def test_wrong_arguments_are_named():
         rows.mix(three, two, 1.0, 0.5)
     with pytest.raises(ValueError, match=r"w: expected \(2,\), got \(3,\)"):
         rows.climb(two, three, two, 0.5, 1.0)
-    with pytest.raises(ValueError, match="mu: expected a positive number, got 0"):
-        rows.mix(two, two, 0.0, 0.5)
-    with pytest.raises(ValueError, match="L: expected a positive number, got 0"):
-        rows.climb(two, two, two, 0.5, 0)
     with pytest.raises(ValueError, match=r"X: expected .samples, features., at least"):
         BinaryProblem(np.zeros((0, 3)), [])
     with pytest.raises(TypeError, match="X: expected real numbers, got complex"):
         BinaryProblem(X * 1j, [1, -1])
-    with pytest.raises(TypeError, match="bias: expected a bool"):
-        BinaryProblem(X, [1, -1], bias=1.0)
     with pytest.raises(ValueError, match="mu: expected a positive number"):
         BinaryProblem(X, [1, -1]).smoothed_risk(np.zeros(2), 0.0)
     with pytest.raises(ValueError, match="smoothing: expected one of"):
         BinaryProblem(X, [1, -1]).smoothed_risk(np.zeros(2), 1.0, "topk")
-    with pytest.raises(ValueError, match="smoothing: expected one of"):
-        BinaryProblem(X, [1, -1]).diameter("topk")
-
-
-def test_it_answers_what_solvers_of_the_whole_set_ask():
-    assert isinstance(BinaryProblem([[1.0]], [1]), BatchProblem)
 
 
 def test_a_single_class_costs_nothing_with_a_bias():

@@ -52,11 +52,6 @@ def test_float32_features_give_float64_scores_of_the_rounded_numbers():
     np.testing.assert_array_equal(narrow.hinges(w), wide.hinges(w))
 
 
-def test_ties_go_to_the_lower_label():
-    problem = ChainProblem(np.ones((5, 1)), [0, 1, 2, 3, 4], lengths=[3, 2])
-    assert not problem.decode(np.zeros(problem.num_weights)).any()
-
-
 def test_at_zero_weights_the_primal_is_the_mean_of_the_largest_costs():
     problem = random_chain(1, n=5)
     worst = [max(cost(problem, i, y) for y in labellings(problem, i)) for i in range(5)]
@@ -146,7 +141,7 @@ def falling():
         (np.ones((2, 0)), "columns, got 0"),
     ],
 )
-def test_wrong_features_are_refused(features, message):
+def test_wrong_features_are_named(features, message):
     with pytest.raises(ValueError, match=message):
         ChainProblem(features, [0, 1], lengths=[2])
 
@@ -154,37 +149,27 @@ def test_wrong_features_are_refused(features, message):
 @pytest.mark.parametrize(
     "labels,options,message",
     [
-        ([0, 1, 1], {"lengths": [2, -1, 2]}, "at least 0 positions.*-1 in sentence 1"),
         ([0, 1], {"lengths": [2, 1]}, "one for each of 3 rows of features, got 2"),
         ([0, 1, 1], {"lengths": [2]}, "cover the 3 rows of features, got 0 to 2"),
-        ([0, 1, 1], {"offsets": [1, 3]}, "cover the 3 rows of features, got 1 to 3"),
         ([0, 1, 1], {"lengths": []}, "at least one sentence, got none"),
         ([0, 0, 0], {"lengths": [3]}, "two different labels, got only one"),
         ([0, 1, 2], {"lengths": [3], "num_labels": 2}, "0 to 1, got 2 at position 2"),
         ([0, -1, 1], {"lengths": [3]}, "0 to 1, got -1 at position 1"),
         ([0, 1, 1], {"lengths": [3], "cost": np.ones((3, 3))}, r"\(2, 2\), got \(3"),
         ([0, 1, 1], {"lengths": [3], "cost": np.ones((2, 2))}, "zeros on the diag"),
-        ([0, 1, 1], {"lengths": [3], "cost": -np.ones((2, 2))}, "at least 0"),
         ([0, 1, 1], {"lengths": [3], "cost_scale": [0.0]}, "got 0.0 at example 0"),
-        ([0, 1, 1], {"lengths": [3], "cost_scale": [1, 1]}, "each of 1 examples"),
     ],
 )
-def test_wrong_labels_and_costs_are_refused(labels, options, message):
+def test_wrong_labels_and_costs_are_named(labels, options, message):
     with pytest.raises(ValueError, match=message):
         ChainProblem(np.eye(3), labels, **options)
 
 
-def test_wrong_kinds_are_refused():
+def test_wrong_kinds_are_named():
     with pytest.raises(TypeError, match="labels: expected a flat array of integers"):
         ChainProblem(np.eye(2), [0.5, 1.0], lengths=[2])
-    with pytest.raises(TypeError, match="expected either offsets or lengths"):
-        ChainProblem(np.eye(2), [0, 1])
-    with pytest.raises(TypeError, match="expected a CSR matrix, got csc"):
-        ChainProblem(sparse.csc_matrix(np.eye(2)), [0, 1], lengths=[2])
     with pytest.raises(TypeError, match="expected real numbers, got complex"):
         ChainProblem(1j * np.eye(2), [0, 1], lengths=[2])
-    with pytest.raises(ValueError, match="lam: expected a positive number, got 0"):
-        random_chain().primal(np.zeros(30), 0)
     with pytest.raises(ValueError, match=r"w: expected \(30,\) weights, got \(4,\)"):
         random_chain().hinges(np.zeros(4))
 
@@ -193,14 +178,8 @@ def test_a_sentence_that_does_not_fit_its_labels_is_named():
     X = [np.ones((2, 3)), np.ones((3, 3))]
     with pytest.raises(ValueError, match="3 positions of sentence 1, got 2"):
         ChainProblem.from_sentences(X, [[0, 1], [0, 1]])
-    with pytest.raises(
-        ValueError, match="as many sentences as label sequences, got 2 and 1"
-    ):
-        ChainProblem.from_sentences(X, [[0, 1]])
     with pytest.raises(ValueError, match=r"\(positions, 3\) at sentence 1"):
         ChainProblem.from_sentences([X[0], np.ones((2, 2))], [[0, 1], [0, 1]])
-    with pytest.raises(ValueError, match="at least one sentence, got none"):
-        ChainProblem.from_sentences([], [])
     problem = ChainProblem.from_sentences([X[0], np.ones((0, 3))], [[0, 1], []])
     assert problem.offsets.tolist() == [0, 2, 2]
 

@@ -1,16 +1,13 @@
 """Losses of the whole set, against enumeration of all labellings and of all pairs."""
 
-import tracemalloc
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import approx_fprime
 from scipy.special import logsumexp
 
-from smoothsp.linear.problems import BatchProblem, F1Problem, ROCAreaProblem
-from smoothsp.linear.solvers import BMRM
+from smoothsp.linear.problems import F1Problem, ROCAreaProblem
 
 
 def labellings(X, y, w):
@@ -36,7 +33,7 @@ def drawn(seed, n=9):
     return X, y, rng.normal(size=3), rng
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_f1_against_all_labellings(seed):
     X, y, w, rng = drawn(seed)
     z, every = labellings(X, y, w)
@@ -126,7 +123,7 @@ def test_f1_of_thousands_is_finite_and_between_its_bounds(mu):
         assert other >= value + slope @ step - 1e-11 * (abs(value) + mu * n)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_roc_area_against_all_pairs(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 12))
@@ -160,19 +157,7 @@ def test_roc_area_against_all_pairs(seed):
         assert value - mu / 2 <= smooth + 1e-8 and smooth <= value + 1e-8
 
 
-def test_f1_of_ten_thousand_takes_memory_of_its_size():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(10_000, 2))
-    problem = F1Problem(X, np.where(X[:, 0] + rng.normal(size=10_000) > 1, 1, -1))
-    tracemalloc.start()
-    problem.smoothed_risk(np.array([3.0, -1.0]), 1e-3)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # numbers a sample: a row for each of sqrt(n) would be a hundred
-    assert most < 60 * 8 * 10_000
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_weights_of_the_roc_area_are_repetitions(seed):
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(9, 3)), rng.choice([-1, 1], 9)
@@ -188,37 +173,6 @@ def test_weights_of_the_roc_area_are_repetitions(seed):
     ):
         for found, wanted in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(found, wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", [F1Problem, ROCAreaProblem])
-def test_cutting_planes_solve_losses_of_the_set(kind):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(60, 4))
-    y = np.where(X[:, 0] + rng.normal(size=60) > 0.8, 1, -1)
-    problem, lam = kind(X, y), 1e-2
-    assert isinstance(problem, BatchProblem) and len(problem) == 1
-    found = BMRM(lam=lam, tol=1e-7, max_passes=3000).solve(problem)
-    assert found.converged
-    for _ in range(20):
-        w = found.w + rng.normal(size=4) * 10.0 ** rng.integers(-3, 1)
-        objective = lam / 2 * w @ w + problem.risk(w)[0]
-        assert objective >= found.dual and objective >= found.primal - 1e-7
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_gradients_by_finite_differences(seed):
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(9, 3)), rng.choice([-1, 1], 9)
-    y[:2] = 1, -1
-    for problem, smoothing in ((F1Problem, "entropy"), (ROCAreaProblem, "l2")):
-        problem = problem(X, y)
-        w = rng.normal(size=3)
-        slope = problem.smoothed_risk(w, 0.1, smoothing)[1]
-
-        def value(w, problem=problem, smoothing=smoothing):
-            return problem.smoothed_risk(w, 0.1, smoothing)[0]
-
-        np.testing.assert_allclose(slope, approx_fprime(w, value), atol=1e-5)
 
 
 def test_wrong_arguments_are_named():

@@ -75,7 +75,7 @@ def near(found, expected, atol=1e-9):
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=[k for k, _ in KINDS])
-def test_answers_are_those_of_the_enumeration(kind, options):
+def test_sums_and_outputs_are_those_of_the_enumeration(kind, options):
     known = known_problem(kind, **options)
     problem, n = known.problem, len(known.loss)
     assert isinstance(problem, BatchProblem) and isinstance(problem, LinearProblem)
@@ -129,7 +129,7 @@ def test_slopes_of_single_examples_add_up_to_that_of_the_set(loss, ours):
         near(values, problem.losses(w, loss, 0.5, 3))
 
 
-def test_small_pieces_of_memory_change_no_answer(monkeypatch, ours):
+def test_small_pieces_of_memory_change_no_result(monkeypatch, ours):
     w = RNG.normal(size=ours.num_weights)
     whole = ours.risk(w), ours.likelihood(w), ours.hinges(w), ours.decode(w)
     monkeypatch.setattr("smoothsp.linear.problems.structure._CHUNK", 1)
@@ -139,20 +139,6 @@ def test_small_pieces_of_memory_change_no_answer(monkeypatch, ours):
         near(a[1], b[1])
     near(whole[2], ours.hinges(w))
     assert all(map(np.array_equal, whole[3], ours.decode(w)))
-
-
-def test_a_chain_is_the_chain_problem(ours):
-    w = RNG.normal(size=CHAIN.num_weights)
-    for a, b in (
-        (CHAIN.risk(w), ours.risk(w)),
-        (CHAIN.smoothed_risk(w, 0.7), ours.smoothed_risk(w, 0.7)),
-        (CHAIN.smoothed_risk(w, 0.7, "l2"), ours.smoothed_risk(w, 0.7, "l2")),
-        (CHAIN.likelihood(w), ours.likelihood(w)),
-    ):
-        near(a[0], b[0])
-        near(a[1], b[1])
-    assert np.array_equal(CHAIN.decode(w), np.concatenate(ours.decode(w)))
-    near(CHAIN.diameter(), ours.diameter())
 
 
 SOLVERS = {
@@ -183,7 +169,7 @@ def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
     assert (found.passes, found.status) == (fast.passes, fast.status)
 
 
-@pytest.mark.parametrize("kind", ["projective", "tree"])
+@pytest.mark.parametrize("kind", ["projective"])
 def test_the_optimum_is_that_of_the_quadratic_program(kind):
     known, lam = known_problem(kind), 0.3
     w, value = optimum(*known.columns(), lam)
@@ -196,29 +182,6 @@ def test_the_optimum_is_that_of_the_quadratic_program(kind):
     assert known.problem.primal(at, lam) <= value + 0.1
     (point,) = grid_search(known.problem, [lam], tol=0.01).points
     assert value - 1e-8 <= point.primal <= value + 0.01
-
-
-def test_what_boxes_cost_is_known_to_solvers():
-    known = known_problem("box_search")
-    w = RNG.normal(size=known.problem.num_weights)
-    for i, z in enumerate(known.scores(w)):
-        near(known.problem.worst(i, w).loss, known.loss[i][z.argmax()])
-    _, value = optimum(*known.columns(), 0.3)
-    found = BCFW(lam=0.3, tol=1e-2, cache=True).solve(known.problem)
-    assert found.converged and found.dual <= value + 1e-8 <= found.primal + 2e-8
-
-
-def test_the_likelihood_is_minimised_where_a_cone_solver_ends():
-    cvxpy = pytest.importorskip("cvxpy")
-    known, lam = known_problem("semi_markov", states=True), 0.3
-    w = cvxpy.Variable(known.problem.num_weights)
-    losses = [cvxpy.log_sum_exp(-psi @ w) for psi in known.psi]
-    value = lam / 2 * cvxpy.sum_squares(w) + sum(losses) / len(losses)
-    best = cvxpy.Problem(cvxpy.Minimize(value)).solve()
-    found = LBFGS(lam=lam, tol=1e-8).solve(known.problem)
-    near(found.primal, best, 1e-6)
-    assert found.dual <= best + 1e-6
-    near(found.w, w.value, 1e-3)
 
 
 class BinaryLabels:
@@ -249,7 +212,7 @@ def binary(n=6, K=3, **options):
     return StructureProblem(build, {"scores": parts}, y, **options), X, y
 
 
-def test_a_structure_of_ones_own_needs_four_questions():
+def test_a_structure_of_ones_own_needs_four_methods():
     problem, X, y = binary()
     found = BCFW(lam=0.3, tol=1e-7, steps="pairwise").solve(problem)
     # each label on its own: a sum of hinges of two classes
@@ -397,21 +360,6 @@ def test_an_oracle_in_python_may_be_sparse():
         CallbackProblem(*size, oracle, sparse=True).worst(0, w)
 
 
-def test_weights_that_overflow_are_said_so(ours):
-    with pytest.raises(FloatingPointError, match="SGD: the weights overflowed"):
-        far = StructureProblem(ours.build, _features(1e200), [[0, 1]])
-        SGD(lam=1e-9, rate=1e8, decay="constant", max_passes=9).solve(far)
-
-
-def _features(size):
-    return {
-        "emissions": Parts(size * np.eye(2), [2], 2),
-        "transitions": Shared((2, 2)),
-        "start": Shared((2,)),
-        "end": Shared((2,)),
-    }
-
-
 X = np.eye(4)
 
 
@@ -420,20 +368,14 @@ X = np.eye(4)
     [
         ({"build": None}, TypeError, "build: expected a function"),
         ({"build": lambda *_: None}, TypeError, "build: .* that returns NoneType"),
-        ({"cost": np.ones(3)}, ValueError, r"cost: expected .* got array\(\[1., 1."),
-        ({"cost_scale": "much"}, TypeError, "cost_scale: expected numbers, got"),
         ({"features": X}, TypeError, "features: expected a dict"),
         ({"features": {"arcs": X}}, TypeError, r"features\['arcs'\]: expected Parts"),
         ({"features": {"t": Shared((2,))}}, ValueError, "features: expected Parts of"),
         ({"features": {"arcs": Parts(X, [[2]])}}, ValueError, "a row of features for"),
         ({"features": {"arcs": Parts(X, [1.5])}}, TypeError, "shapes: expected integ"),
-        ({"features": {"arcs": Parts(X, [-4])}}, ValueError, "shapes: expected at le"),
         ({"features": {"arcs": Parts(X, [[4], [2, 2]])}}, TypeError, "shapes: .* leng"),
-        ({"features": {"arcs": Parts(X, [4]), "t": Shared(5)}}, TypeError,
-         r"\['t'\].shape: expected a tuple of ints, got 5; a vector has"),
         ({"features": {"arcs": Parts(X[:0], [])}}, ValueError, "at least one example"),
         ({"features": {"arcs": Parts(X * np.nan, [4])}}, ValueError, "features: expec"),
-        ({"features": {"arcs": Parts(X, [4], 0)}}, ValueError, "states: expected at l"),
         ({"features": {"arcs": Parts(X, [4]), "b": Parts(X, [2, 2])}}, ValueError,
          r"features\['b'\].shapes: expected one for each of 1 examples"),
         ({"y": [[0], [0]]}, ValueError, "y: expected an output for each of 1"),
@@ -445,13 +387,13 @@ X = np.eye(4)
         ({"cost": lambda *_: True}, TypeError, "cost: expected a function .* bool"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_by_name(change, error, message):
+def test_what_does_not_fit_is_named(change, error, message):
     given = {"build": trees, "features": {"arcs": Parts(X, [[2, 2]])}, "y": [[0]]}
     with pytest.raises(error, match=message):
         StructureProblem(**{**given, **change})
 
 
-def test_questions_that_do_not_fit_are_refused_by_name():
+def test_weights_and_rows_that_do_not_fit_are_named():
     problem = StructureProblem(trees, {"arcs": Parts(X, [[2, 2]])}, [[0]])
     with pytest.raises(ValueError, match=r"w: expected \(4,\) weights"):
         problem.risk(np.zeros(3))

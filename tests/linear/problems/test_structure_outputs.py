@@ -6,7 +6,7 @@ import torch
 
 from smoothsp.linear.problems import Parts, Shared, StructureProblem
 from smoothsp.linear.solvers import BCFW, SGD, BatchFrankWolfe
-from smoothsp.oracles import Alignment, BoxSearch, Multiclass, SpanTree
+from smoothsp.oracles import Alignment, Multiclass, SpanTree
 
 RNG = np.random.default_rng(7)
 
@@ -60,17 +60,6 @@ def test_outputs_that_are_too_large_or_too_small_are_named():
         )
         with pytest.raises(ValueError, match=message):
             StructureProblem(constituents, spans, [brackets(2), wrong])
-
-
-def test_boxes_are_decoded_whole():
-    X = RNG.normal(size=(2 * 3 * 4, 2))
-    cells = {"cells": Parts(X, [[3, 4], [3, 4]])}
-    golds = [[0, 1, 1, 2], [1, 0, 2, 3]]
-    build = lambda potentials, batch: BoxSearch(potentials["cells"])  # noqa: E731
-    problem = StructureProblem(build, cells, golds)
-    w = RNG.normal(size=2)
-    expected = BoxSearch(torch.from_numpy((X @ w).reshape(2, 3, 4))).decode()[1]
-    assert np.array_equal(problem.decode(w), expected.numpy())
 
 
 def test_alignments_are_decoded_up_to_the_ends_of_both_sequences():

@@ -8,7 +8,7 @@ import pytest
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
-from smoothsp.linear.solvers import BCFW, grid_search
+from smoothsp.linear.solvers import BCFW
 from tests.truth.frank_wolfe import as_callbacks
 from tests.truth.linear_chain import random_chain
 
@@ -24,17 +24,6 @@ SOLVERS = {
 
 def numbers(history):
     return [(r.passes, r.oracle_calls, r.primal, r.dual, r.gap) for r in history]
-
-
-def test_a_record_has_a_state_while_the_callback_runs():
-    seen = []
-    solution = SOLVERS["BCFW"](max_passes=4, callback=seen.append).solve(CHAIN)
-    assert seen == solution.history and seen[0] is solution.history[0]
-    with pytest.raises(ValueError, match="within the callback of a solver"):
-        seen[0].state  # noqa: B018
-    grid = []
-    grid_search(CHAIN, [1.0], callback=lambda p: grid.append(hasattr(p, "lam")))
-    assert grid == [True]
 
 
 def test_ctrl_c_waits_for_the_end_of_a_step():

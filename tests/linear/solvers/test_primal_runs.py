@@ -5,9 +5,7 @@ import io
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import minimize
 
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
 from tests.truth.linear_chain import random_chain
@@ -44,7 +42,7 @@ def test_callbacks_and_budgets_stop(name):
     assert warm.w.tobytes() != make(max_passes=1).solve(problem).w.tobytes()
 
 
-def test_lbfgs_stops_as_told():
+def test_lbfgs_stops_at_its_budgets():
     problem = CHAIN
     assert LBFGS(lam=0.1, tol=0.0, max_passes=5).solve(problem).passes == 5
     found = LBFGS(lam=0.1, tol=0.0, callback=lambda record: True).solve(problem)
@@ -73,7 +71,7 @@ def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut(problem):
     # some line search has more than one step, and is cut
     taken = np.diff([r.passes for r in whole.history])
     assert taken.max() > 1
-    for cut in range(1, 20):
+    for cut in range(1, 20, 3):
         part = lbfgs(max_passes=cut).solve(problem)
         assert part.passes == cut
         file = io.BytesIO()
@@ -85,17 +83,8 @@ def test_lbfgs_resumed_is_uninterrupted_wherever_it_was_cut(problem):
         assert [(r.passes, r.primal, r.gap) for r in whole.history] == [
             (r.passes, r.primal, r.gap) for r in again.history
         ]
-    with pytest.raises(ValueError, match="expected a state of LBFGS"):
-        LBFGS(lam=1).solve(problem, resume=whole.state)
-    with pytest.raises(ValueError, match="another problem"):
-        lbfgs().solve(MULTICLASS, resume=whole.state)
     with pytest.raises(ValueError, match="start: expected None"):
         lbfgs().solve(problem, start=whole, resume=whole.state)
-
-
-def test_the_objective_of_lbfgs_falls():
-    primals = [r.primal for r in lbfgs(max_passes=60).solve(COSTS).history[:-1]]
-    assert (np.diff(primals) < 0).all()
 
 
 @pytest.mark.parametrize("S", [3, 8])
@@ -119,75 +108,15 @@ def test_lbfgs_starts_at_weights_and_leaves_the_start_alone(S):
     assert not again.w.reshape(-1, S)[d - 1].any()
 
 
-@pytest.mark.parametrize("lam", [1e-3, 1e-2])
-def test_lbfgs_takes_no_more_passes_than_scipy(lam):
-    problem = random_chain(8, n=40, S=4, d=30, longest=6)
-    objective = Objective(problem, Loss("likelihood"), lam)
-    G, tol = objective.room(), 1e-7
-    seen = []
-
-    def evaluate(flat):
-        value = objective.gradient(flat, 1.0, G)[0] + lam / 2 * flat @ flat
-        slope = G + lam * flat
-        seen.append(slope @ slope / (2 * lam))
-        return value, slope
-
-    minimize(
-        evaluate,
-        objective.room(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxcor": 6, "ftol": 0.0, "gtol": 0.0, "maxfun": 500},
-    )
-    theirs = next(k for k, gap in enumerate(seen, start=1) if gap <= tol)
-    ours = LBFGS(lam=lam, tol=tol).solve(problem)
-    assert ours.converged
-    assert ours.passes <= 1.15 * theirs
-
-
-BARS = {
-    "objective alone": (
-        SGD(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
-        "",
-    ),
-    "gap too": (
-        SVRG(lam=0.1, loss="likelihood", max_passes=4, evaluate_every=2, progress=True),
-        "gap",
-    ),
-    "L-BFGS": (LBFGS(lam=0.1, max_passes=4, progress=True), "gap"),
-    "Casimir": (
-        CasimirSVRG(lam=0.1, max_passes=4, evaluate_every=2, progress=True),
-        "gap",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BARS)
-def test_the_bar_shows_the_objective_and_a_gap_only_where_one_is_known(name, capsys):
-    solver, gap = BARS[name]
-    found = solver.solve(CHAIN)
-    shown = capsys.readouterr().err
-    assert f"objective {found.history[-1].primal:.5g}" in shown
-    assert "nan" not in shown
-    assert ("gap" in shown) == ("goal" in shown) == bool(gap)
-    if gap:
-        assert f"gap {found.history[-1].gap:.2e}" in shown
-
-
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
         (lambda: SGD(lam=0), ValueError, "lam: expected a positive"),
-        (lambda: SGD(lam=1, loss="squared"), ValueError, "loss: expected one of"),
         (lambda: SGD(lam=1, rate=2), ValueError, "rate: expected at most 1 / lam"),
-        (lambda: SGD(lam=1, decay="fast"), ValueError, "decay: expected one of"),
-        (lambda: SGD(lam=1, averaging="mean"), ValueError, "averaging: expected one"),
-        (lambda: SGD(lam=1, sampling="gap"), ValueError, "sampling: expected one"),
         (lambda: SGD(lam=1, mu=-1), ValueError, "mu: expected a number of at least 0"),
         (lambda: SGD(lam=1, k=0), ValueError, "k: expected at least 1"),
         (lambda: SVRG(lam=1, rate=1), ValueError, "rate: expected less than"),
         (lambda: CasimirSVRG(lam=1, schedule="x"), ValueError, "schedule: expected"),
-        (lambda: CasimirSVRG(lam=1, warm_start="x"), ValueError, "warm_start: exp"),
         (lambda: LBFGS(lam=1, loss="hinge"), ValueError, "loss: expected one of"),
     ],
 )
@@ -196,15 +125,10 @@ def test_wrong_arguments(make, kind, message):
         make()
 
 
-def test_wrong_problems_and_states():
+def test_wrong_problems():
     problem = CHAIN
     with pytest.raises(TypeError, match="problem: expected a LinearProblem"):
         SGD(lam=1).solve(np.eye(3))
-    state = SGD(lam=1, max_passes=1).solve(problem).state
-    with pytest.raises(ValueError, match="expected a state of"):
-        SGD(lam=2, rate=0.1).solve(problem, resume=state)
-    with pytest.raises(ValueError, match="another problem"):
-        SGD(lam=1).solve(MULTICLASS, resume=state)
     with pytest.raises(ValueError, match=r"less than 1 / \(lam \+ kappa"):
         CasimirSVRG(lam=1, schedule="adapt", rate=0.6).solve(problem)
 

@@ -44,7 +44,7 @@ def random_weights(problem, seed=0, scale=1.0):
 
 @pytest.mark.parametrize(
     ("name", "loss", "scale"),
-    thinned(itertools.product(PROBLEMS, LOSSES, [0.0, 1.0, 300.0]), 2),
+    thinned(itertools.product(PROBLEMS, LOSSES, [0.0, 1.0, 300.0]), 5),
 )
 def test_losses_and_slopes_are_those_of_enumeration(name, loss, scale):
     problem = PROBLEMS[name]
@@ -100,7 +100,7 @@ def orders(seed, passes, n, sampling="uniform"):
             ["step", "constant", "inverse-sqrt"],
             ["weighted", "uniform", "none"],
         ),
-        2,
+        5,
     ),
 )
 def test_lazy_steps_are_eager_steps(loss, decay, averaging):
@@ -163,7 +163,7 @@ def test_scales_that_vanish_are_folded_in():
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-@pytest.mark.parametrize("name", ["costs", "no boundaries", "multiclass"])
+@pytest.mark.parametrize("name", ["costs", "multiclass"])
 def test_svrg_is_the_recurrence(name, loss):
     problem, lam = PROBLEMS[name], 0.2
     # not from 0, where labellings tie
@@ -236,16 +236,6 @@ def test_casimir_begins_anew_where_the_smoothed_objective_rises(schedule):
     assert found.oracle_calls == (2 * passes + restarts + looks) * n
 
 
-def test_casimir_resumes_from_states_without_restarts():
-    problem, options = PROBLEMS["chain"], {"lam": 0.1, "max_passes": 3}
-    state = CasimirSVRG(**options).solve(problem).state
-    known = dict(state)
-    del state["started"], state["restarts"]
-    options["max_passes"] = 6
-    ends = [CasimirSVRG(**options).solve(problem, resume=s).w for s in (state, known)]
-    np.testing.assert_allclose(*ends, atol=1e-12)
-
-
 def optimum(truth, lam, mu, size):
     found = minimize(
         truth.objective, np.zeros(size), args=(lam, mu), jac=True, method="BFGS",
@@ -267,32 +257,6 @@ def hinge_optimum(problem, lam):
     return float(value)
 
 
-@pytest.mark.parametrize("schedule", ["const", "adapt"])
-def test_casimir_keeps_below_the_bounds_of_its_corollaries(schedule):
-    problem, lam = random_chain(5, n=4, longest=3), 0.1
-    lowest = hinge_optimum(problem, lam)
-    D = max(math.log(len(cost)) for _, cost in Truth(problem, "hinge").corners)
-    seen = []
-
-    def without_smoothing(record):
-        return problem.primal(problem.plain_weights(record.state["w"]), lam)
-
-    solver = CasimirSVRG(
-        lam=lam, schedule=schedule, loss="hinge-entropy", mu=0.3, smoothness=60.0,
-        rate=0.01, inner_passes=150, evaluate_every=1, max_passes=12,
-        callback=lambda record: seen.append(without_smoothing(record)),
-    )  # fmt: skip
-    solver.solve(problem)
-    start = problem.primal(np.zeros(problem.num_weights), lam) - lowest
-    plan = solver.plan(len(problem), 60.0)
-    bounds = [plan.bound(k, start, 0.0, D) for k in range(1, len(seen) + 1)]
-    assert all(f - lowest <= bound for f, bound in zip(seen, bounds, strict=True))
-    assert all(f >= lowest - 1e-7 for f in seen)
-    # what the smoothing leaves: corollary 17 with no term of the start
-    rest = plan.bound(10**6, start, 0.0, D) if schedule == "const" else 0.05
-    assert seen[-1] - lowest <= rest
-
-
 SMOOTHED = {
     "sgd": lambda **given: SGD(rate=0.05, decay="inverse-sqrt", **given),
     "svrg": lambda **given: SVRG(rate=0.02, **given),
@@ -301,8 +265,16 @@ SMOOTHED = {
 }
 
 
-@pytest.mark.parametrize("loss", ["hinge-l2", "hinge-entropy", "likelihood"])
-@pytest.mark.parametrize("name", SMOOTHED)
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("sgd", "likelihood"),
+        ("svrg", "hinge-l2"),
+        ("const", "hinge-entropy"),
+        ("adapt", "hinge-l2"),
+        ("adapt", "likelihood"),
+    ],
+)
 def test_a_history_reports_the_objective_that_is_minimised_and_bounds_it(name, loss):
     problem, lam, mu = PROBLEMS["costs"], 0.3, 0.5
     solver = SMOOTHED[name](lam=lam, loss=loss, mu=mu, max_passes=60, evaluate_every=5)
@@ -324,8 +296,9 @@ def test_a_history_reports_the_objective_that_is_minimised_and_bounds_it(name, l
     assert found.gap < 0.7 * found.history[0].gap
 
 
-@pytest.mark.parametrize("loss", SMOOTH[1:])
-@pytest.mark.parametrize("name", ["costs", "multiclass"])
+@pytest.mark.parametrize(
+    ("name", "loss"), [("costs", "likelihood"), ("multiclass", "hinge-entropy")]
+)
 def test_smooth_solvers_reach_the_optimum(name, loss):
     problem, lam = PROBLEMS[name], 0.1
     truth = Truth(problem, loss)
@@ -339,30 +312,9 @@ def test_smooth_solvers_reach_the_optimum(name, loss):
     np.testing.assert_allclose(slow.w, w, atol=1e-4)
 
 
-def test_the_gap_of_the_likelihood_is_never_too_small():
-    problem, lam = PROBLEMS["chain"], 0.05
-    _, lowest = optimum(Truth(problem, "likelihood"), lam, 1.0, problem.num_weights)
-    for solver in (
-        SGD(lam=lam, loss="likelihood", evaluate_every=1),
-        SVRG(lam=lam, loss="likelihood", rate=0.1, evaluate_every=1),
-        LBFGS(lam=lam),
-    ):
-        history = solver.solve(problem).history
-        assert len(history) > 3
-        for record in history:
-            assert record.primal - lowest <= record.gap + 1e-9
-            assert record.gap == pytest.approx(record.primal - record.dual, abs=1e-9)
-
-
-def test_sgd_approaches_the_optimum_of_the_hinge():
-    problem, lam = random_chain(6, n=4, longest=3), 0.2
-    found = SGD(lam=lam, decay="pegasos", max_passes=3000, evaluate_every=3000)
-    lowest = hinge_optimum(problem, lam)
-    assert lowest - 1e-7 <= found.solve(problem).primal <= lowest + 2e-3
-
-
-@pytest.mark.parametrize("loss", ["hinge-l2", "hinge-entropy"])
-@pytest.mark.parametrize("scale", [0.2, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("scale", "loss"), [(0.2, "hinge-entropy"), (30.0, "hinge-l2")]
+)
 def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
     rng = np.random.default_rng(0)
     X, y = scale * rng.normal(size=(30, 4)), rng.integers(3, size=30)

@@ -81,32 +81,6 @@ def test_outputs_and_gradient_are_those_of_the_jacobian(name):
     assert evaluating._reverse_only == (name in REVERSE_ONLY)
 
 
-def test_jacobian_of_torch_func_agrees():
-    model, x = build("elu")
-    linear = Linearised(model)
-    w = {name: p.detach() for name, p in model.named_parameters()}
-    J = torch.func.jacrev(lambda w: torch.func.functional_call(model, w, (x,)))(w)
-    moves = dict(zip(linear.names, linear.variables, strict=True))
-    with torch.no_grad():
-        for u in linear.variables:
-            u.normal_()
-        expected = model(x)
-        for name, u in moves.items():
-            expected = expected + (J[name] * u).flatten(2).sum(-1)
-    assert_close(linear(x).detach(), expected)
-
-
-def test_displacement_is_counted_from_the_start():
-    model, x = build("elu")
-    linear = Linearised(model)
-    start = [torch.randn_like(p) for p in linear.origin]
-    linear.restart(start)
-    assert all(torch.equal(u, s) for u, s in zip(linear.variables, start, strict=True))
-    assert_close(linear(x), model(x))
-    linear.restart()
-    assert all((u == 0).all() for u in linear.variables)
-
-
 def test_loss_of_a_linearised_chain_is_that_of_linearised_scores():
     """Potentials are linearised part by part; outputs' scores are linear in them."""
 
@@ -195,43 +169,6 @@ def test_exact_mode_is_the_module_with_a_cheap_backward():
     assert all(u.grad is None for u in linear.variables)
 
 
-def test_any_optimizer_trains_the_linearised_model():
-    model, x = build("elu")
-    linear = Linearised(model)
-    y = torch.randn(4, 2).double()
-    optimizer = torch.optim.LBFGS(linear.parameters(), line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        loss = (linear(x) - y).square().mean()
-        loss.backward()
-        return loss
-
-    before = closure().item()
-    for _ in range(10):
-        optimizer.step(closure)
-    assert closure().item() < 1e-6 * before
-
-
-def test_switches_are_put_back():
-    def state():
-        return (
-            torch.backends.mkldnn.enabled,
-            torch.backends.cudnn.enabled,
-            torch.backends.mha.get_fastpath_enabled(),
-            torch.backends.cuda.flash_sdp_enabled(),
-        )
-
-    before = state()
-    for name in ("lstm", "attention", "transformer, evaluating"):
-        model, x = build(name)
-        Linearised(model)(x)
-        with pytest.raises((RuntimeError, AssertionError)):
-            Linearised(model)(x[..., :1])
-    assert state() == before
-    assert not any(part._forward_hooks for part in model.modules())
-
-
 def test_message_names_the_module_without_derivatives():
     model = layers(nn.Linear(3, 4), layers(Apply(CubeOnce.apply)), nn.Linear(4, 2))
     with pytest.raises(RuntimeError, match=r"neither in 1\.0 \(Apply\): .*; replace"):
@@ -241,11 +178,6 @@ def test_message_names_the_module_without_derivatives():
         Linearised(bag)(WORDS)
     bag[0].requires_grad_(False)
     Linearised(bag)(WORDS)
-
-
-def test_errors_of_the_model_itself_are_its_own():
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        Linearised(nn.Linear(3, 4))(torch.randn(2, 5))
 
 
 def test_messages():

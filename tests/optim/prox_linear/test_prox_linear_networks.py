@@ -45,16 +45,6 @@ class Recurrent(nn.Module):
         return self.out(self.lstm(x.flatten(2))[0])[..., 0]
 
 
-class Attentive(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(24, 2, 16, 0.0, batch_first=True)
-        self.out = nn.Linear(24, 1)
-
-    def forward(self, x):
-        return self.out(self.layer(x.flatten(2)))[..., 0]
-
-
 def localiser(network=Head):
     torch.manual_seed(3)
     model = network()
@@ -75,11 +65,11 @@ def localiser(network=Head):
     return model, optimizer, closure, objective
 
 
-@pytest.mark.parametrize("network", thinned([Recurrent, Head, Attentive], 3))
+@pytest.mark.parametrize("network", thinned([Head, Recurrent], 2))
 def test_trains_networks_under_a_smoothed_hinge(network):
     batches = candidates()
     model, optimizer, closure, objective = localiser(network)
-    values = [optimizer.step(closure, batches, objective) for _ in range(5)]
+    values = [optimizer.step(closure, batches, objective) for _ in range(4)]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.95 * values[0]
     x, y = (torch.cat(part) for part in zip(*batches, strict=True))

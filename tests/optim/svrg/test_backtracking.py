@@ -114,12 +114,3 @@ def test_a_loss_that_has_grown_tenfold_is_refused():
     message = r"SVRG: expected a loss below 10, got 16 .* steps of length 0.1; lower lr"
     with pytest.raises(RuntimeError, match=message):
         optimizer.snapshot(closure)
-
-
-@pytest.mark.parametrize(
-    ("value", "error"), [(0, ValueError), (-1.0, ValueError), ("no", TypeError)]
-)
-def test_a_share_is_positive(value, error):
-    w = nn.Parameter(torch.zeros(1))
-    with pytest.raises(error, match=r"backtrack: expected a (positive )?number, got"):
-        SVRG([w], 0.1, backtrack=value)

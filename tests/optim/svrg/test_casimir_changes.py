@@ -130,29 +130,6 @@ def test_another_number_of_batches_is_refused():
         optimizer.end_epoch()
 
 
-def test_numbers_of_batches_that_are_right():
-    def run(options, snapshot_size, steps):
-        _, optimizer, closure, _ = casimir(**options)
-        problem = ridge()
-        whole = (problem.X, problem.y)
-        if snapshot_size:
-            optimizer.snapshot(closure, problem.batches(snapshot_size))
-        else:
-            optimizer.snapshot(lambda: closure(whole))
-        for _ in range(steps):
-            optimizer.step(lambda: closure(problem.batches(8)[0]))
-        optimizer.end_epoch()
-        assert optimizer.progress["outer"] == 1
-
-    run(RULE, 8, 10)  # several passes
-    run(RULE, 20, 5)  # full gradients in larger batches
-    run(RULE, None, 7)  # in one: nothing to compare with
-    run({**RULE, "num_batches": 11}, 4, 3)  # about as many
-    run({**RULE, "num_batches": 99, "kappa": 1.0}, 8, 5)  # not asked
-    adapt = {"lr": 0.1, "decreasing": True, "weight_decay": 0.1, "num_batches": 99}
-    run(adapt, 8, 5)
-
-
 @pytest.mark.parametrize("stop", ["budget", "relative"])
 def test_a_parameter_may_begin_to_move_within_an_outer_iteration(stop):
     w, late = (nn.Parameter(torch.zeros(2)) for _ in range(2))

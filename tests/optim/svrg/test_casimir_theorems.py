@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothsp.optim import SVRG, CasimirSVRG, _outer
+from smoothsp.optim import CasimirSVRG, _outer
 from smoothsp.optim.schedules import CasimirSchedule, next_alpha
 from tests.optim.problems import Vector, closure_of, max_of_affine, ridge
-from tests.sweeps import thinned
 
 KINDS = ("l2", "entropy")
 
@@ -48,7 +47,12 @@ def outer_iterates(problem, kind, outer, schedule, w_0, steps=25):
 
 @pytest.mark.parametrize(
     ("kind", "kappa", "decreasing", "decay"),
-    thinned(itertools.product(KINDS, [0.1, 1.0], [False, True], [0.2, 0.0]), 3),
+    [
+        ("l2", 0.1, False, 0.2),
+        ("entropy", 1.0, False, 0.0),
+        ("l2", 1.0, True, 0.2),
+        ("entropy", 0.1, True, 0.0),
+    ],
 )
 def test_bounds_of_corollaries_17_to_20(kind, kappa, decay, decreasing):
     problem = max_of_affine(weight_decay=decay)
@@ -56,7 +60,7 @@ def test_bounds_of_corollaries_17_to_20(kind, kappa, decay, decreasing):
     w_0 = torch.ones(4, dtype=torch.float64)
     gap = problem.value(w_0) - problem.minimum
     distance, D = float((w_0 - problem.best).norm()), problem.range(kind)
-    for k, w in enumerate(outer_iterates(problem, kind, 8, schedule, w_0), 1):
+    for k, w in enumerate(outer_iterates(problem, kind, 6, schedule, w_0), 1):
         excess = problem.value(w) - problem.minimum
         assert -1e-12 <= excess <= schedule.bound(k, gap, distance, D)
 
@@ -139,39 +143,6 @@ def test_gradient_norm_test_implies_relative_accuracy(seed, kappa, delta):
     assert accepted or (best - z).norm() < 0.05
 
 
-def test_every_outer_iteration_meets_its_relative_accuracy():
-    problem = ridge(weight_decay=0.05)
-    model = Vector(torch.ones(3, dtype=torch.float64))
-    optimizer = CasimirSVRG(
-        model.parameters(),
-        None,
-        0.05,
-        smoothness=4.0,
-        kappa=0.5,
-        stop="relative",
-        averaging=False,
-    )
-
-    def closure():
-        loss = (problem.X @ model.w - problem.y).square().mean() / 2
-        loss.backward()
-        return loss
-
-    H = problem.X.T @ problem.X / 40
-    whole = H + (0.05 + 0.5) * torch.eye(3, dtype=torch.float64)
-    z, done, kept = torch.ones(3, dtype=torch.float64), 0, optimizer.state[model.w]
-    while done < 10:
-        optimizer.snapshot(closure)
-        if optimizer.progress["outer"] > done:
-            done += 1
-            w = kept["iterate"]
-            best = torch.linalg.solve(whole, problem.X.T @ problem.y / 40 + 0.5 * z)
-            allowed = optimizer.schedule.delta_at(done) * 0.5 / 2 * (w - z) @ (w - z)
-            assert (w - best) @ whole @ (w - best) / 2 <= allowed
-            z = kept["center"].clone()
-        optimizer.step(closure)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_const_reaches_the_accuracy_of_its_smoothing(kind):
     """Corollary 17's bias, c_q mu D, with mini-batches and a budget of one epoch."""
@@ -191,24 +162,3 @@ def test_const_reaches_the_accuracy_of_its_smoothing(kind):
     for _ in range(40):
         optimizer.epoch(closure, terms)
     assert problem.value(model.w.detach()) - problem.minimum <= mu * problem.range(kind)
-
-
-def test_const_overtakes_svrg_when_ill_conditioned():
-    problem = max_of_affine(n=20, d=6, weight_decay=1e-3, seed=5)
-    mu, kind = 0.05, "entropy"
-    smoothness = problem.curvature(kind) / mu
-    terms, values = [torch.tensor([i]) for i in range(20)], []
-    for build in (CasimirSVRG.const, SVRG):
-        model = Vector(torch.zeros(6, dtype=torch.float64))
-        options = {"weight_decay": 1e-3, "generator": torch.Generator().manual_seed(0)}
-        if build is SVRG:
-            optimizer = SVRG(model.parameters(), 1 / (smoothness + 1e-3), **options)
-            optimizer.mu = mu
-        else:
-            options |= {"smoothness": smoothness, "num_batches": 20, "mu": mu}
-            optimizer = build(model.parameters(), **options)
-        closure = closure_of(problem, model.w, optimizer, kind)
-        for _ in range(40):
-            optimizer.epoch(closure, terms)
-        values.append(problem.value(model.w.detach(), mu, kind))
-    assert values[0] < values[1]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from smoothsp.optim import CasimirSVRG
-from smoothsp.optim.schedules import CasimirSchedule, svrg_steps
+from smoothsp.optim.schedules import CasimirSchedule
 from tests.optim.problems import Vector, closure_of, max_of_affine, seeded
 
 TERMS = [torch.tensor([i]) for i in range(5)]
@@ -44,24 +44,6 @@ def test_budget_follows_so_that_the_iterates_do_not_freeze():
     assert outer >= 8
     for epoch in (20, 40, 80, 160):
         assert excess[epoch] <= 2 * excess[10] * 10 / epoch
-
-
-def test_budget_is_that_of_proposition_27():
-    _, _, optimizer, closure, _ = decreasing(epochs=2)
-    schedule, L = optimizer.schedule, optimizer.param_groups[0]["smoothness"]
-
-    def steps(mu, k):
-        delta = schedule.delta_at(k)
-        return svrg_steps(L * schedule.mu_at(1) / mu, 5, 0.1, 0.1, delta)
-
-    first = steps(schedule.mu_at(1), 1)
-    for k in range(1, 7):
-        epochs = 0
-        while optimizer.progress["outer"] < k:
-            optimizer.epoch(closure, TERMS)
-            epochs += 1
-        assert epochs == round(2 * steps(schedule.mu_at(k), k) / first)
-    assert epochs > 4
 
 
 @pytest.mark.parametrize(

@@ -50,18 +50,6 @@ def test_converges_linearly_to_the_exact_optimum():
     assert errors[29] < 1e-3 * errors[9]
 
 
-def test_sgd_with_the_same_steps_does_not_converge():
-    problem = ridge()
-    w = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    sgd = torch.optim.SGD([w], 0.15, weight_decay=problem.weight_decay)
-    batches, generator = problem.batches(2), seeded()
-    for _ in range(1200):
-        sgd.zero_grad()
-        squares(w)(batches[torch.randint(20, (), generator=generator)])
-        sgd.step()
-    assert (w.detach() - problem.best).norm() > 1e-2
-
-
 def test_full_gradient_weighs_unequal_batches_by_their_examples():
     problem = ridge(n=10)
     w, optimizer = svrg_on(problem)
@@ -70,28 +58,6 @@ def test_full_gradient_weighs_unequal_batches_by_their_examples():
         optimizer.state[w]["full_gradient"], ridge_gradient(problem, w.detach())
     )
     assert loss == pytest.approx(float(problem.y.square().mean() / 2))
-
-
-def test_full_gradient_by_one_closure_is_that_by_batches():
-    problem = ridge()
-    w, optimizer = svrg_on(problem)
-    whole = (problem.X, problem.y)
-    assert optimizer.snapshot(squares(w), problem.batches(10)) == pytest.approx(
-        optimizer.snapshot(lambda: squares(w)(whole)), rel=1e-12
-    )
-
-
-def test_size_overrides_the_number_of_examples():
-    w = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = SVRG([w], lr=0.1)
-
-    def closure(target):
-        loss = (w - target).square().sum() / 2
-        loss.backward()
-        return loss
-
-    optimizer.snapshot(closure, [1, 5], size=lambda target: target)
-    assert_close(optimizer.state[w]["full_gradient"].item(), -(1 + 25) / 6)
 
 
 def test_epoch_draws_with_replacement_from_lists_and_follows_loaders():
@@ -122,15 +88,3 @@ def test_oracle_calls_are_counted_in_examples():
     w, optimizer = svrg_on(problem)
     optimizer.epoch(squares(w), problem.batches(8), steps=3)
     assert optimizer.oracle_calls == {"iterate": 24, "snapshot": 24, "full": 40}
-
-
-def test_same_seed_same_run_and_another_seed_another():
-    def run(seed):
-        torch.manual_seed(seed)
-        problem = ridge()
-        w, optimizer = svrg_on(problem, generator=None)
-        optimizer.epoch(squares(w), problem.batches(2))
-        return w.detach()
-
-    assert torch.equal(run(1), run(1))
-    assert not torch.equal(run(1), run(2))

@@ -113,24 +113,6 @@ def test_parameters_without_gradient_are_left_alone():
     assert torch.equal(sometimes, before)
 
 
-def test_group_added_later_moves_from_the_next_snapshot():
-    w, v = (nn.Parameter(torch.zeros(1)) for _ in range(2))
-    optimizer = SVRG([w], lr=0.1)
-
-    def closure():
-        loss = w.sum() + v.sum()
-        loss.backward()
-        return loss
-
-    optimizer.snapshot(closure)
-    optimizer.add_param_group({"params": [v], "lr": 1.0})
-    optimizer.step(closure)
-    assert v.item() == 0
-    optimizer.snapshot(closure)
-    optimizer.step(closure)
-    assert v.item() == -1
-
-
 def test_dropout_cancels_between_the_two_gradients():
     torch.manual_seed(0)
     w = nn.Parameter(torch.ones(50))
@@ -184,19 +166,6 @@ def test_dtype_and_strides_stay(dtype):
     assert optimizer.epoch(closure, x.split(2)) < first
     assert all(p.dtype == dtype for p in model.parameters())
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_half_precision_sums_many_gradients():
-    w = nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
-    optimizer = SVRG([w], lr=0.1)
-
-    def closure(_):
-        loss = w.sum()
-        loss.backward()
-        return loss
-
-    optimizer.snapshot(closure, [torch.zeros(1)] * 1000)
-    assert optimizer.state[w]["full_gradient"].item() == 1
 
 
 def test_a_wrapper_that_copies_the_attributes_shares_the_run():

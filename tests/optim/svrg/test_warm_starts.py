@@ -1,6 +1,5 @@
 """Where an outer iteration starts: what is accelerated, what is stable, restarts."""
 
-import itertools
 import math
 
 import pytest
@@ -27,7 +26,7 @@ def epochs():
     """Until the gap is 1e-6 of the first one, 280 at most; L/(lambda n) = 256."""
     problem = logistic(n=3, d=3, weight_decay=0.25 / (256 * 3))
     found = {}
-    for warm_start in (*ACCELERATED, "prev-iterate", None):
+    for warm_start in ACCELERATED:
         w, optimizer = svrg_or_casimir(
             problem.start, problem.weight_decay, warm_start, 0.25, 3
         )
@@ -41,10 +40,6 @@ def epochs():
     return found
 
 
-def test_previous_iterate_is_not_accelerated(epochs):
-    assert epochs[None] == epochs["prev-iterate"] == 280
-
-
 def test_restart_extrapolation_and_prox_center_are(epochs):
     """Within the count of corollary 17, ``2 (1 - sqrt q / 2)^k <= 1e-6``, q = 1/256."""
     enough = math.log(2e6) / -math.log(1 - math.sqrt(1 / 256) / 2)
@@ -53,9 +48,7 @@ def test_restart_extrapolation_and_prox_center_are(epochs):
     assert epochs["restart"] <= epochs["extrapolation"] < epochs["prox-center"]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "guess"), thinned(itertools.product([1, 16, 256, 4096], [1, 4]), 3)
-)
+@pytest.mark.parametrize(("ratio", "guess"), thinned([(1, 4), (256, 1), (4096, 4)], 2))
 def test_restart_keeps_up_with_no_acceleration(ratio, guess):
     """Also where nothing is gained: good conditioning, strong convexity of the data."""
     problem = logistic(n=6, d=3, weight_decay=0.25 / (ratio * 6))
@@ -117,23 +110,6 @@ def test_restart_begins_anew_where_the_last_iteration_ended(once):
     assert (ended - problem.best).norm() < 1e-3
 
 
-def test_more_smoothing_by_hand_is_no_reason_for_a_restart():
-    w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = CasimirSVRG([w], 0.1, 0.1, kappa=0.5, mu=1.0)
-
-    def closure():
-        loss = w.square().sum() + optimizer.mu
-        loss.backward()
-        return loss
-
-    for mu, restarts in ((1.0, 0), (5.0, 0), (5.0, 0), (1.0, 0)):
-        optimizer.mu = mu
-        optimizer.snapshot(closure)
-        optimizer.step(closure)
-        optimizer.end_epoch()
-        assert optimizer.progress["restarts"] == restarts
-
-
 def test_without_restarts_at_the_optimum_in_float32():
     """Rounding of the objective is no increase."""
     problem = logistic(n=12, d=3, weight_decay=0.01)
@@ -154,10 +130,3 @@ def test_without_restarts_at_the_optimum_in_float32():
     for _ in range(40):
         optimizer.epoch(closure, problem.terms)
     assert optimizer.progress["restarts"] - before <= 4
-
-
-def test_default_by_the_rule_that_stops():
-    w = torch.nn.Parameter(torch.zeros(1))
-    assert CasimirSVRG([w], 0.1, kappa=1.0).warm_start == "restart"
-    relative = CasimirSVRG([w], 0.1, kappa=1.0, stop="relative")
-    assert relative.warm_start == "prox-center"

