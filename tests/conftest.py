@@ -90,7 +90,7 @@ FIRST = (
     "laws/test_partial_labels.py",
     "oracles/test_chain_precision.py",
     "laws/test_losses_over_maxima.py",
-    "linear/solvers/test_runs.py",
+    "linear/estimators/test_scikit_learn.py",
     "linear/estimators/test_extremes.py",
     "linear/estimators/test_structured_svm.py",
     "linear/estimators/test_l1_and_boosting.py",
