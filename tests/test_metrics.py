@@ -50,14 +50,6 @@ def test_an_overlap_of_the_threshold_is_not_enough():
     assert average_precision([0.5], [1.0], threshold=0.4) == 1.0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_the_threshold_has_the_dtype_of_the_overlaps(dtype):
-    for threshold in (0.1, 0.3, 0.6, 0.7):
-        iou = torch.tensor([threshold], dtype=dtype)
-        assert corloc(iou, threshold) == 0.0
-        assert average_precision(iou, [1.0], threshold=threshold) == 0.0
-
-
 def test_tensors_are_taken_as_lists_are():
     iou, confidence = torch.tensor([0.9, 0.1, 0.8]), torch.tensor([3, 2, 1])
     assert corloc(iou) == pytest.approx(2 / 3)

@@ -42,12 +42,6 @@ def test_no_test_bounds_a_program_by_the_clock():
             assert not starts, f"{where}: start it by tests.programs"
 
 
-def test_what_a_program_writes_and_ends_with():
-    code = "import sys; print('öut'); print('err', file=sys.stderr); sys.exit(3)"
-    done = programs.run(sys.executable, "-c", code, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("öut\n", "err\n", 3)
-
-
 def test_a_program_that_fails_is_named_with_what_it_wrote():
     command = [sys.executable, "-c", "raise ValueError('of its own')"]
     with pytest.raises(AssertionError, match="ValueError: of its own") as caught:
@@ -73,13 +67,6 @@ def test_a_program_that_waits_without_end_is_ended_and_named(monkeypatch):
     assert str(caught.value).startswith(f"{shlex.join(command)} {reason}")
 
 
-def test_a_failing_program_is_not_waited_for_by_its_companions():
-    fails, waits = "raise ValueError", "import signal; signal.pause()"
-    commands = [(sys.executable, "-c", code) for code in (waits, fails)]
-    with pytest.raises(AssertionError, match="raise ValueError' ended with 1"):
-        programs.run_together(commands)
-
-
 def test_children_end_with_their_program():
     child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', {!r}])"
     code = child.format("import signal; signal.pause()")
@@ -96,8 +83,3 @@ def test_one_member_in_several_always_runs():
     others = [found[i] for i in (0, 2, 3, 5, 6)]
     assert [x.values for x in others] == [members[i] for i in (0, 2, 3, 5, 6)]
     assert {mark.name for x in others for mark in x.marks} == {"long"}
-
-
-def test_members_need_not_be_tuples():
-    first, second = thinned(["a", "b"], 2)
-    assert (first, second.values) == ("a", ("b",))

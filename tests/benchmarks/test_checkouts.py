@@ -36,12 +36,6 @@ def test_cells_above_the_bound_are_counted():
     assert text.endswith("1 of 2 cells above 1.03; the worst 1.040, the median 1.020")
 
 
-def test_cells_are_picked_by_their_words():
-    cell = c.Cell(0, "(32, 50, 9)", "float32", "decode")
-    assert c.wanted(cell, []) and c.wanted(cell, ["NLL", "9) float32"])
-    assert not c.wanted(cell, ["float64"])
-
-
 def test_every_question_has_a_cell_and_an_answer_that_is_judged():
     plan = sweep.Plan(cases=(Case(2, 3, 2),), large=(), dtypes=("float32",))
     questions = [question for *_, question in c.cells(plan, 1)]
@@ -60,7 +54,7 @@ def test_what_is_no_checkout_is_named(tmp_path):
 def test_a_folder_is_raced_with_itself(tmp_path):
     done = programs.run(
         sys.executable, "benchmarks/checkouts.py", ROOT, ROOT, "--quick",
-        "--threads", "1", "--output", tmp_path / "found.csv",
+        "--threads", "1", "--only", "decode", "--output", tmp_path / "found.csv",
     )  # fmt: skip
     lines = (tmp_path / "found.csv").read_text().splitlines()
     assert lines[0].startswith("threads,case,dtype,question,old_seconds")

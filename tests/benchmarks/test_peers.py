@@ -21,9 +21,3 @@ def test_an_absent_peer_is_left_out(only):
     assert "TorchCRF is left out: pip install TorchCRF" in peers.absent()
     assert "python-crfsuite is left out: pip install python-crfsuite" in peers.absent()
     assert len(peers.absent()) == 4
-
-
-def test_all_peers_are_timed_in_the_order_of_the_tables(only):
-    only(*(module for _, module in peers.PACKAGES.values()))
-    assert tuple(peers.builders()) == peers.NAMES
-    assert peers.absent() == []

@@ -48,12 +48,6 @@ def test_racers_take_turns_in_an_order_that_rotates():
     assert all(x.seconds > 0 and math.isnan(x.objective) for x in entries)
 
 
-def test_dtypes_of_one_solver_are_races_of_their_own():
-    racers = [clocked("p", [2.0])]
-    racers += [clocked("o", [t], dtype=d) for t, d in ((1.0, "float64"), (4.0, "x"))]
-    assert [x.ratio for x in race("s", "c", racers, "p", 1)] == [1, 0.5, 2]
-
-
 def test_a_solver_that_stops_too_high_ends_the_race():
     racers = [clocked("p", [1.0]), clocked("o", [1.0], objective=2.0, highest=1.9)]
     with pytest.raises(TooHigh, match=r"nothing is reported, o stopped at 2.0, above"):
@@ -129,14 +123,6 @@ def test_weights_of_liblinear_are_read_in_our_order(solver):
     assert racer.read(racer.call()).objective == pytest.approx(expected, rel=1e-4)
 
 
-def test_drawn_texts_are_rows_of_unit_length_with_every_class():
-    X, y = drawn_texts(300, 500, 50)
-    np.testing.assert_allclose(np.sqrt(X.multiply(X).sum(axis=1)), 1)
-    assert set(y) == set(range(50))
-    again, _ = drawn_texts.__wrapped__(300, 500, 50)
-    assert abs(X - again).nnz == 0
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("dtypes", thinned([["float64"], [*our_svms.DTYPES]], 2))
 def test_a_quick_run_measures_every_goal(dtypes, monkeypatch):
@@ -153,13 +139,6 @@ def test_a_quick_run_measures_every_goal(dtypes, monkeypatch):
     assert {svm_races.CRAMMER_SINGER, svm_races.BINARY} <= sections
     assert {svm_races.FEW_FEATURES, svm_races.BLOCKS, svm_races.BLOCK} <= sections
     assert solvers.times_table(entries).count("\n") == len(entries) + 1
-
-
-def test_quantities_are_read_easily():
-    assert solvers.quantity(2.0) == "2 s"
-    assert solvers.quantity(0.0123) == "12.3 ms"
-    assert solvers.quantity(4.5e-6) == "4.5 us"
-    assert solvers.quantity(7e-9) == "7 ns"
 
 
 def test_entries_are_written_with_their_machine(tmp_path):

@@ -1,7 +1,5 @@
 """Rows to CSV and back, tables between markers, numbers as one reads them."""
 
-import math
-
 import pytest
 import torch
 
@@ -72,22 +70,6 @@ def test_the_page_has_a_place_for_every_table():
 WHERE = {"date": "2000-01-01", "commit": "0", "machine": "one"}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(7.84e-5, "78.4 us"), (9.9996e-4, "1 ms"), (0.0123, "12.3 ms"), (2.5, "2.5 s")],
-)
-def test_durations(seconds, text):
-    assert tables.duration(seconds) == text
-
-
-def test_only_known_devices_are_accepted(capsys):
-    assert oracles.parse([]).device == "cpu"
-    assert oracles.parse(["--device", "cuda", "--quick"]).quick
-    with pytest.raises(SystemExit):
-        oracles.parse(["--device", "tpu"])
-    assert "invalid choice" in capsys.readouterr().err
-
-
 def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
@@ -116,10 +98,6 @@ def test_a_wrong_value_is_not_timed():
     circuits_on_cuda.agree("spans", exact, exact)
     with pytest.raises(SystemExit, match="spans: smoothsp is off by 1"):
         circuits_on_cuda.agree("spans", (2 * exact[0], exact[1]), exact)
-
-
-def test_what_is_not_measured_is_not_a_number():
-    assert math.isnan(REFUSED.median)
 
 
 def test_the_floor_counts_real_positions_once():

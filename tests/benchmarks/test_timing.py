@@ -1,6 +1,5 @@
 """Statistics of samples, and which rounds count."""
 
-import pytest
 import torch
 
 from measuring import timing
@@ -37,40 +36,6 @@ def test_disturbed_rounds_are_dropped_if_enough_others_remain():
     summary = timing.summarise(measured(ours=times, disturbed=disturbed), "ours")
     assert summary["ours"].samples == timing.ENOUGH == 5
     assert summary["ours"].high == 1
-
-
-def test_disturbed_rounds_count_if_too_few_others_remain():
-    times = [9.0, 1.0, 1.0, 1.0, 1.0, 9.0]
-    disturbed = [x > 1 for x in times]
-    summary = timing.summarise(measured(ours=times, disturbed=disturbed), "ours")
-    assert summary["ours"].samples == len(times)
-
-
-def test_a_method_that_sat_out_is_compared_where_it_was_sampled():
-    ours = [1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
-    slow = [100.0, 100.0, None, None, None, None]
-    summary = timing.summarise(measured(ours=ours, slow=slow), "ours")["slow"]
-    assert (summary.ratio, summary.samples) == (100, 2)
-
-
-def test_a_slow_method_keeps_a_disturbed_sample_if_it_has_no_other():
-    disturbed = [True] + [False] * 5
-    samples = {"ours": [2.0] + [1.0] * 5, "slow": [50.0] + [None] * 5}
-    summary = timing.summarise(measured(**samples, disturbed=disturbed), "ours")
-    assert (summary["slow"].samples, summary["slow"].ratio) == (1, 25)
-    assert summary["ours"].median == 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "rounds"), [(1e-5, 15), (0.4, 15), (0.5, 12), (2, 3), (5, 1), (20, 1)]
-)
-def test_long_calls_are_sampled_less_often(seconds, rounds):
-    assert timing.rounds_of(seconds, Effort(rounds=15, slow_seconds=6)) == rounds
-
-
-@pytest.mark.parametrize(("seconds", "calls"), [(1e-4, 200), (0.015, 2), (3, 1)])
-def test_short_calls_are_repeated(seconds, calls):
-    assert timing.calls_of(seconds, Effort(sample_seconds=0.02)) == calls
 
 
 def test_every_method_is_sampled_once_a_round(monkeypatch):

@@ -142,18 +142,6 @@ def test_weights_are_read_from_files_of_torch_and_of_safetensors(tmp_path):
         assert backbone(ALEXNET, str(path)).checksum() == network.checksum()
 
 
-def test_names_of_torchvision_s_files_are_its_own(tmp_path):
-    for name in ("resnet18", "mobilenet_v3_large"):
-        torch.manual_seed(1)
-        whole = torchvision.models.get_model(name, weights=None).eval()
-        torch.save(whole.state_dict(), tmp_path / "file.pth")
-        network = backbone(name, str(tmp_path / "file.pth"))
-        cut = backbones.KINDS[name].cut(whole)
-        pixels = torch.randn(1, 3, 64, 64)
-        with torch.no_grad():
-            torch.testing.assert_close(network(pixels), cut(pixels))
-
-
 def test_weights_of_imagenet_come_from_torchvision(monkeypatch):
     layers = backbone(ALEXNET, "random").layers.state_dict()
     state = {f"features.{name}": value + 1 for name, value in layers.items()}

@@ -261,15 +261,6 @@ def test_threads_share_a_tagger(tagger):
         assert all(run.result() == expected for run in runs)
 
 
-def test_folders_of_before_answer_in_bio(tagger, folder):
-    config, content = files.read(folder)
-    del config["scheme"], config["tokenizer"]
-    files.write(folder, config, content)
-    again = load(folder, "cpu")
-    assert (again.scheme, again.tokenizer) == ("BIO", "treebank")
-    assert again.tag(SENTENCES) == tagger.tag(SENTENCES)
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -303,16 +294,6 @@ def test_numbers_below_one_are_named(tagger, name):
     for wrong in (None, 1.5, "2"):
         with pytest.raises(TypeError, match=f"{name}: expected an int, got"):
             tagger.tag(SENTENCES, **{name: wrong})
-
-
-@pytest.mark.parametrize(
-    ("name", "most"), [("nbest", "1000000"), ("batch_size", "9223372036854775807")]
-)
-def test_numbers_that_no_memory_has_room_for_are_named(tagger, name, most):
-    for large in (2**63, 10**30, 10**5000):
-        with pytest.raises(ValueError, match=f"^{name}: expected at most {most}"):
-            tagger.tag(SENTENCES, **{name: large})
-    assert tagger.tag(SENTENCES, batch_size=2**63 - 1) == tagger.tag(SENTENCES)
 
 
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
@@ -521,13 +502,6 @@ def test_no_folder_is_named(tmp_path):
         load(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"got no config.json there"):
         load(tmp_path)
-
-
-@pytest.mark.parametrize("wrong", [None, 3, b"model"])
-def test_what_is_no_path_is_named(wrong, tagger):
-    for call in (load, tagger.save):
-        with pytest.raises(TypeError, match="folder: expected a path, got "):
-            call(wrong)
 
 
 @pytest.mark.parametrize("below", ["", "x/y"])

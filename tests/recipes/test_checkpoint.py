@@ -299,27 +299,6 @@ def test_streams_that_are_closed_or_full(body, redirections, status, said):
     assert done.stderr.count("\n") <= 1
 
 
-def test_an_encoding_that_lacks_a_letter_is_named():
-    done = shell("print('caf\\xe9')", PYTHONIOENCODING="ascii")
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: standard output: expected an encoding that has '\\xe9', got ascii. Run"
-        " it with PYTHONIOENCODING=utf-8\n"
-    )
-
-
-def test_names_of_files_that_are_no_text_are_shown_as_they_are():
-    done = shell("print(b'caf\\xe9'.decode(errors='surrogateescape'))", "| od -c")
-    assert "c   a   f 351" in done.stdout
-    assert not done.stderr
-
-
-def test_output_that_is_not_kept_back_is_told_apart_too():
-    done = shell("print('a result')", ">/dev/full", PYTHONUNBUFFERED="1")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: standard output: expected to write to it")
-
-
 def test_ctrl_c_is_status_130():
     def interrupted():
         raise KeyboardInterrupt

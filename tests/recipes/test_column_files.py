@@ -3,9 +3,7 @@
 import gzip
 import io
 import json
-import os
 import re
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -449,15 +447,6 @@ def test_words_come_from_standard_input(monkeypatch):
     assert found("-") == [["Orla", "à", "Tarnholm"]]
 
 
-def test_words_come_from_what_a_shell_makes_of_a_command(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=("Orla B-PER\n",))
-    writer.start()
-    assert found(pipe) == [["Orla"]]
-    writer.join()
-
-
 def test_a_line_that_cannot_be_read_leaves_the_others(write):
     text = read_words(write(b"Orla \xc3\xa9 left\n\xe9\nso it goes\n"))
     assert text.texts == ["Orla é left", "so it goes"]
@@ -493,16 +482,3 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"--predict: .* got a folder"):
         read_words(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"encoding": "klingon"}, "encoding: expected an encoding of Python"),
-        ({"unknown": "B-X"}, "unknown: expected a string that is not a tag"),
-        ({"unknown": "O"}, "unknown: expected a string that is not a tag"),
-    ],
-)
-def test_layouts_that_are_none_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        Layout(**options)

@@ -11,7 +11,6 @@ import torch
 
 from conll_ner import Config, command_line, main
 from corpora import conll, toy_corpus, wnut17
-from ner import report
 from smoothsp.metrics import span_f1
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
@@ -36,13 +35,6 @@ def test_the_table_of_seqeval_agrees_with_our_span_f1(trained):
     best = history[int(result["best_epoch"]) - 1]
     assert best["dev_f1"] == max(row["dev_f1"] for row in history)
     assert result["dev_f1"] == pytest.approx(best["dev_f1"], abs=1e-12)
-
-
-def test_a_table_of_no_spans_is_one_of_zeros():
-    scores = report.by_type([["O"]], [["O"]])
-    assert report.table("none", scores).splitlines()[1:] == [
-        "all           0.00        0.00        0.00           0"
-    ]
 
 
 def test_metrics_and_figure_are_written(trained):

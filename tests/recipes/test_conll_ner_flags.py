@@ -69,20 +69,6 @@ def test_a_softmax_learns_without_a_chain(data, tmp_path):
     assert all(torch.equal(p, torch.zeros_like(p)) for p in head.parameters())
 
 
-@pytest.mark.parametrize(
-    ("options", "batches", "found"),
-    [
-        ({"epochs": 3}, 7, (3, 7)),
-        ({"steps": 20}, 7, (8, 3)),
-        ({"steps": 2}, 7, (2, 1)),
-        ({}, 7, (8, 150)),
-        ({}, 439, (8, 439)),
-    ],
-)
-def test_a_run_has_so_many_rounds_and_steps(options, batches, found):
-    assert Config(**options).rounds(batches) == found
-
-
 def test_steps_count_whatever_the_number_of_sentences(tiny, tmp_path, monkeypatch):
     config = Config(tiny, steps=9, batch=5, out=tmp_path)
     assert main(config)["best_epoch"] <= 8
@@ -100,13 +86,6 @@ def test_a_run_stops_when_it_no_longer_gets_better(tiny, tmp_path, capsys):
     assert len(scores) < 40
     assert max(scores[-2:]) <= max(scores[:-2])
     assert "stopped early: 2 rounds" in capsys.readouterr().out
-
-
-def test_sizes_are_those_asked_for(tiny, tmp_path):
-    config = Config(tiny, epochs=1, hidden=7, word_size=6, dropout=0.1, out=tmp_path)
-    main(config)
-    sizes = load(tmp_path / "model").network.sizes
-    assert (sizes.word, sizes.hidden, sizes.dropout) == (6, 7, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parents[2] / "recipes" / "lightning_ner.py"
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory):
     """Three batches of sentences to train on, one to validate on."""
-    return write_corpus(tmp_path_factory.mktemp("sentences"), (90, 20, 1))
+    return write_corpus(tmp_path_factory.mktemp("sentences"), (24, 20, 1))
 
 
 @pytest.fixture

@@ -285,12 +285,6 @@ def test_odd_idx_files_are_named(tmp_path):
             sets.load(tmp_path)
 
 
-def test_digits_are_the_default():
-    samples = sets.digits()
-    assert samples.classes == 10 and len(samples.y) + len(samples.y_test) == 1797
-    assert str(samples).startswith("digits: 10 classes, 64 features, 1,438 samples")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -68,11 +68,6 @@ def test_three_files_arrive_whole_and_can_be_loaded(server, tmp_path):
     assert splits.test[0].words == ["ask", "Mirelle"]
 
 
-def test_an_unannounced_size_is_no_obstacle(server, tmp_path):
-    server.announces_size = False
-    assert held(wnut17.fetch(tmp_path, server.url)) == FILES
-
-
 def test_files_that_are_there_are_not_asked_for(server, tmp_path):
     (tmp_path / "emerging.dev.conll").write_bytes(FILES["emerging.dev.conll"])
     wnut17.fetch(tmp_path, server.url)
@@ -101,17 +96,6 @@ def test_a_wrong_file_that_is_there_is_reported_and_left_alone(server, tmp_path)
         wnut17.fetch(tmp_path, server.url)
     assert held(tmp_path) == mine
     assert server.asked == []
-
-
-def test_a_missing_page_names_the_address_and_the_way_by_hand(server, tmp_path):
-    del server.bodies["emerging.dev.conll"]
-    message = (
-        r"pinned/emerging.dev.conll: expected .* 404.*emerging.test.annotated from"
-    )
-    with pytest.raises(ConnectionError, match=message) as caught:
-        wnut17.fetch(tmp_path, server.url)
-    assert str(tmp_path) in str(caught.value)
-    assert set(held(tmp_path)) == {"wnut17train.conll"}
 
 
 def test_an_interrupted_body_leaves_nothing_behind(server, tmp_path):
@@ -148,12 +132,3 @@ def test_a_keyboard_interrupt_leaves_nothing_behind(server, tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         wnut17.fetch(tmp_path, server.url)
     assert held(tmp_path) == {}
-
-
-def test_the_cache_follows_the_environment(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = wnut17.fetch(base_url=server.url)
-    assert folder == tmp_path / "smoothsp" / "wnut17"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert wnut17.cache_folder() == tmp_path / "home/.cache/smoothsp/wnut17"

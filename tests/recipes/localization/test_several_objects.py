@@ -149,7 +149,7 @@ def configure(ladybirds):
     data, cache = ladybirds
 
     def config(out, **options):
-        few = {"backbone": "efficientnet-lite0", "side": 160, "passes": 6}
+        few = {"backbone": "efficientnet-lite0", "side": 160, "passes": 5}
         about = {"objects": "several", "data": data, "cache": cache, "out": out}
         return Config(**about | few | options)
 

@@ -87,15 +87,6 @@ def test_the_result_depends_on_the_seed_and_on_nothing_else(trained, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_random_features_are_called_a_baseline(trained, tmp_path, capsys):
-    main(dataclasses.replace(trained[0], out=tmp_path, passes=1))
-    assert (
-        "efficientnet-lite0 with random weights, never trained"
-        in capsys.readouterr().out
-    )
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "SIZES", {"train": 2, "val": 1, "test": 1})
     config = localise(tmp_path / "out", data=None, kind=None, cache=tmp_path, passes=1)

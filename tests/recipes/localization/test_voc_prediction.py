@@ -3,11 +3,10 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from localization import figures, prediction, toy
+from localization import prediction, toy
 from smoothsp.models import load
 from voc_localization import main
 
@@ -56,14 +55,6 @@ def test_a_broken_image_is_named_and_the_others_are_written(trained, images, cap
     assert main(dataclasses.replace(config, skip_bad=True)) == {"images": 2}
 
 
-@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (1, 1)])
-def test_boxes_of_strips_are_drawn_like_others(size, tmp_path):
-    image, box = np.asarray(Image.new("RGB", size)), (0, 0, *size)
-    figures.boxes(tmp_path / "strip.png", image, [box], [1.0])
-    with Image.open(tmp_path / "strip.png") as drawn:
-        assert max(drawn.size) < 5000
-
-
 def test_the_saved_model_finds_what_the_run_found(trained):
     config, result = trained
     assert result["best_round"] >= 0
@@ -94,11 +85,3 @@ def test_the_model_of_another_recipe_is_named(trained, images, monkeypatch):
         ValueError, match="out: expected the folder of a localiser, got"
     ):
         main(dataclasses.replace(trained[0], predict=images))
-
-
-def test_names_that_are_no_text_are_written_as_json_can_hold_them(trained, tmp_path):
-    name = b"caf\xe9.png".decode(errors="surrogateescape")
-    Image.new("RGB", (60, 50)).save(tmp_path / name)
-    main(dataclasses.replace(trained[0], predict=tmp_path))
-    content = json.loads((trained[0].out / "predictions.json").read_text())
-    assert list(content["images"]) == [name]

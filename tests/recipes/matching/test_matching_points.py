@@ -231,15 +231,6 @@ def test_a_damaged_image_is_named(trained, tmp_path):
         main(dataclasses.replace(trained[0], predict=(broken, broken)))
 
 
-def test_a_model_of_a_vast_size_is_refused_by_its_shape(trained, tmp_path):
-    config, content = files.read(trained[0].model_folder)
-    config["about"] |= {"described": 10**13}
-    files.write(tmp_path / "model", config, content)
-    image = tmp_path / "a.png"
-    with pytest.raises(ValueError, match=r"size mismatch for embed\.weight"):
-        main(dataclasses.replace(trained[0], out=tmp_path, predict=(image, image)))
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("features", "orb"), ("features", "surf"), ("points", 0), ("points", "many")],

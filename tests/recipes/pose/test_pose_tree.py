@@ -83,20 +83,6 @@ def test_a_square_holds_the_person_and_its_joints_move_along(folder):
         assert abs(rows.mean() - place[0, 1]) < 1 + side / 60
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (3000, 1)])
-def test_strips_are_cut_and_drawn_like_others(shape, tmp_path):
-    image = np.full((*shape, 3), 200, np.uint8)
-    size = np.array(shape[::-1], float)
-    cut, place = photographs.square(
-        image, size / 2, size.max(), np.array([size / 2]), 64
-    )
-    np.testing.assert_allclose(place, [[32, 32]])
-    assert cut.shape == (64, 64, 3) and cut.max() > 127
-    report.prediction(tmp_path, "strip", image, np.zeros((14, 2)))
-    height, width = cv2.imread(str(tmp_path / "pose.png")).shape[:2]
-    assert width == 600 and 120 <= height <= 3000
-
-
 def test_joints_stay_where_they_are_when_an_image_is_changed():
     image = np.zeros((1, 80, 80, 3), np.uint8)
     places = np.full((1, 14, 2), 40.0)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from runs import options, terminal
-from tests.programs import ROOT
 from tests.recipes.running.test_run_folder import RECIPES
 
 
@@ -79,40 +78,6 @@ def _named(text):
 def test_an_option_may_have_another_name_than_its_setting(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["a.py", "--class", "dog"])
     assert options.read(kind_of("voc_localization")).kind == "dog"
-
-
-def test_what_is_right_is_read(monkeypatch):
-    given = "--skip_bad --no-resume --column -1 --loss=crf --train --dev b"
-    arguments = given.replace("--train", "--train=--a").split()
-    monkeypatch.setattr(sys, "argv", ["a.py", *arguments])
-    config = options.read(kind_of("conll_ner"))
-    assert (config.skip_bad, config.resume, config.column) == (True, False, "-1")
-    assert (config.loss, config.train, config.dev) == ("crf", "--a", "b")
-
-
-def test_help_is_written_to_the_output(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["a.py", "--help"])
-    with pytest.raises(SystemExit) as end:
-        options.read(kind_of("conll_ner"))
-    assert not end.value.code
-    assert "--encoder" in capsys.readouterr().out
-
-
-GROUPED = sorted(path.stem for path in (ROOT / "recipes").glob("*.py"))
-
-
-@pytest.mark.parametrize("name", GROUPED)
-def test_options_are_grouped_in_the_help(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["a.py", "--help"])
-    with pytest.raises(SystemExit):
-        options.read(kind_of(name))
-    shown = options.COLOUR.sub("", capsys.readouterr().out)
-    groups = [f"{group} options " for group in ("data", "training", "output")]
-    places = [shown.index(group) for group in groups]
-    assert places == sorted(places)
-    # nothing but --help stands outside of the groups
-    assert "--" not in shown[: places[0]].partition("--help")[2].partition("exit")[2]
-    assert re.search(r"^\W*--out ", shown, re.MULTILINE).start() > places[2]
 
 
 def test_errors_name_the_option_as_it_is_written(monkeypatch):

@@ -35,7 +35,6 @@ SAVING = (
     "ud_parser",
     "voc_localization",
 )
-RESUMING = sorted({*RECIPES, *SAVING} - {"conll_linear"})
 
 
 def begin(name, out, **options):
@@ -121,15 +120,6 @@ def test_what_killed_runs_left_unfinished_is_removed(tmp_path):
     # and again after it was let go of
     with run_folder.held(tmp_path):
         pass
-
-
-@pytest.mark.parametrize("name", RESUMING)
-def test_a_run_that_fails_at_once_leaves_no_folder(name, tmp_path):
-    (tmp_path / "mine").mkdir()
-    for out in (tmp_path / "a" / "b", tmp_path / "mine"):
-        with pytest.raises(FileNotFoundError, match="resume: expected a run"):
-            begin(name, out, resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_what_a_failed_run_wrote_stays(tmp_path):
