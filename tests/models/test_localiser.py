@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
-from torchvision.ops import box_iou
+from torchvision.ops import box_iou, roi_align
 
 import smoothsp
 from smoothsp.models import files, load
