@@ -47,7 +47,7 @@ from corpora.column_files import Sentence, read_words
 from corpora.text_files import name_of
 from ner import report, word_vectors
 from ner.settings import Config, check
-from runs import checkpoint, model_folder, options, terminal
+from runs import checkpoint, model_folder, options, terminal, threads
 from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import schemes
@@ -69,6 +69,8 @@ def main(config: Config) -> dict[str, float]:
 
 
 def train(config: Config) -> dict[str, float]:
+    if not config.encoder:
+        threads.one()
     splits = load_corpus(config)
     parts = {"train": splits.train, "dev": splits.dev, "test": splits.test or []}
     words = {name: words_of(part) for name, part in parts.items()}

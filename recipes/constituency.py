@@ -44,7 +44,7 @@ from corpora.text_files import content_of
 from parsing import brackets, model_folder, nested, phrases
 from parsing.brackets import Tree
 from parsing.spans import SpanScores, binarisations, parse, target
-from runs import arguments, files, options, terminal
+from runs import arguments, files, options, terminal, threads
 from runs import folder as run_folder
 from runs.failures import Failures
 from runs.outputs import Outputs
@@ -163,6 +163,7 @@ def load(config: Config) -> tuple[list[Tree], list[Tree]]:
 
 
 def train(config: Config) -> dict[str, float]:
+    threads.one()
     every, dev = load(config)
     task = TASKS[config.nested]
     settings = settings_of(config, every, dev)

@@ -42,7 +42,7 @@ from torch.nn import functional as F
 
 from corpora import unseen_labels
 from parsing import conllu, grammar, report, trees
-from runs import arguments, model_folder, options, terminal
+from runs import arguments, model_folder, options, terminal, threads
 from runs import folder as run_folder
 from runs.failures import Failures
 from runs.outputs import Outputs
@@ -150,6 +150,8 @@ def criterion_of(loss: Loss) -> nn.Module:
 
 
 def train(config: Config) -> dict[str, float]:
+    if not config.encoder:
+        threads.one()
     bank = conllu.load(config.data, config.skip_bad) if config.data else grammar.make()
     settings = settings_of(config, bank)
 

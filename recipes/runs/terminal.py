@@ -49,8 +49,9 @@ def _open_what_is_closed() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     if hasattr(sys.stdout, "reconfigure"):
-        # names of files may be bytes that are no text: as they are
-        sys.stdout.reconfigure(errors="surrogateescape")
+        # names of files may be bytes that are no text: as they are;
+        # lines are written at once, to pipes and files too
+        sys.stdout.reconfigure(errors="surrogateescape", line_buffering=True)
 
 
 def _said(error: BaseException) -> str:

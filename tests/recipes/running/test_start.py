@@ -29,6 +29,22 @@ def recipe():
 
 terminal.run(recipe)
 """
+PRINTS = """\
+import signal
+
+import torch
+
+from runs import terminal, threads
+
+
+def recipe():
+    threads.one()
+    print(torch.get_num_threads())
+    signal.pause()
+
+
+terminal.run(recipe)
+"""
 
 
 RECIPE_FILES = sorted(path.name for path in RECIPES.glob("*.py"))
@@ -67,3 +83,12 @@ def test_once_more_while_it_ends(tmp_path):
         done = started.so_far()
     assert done.stdout == "stopped\n" and not done.stderr
     assert done.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize(("given", "threads"), [("", 1), ("2", 2)])
+def test_lines_reach_a_pipe_at_once_from_one_thread(given, threads, tmp_path):
+    script = tmp_path / "prints.py"
+    script.write_text(PRINTS)
+    env = {"PYTHONPATH": str(RECIPES), "PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": given}
+    with Program(sys.executable, script, env=env) as started:
+        started.wait(lambda: started.so_far().stdout == f"{threads}\n")
