@@ -98,7 +98,8 @@ class SPOPlus(Loss):
 def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
     """Regret of the best output under the predictions, ``t(y) - t(decoded)``.
 
-    ``(batch,)``, at least 0, without a gradient. Arguments as for :class:`SPOPlus`.
+    ``(batch,)``, at least 0, without a gradient. Arguments as for :class:`SPOPlus`,
+    which has an example.
     """
     with torch.no_grad():
         _, chosen = structure.decode()

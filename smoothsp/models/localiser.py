@@ -35,7 +35,14 @@ SMALLEST_SIDE = 32
 
 @dataclass(frozen=True)
 class Found:
-    """The best boxes of an image, the best one first."""
+    """The best boxes of an image, the best one first.
+
+    Examples
+    --------
+    >>> from smoothsp.models.localiser import Found
+    >>> Found([(12.0, 20.0, 180.0, 140.0)], [2.5], 200, 150).json()
+    '{"width": 200, "height": 150, "boxes": [{"box": [12.0, ...], "score": 2.5}]}'
+    """
 
     boxes: list[tuple[float, float, float, float]]
     """Left, top, right and bottom in pixels; the last two are the first outside."""
@@ -54,7 +61,21 @@ class Found:
 
 
 class LocaliserNetwork(nn.Module):
-    """Scores ``(box,)`` of boxes of an image, from its pixels."""
+    """Scores ``(box,)`` of boxes of an image, from its pixels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from smoothsp.models.backbones import backbone
+    >>> from smoothsp.models.box_scores import FeatureScale, LinearScores
+    >>> layers = backbone("efficientnet-lite0", "random")
+    >>> ones, twelve = torch.ones(layers.channels), torch.ones(12)
+    >>> scale = FeatureScale(ones, ones, twelve, twelve)
+    >>> network = LocaliserNetwork(layers, LinearScores(scale))
+    >>> boxes = torch.tensor([[0.0, 0.0, 32.0, 32.0], [8.0, 8.0, 64.0, 48.0]])
+    >>> network(torch.rand(3, 64, 64), boxes, torch.rand(2, 12)).shape
+    torch.Size([2])
+    """
 
     def __init__(
         self, backbone: Backbone, scores: LinearScores | NonlinearScores
@@ -63,7 +84,7 @@ class LocaliserNetwork(nn.Module):
         self.appearance, self.scores = Appearance(backbone), scores
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Return scores of boxes ``(box, 4)``, ``(box, 12)`` in an image."""
+        """Return scores of boxes ``(box, 4)``, ``(box, 12)`` in pixels ``(3, H, W)``."""
         found: Tensor = self.scores(self.appearance(pixels, boxes), geometry)
         return found
 

@@ -189,6 +189,14 @@ class Training:
         As of ``Tagger.train``.
     options
         What else it takes.
+
+    Examples
+    --------
+    >>> from smoothsp.models.training import Options, Training
+    >>> sentences, tags = [["Ada", "met", "Bob"]] * 4, [["B-PER", "O", "B-PER"]] * 4
+    >>> run = Training(sentences, tags, options=Options(loss="crf", epochs=2))
+    >>> run.labels, run.rounds
+    (['O', 'B-PER', 'I-PER', 'E-PER', 'S-PER'], (2, 1))
     """
 
     def __init__(

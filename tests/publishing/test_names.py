@@ -2,12 +2,15 @@
 
 import ast
 import builtins
+import importlib
+import inspect
 import keyword
 import re
 
 import pytest
 
 from tests.programs import ROOT
+from tests.test_architecture import PUBLIC
 
 CODE = [
     path
@@ -24,6 +27,8 @@ OTHERS = {
     *("Pipeline", "max_length", "mps", "swa_utils", "to_dict", "update_bn"),
     *("bin", "logic", "news20", "news20_bydate", "training_args", "usps", "v0"),
 }
+# Their docstrings are titles in the help of the recipes.
+OPTIONS = {"NetworkOptions", "TrainingOptions", "Options"}
 # A symbol with an index: w_k, delta_k, alpha_mu.
 SYMBOL = re.compile(r"(?:[A-Za-z]|alpha|beta|delta|eps|kappa|pi)_(?:\w|mu|lambda)")
 
@@ -70,6 +75,19 @@ def test_names_on_pages(page, known):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     named = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", text)
     assert not unknown(named, known)
+
+
+def test_public_classes_have_an_example():
+    classes = {
+        f"{module}.{name}": getattr(importlib.import_module(module), name)
+        for module, names in PUBLIC.items()
+        for name in names - OPTIONS
+    }
+    assert not {
+        name
+        for name, found in classes.items()
+        if inspect.isclass(found) and ">>>" not in (found.__doc__ or "")
+    }
 
 
 def test_a_name_that_is_gone_is_noticed(known):

@@ -78,6 +78,28 @@ class CircuitStructure(ReadOnly, Divergences):
     The methods ``leaves``, ``labels_of``, ``outputs_of`` and ``leaves_used`` may be
     overridden, in PyTorch operations; docs/your_own_structure.md has an example.
     Gradients follow.
+
+    Examples
+    --------
+    Two bits, each with a score of 0 and of 1; ``both`` is their product.
+
+    >>> import torch
+    >>> from smoothsp.oracles import Circuit, CircuitStructure, topology
+    >>> def two_bits():
+    ...     circuit = Circuit()
+    ...     scores = circuit.leaves(2, 2)
+    ...     circuit.label(scores, [[0], [1]], [0, 1])
+    ...     bit, both = circuit.chart(2), circuit.chart()
+    ...     circuit.define(bit, (scores,))
+    ...     circuit.multiply(both, bit[0], bit[1])
+    ...     return circuit, both
+    >>> built = topology(two_bits)
+    >>> scores = torch.tensor([[[0.0, 1.0], [2.0, 0.0]]])
+    >>> bits = CircuitStructure(
+    ...     built, {"scores": scores}, roots=built.root(), lengths=2, shape=(2,)
+    ... )
+    >>> bits.decode()
+    (tensor([3.]), tensor([[1, 0]]))
     """
 
     row_attributes: ClassVar[tuple[str, ...]] = ()
