@@ -122,7 +122,7 @@ def weight(name: str) -> float:
         return 0.2
     if name in ("CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"):
         return 0.2
-    return 2.0 if name.startswith(("docs/", "README")) else 1.0
+    return 2.0 if name.startswith(("docs/", "README")) else 0.2
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -84,7 +84,7 @@ class LocaliserNetwork(nn.Module):
         self.appearance, self.scores = Appearance(backbone), scores
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Return scores of boxes ``(box, 4)``, ``(box, 12)`` in pixels ``(3, H, W)``."""
+        """Scores of boxes ``(box, 4)``, ``(box, 12)`` in pixels ``(3, rows, columns)``."""
         found: Tensor = self.scores(self.appearance(pixels, boxes), geometry)
         return found
 
