@@ -84,7 +84,7 @@ class LocaliserNetwork(nn.Module):
         self.appearance, self.scores = Appearance(backbone), scores
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Scores of boxes ``(box, 4)``, ``(box, 12)`` in pixels ``(3, rows, columns)``."""
+        """Scores of boxes, ``(box, 4)`` and ``(box, 12)``, in pixels ``(3, H, W)``."""
         found: Tensor = self.scores(self.appearance(pixels, boxes), geometry)
         return found
 
