@@ -35,19 +35,6 @@ def test_large_instances_equal_the_recurrence(S, per_edge):
     assert_close(built.score(built.decode()[1]), recurrence.maximum(case))
 
 
-def test_the_kth_best_of_a_large_instance_is_the_kth_best():
-    # Nothing is left above the third best once the two best are forbidden one by one.
-    case = large_case(1, 20, 5, seed=3)
-    values, ys, _ = structure(case).decode_topk(2)
-    best = ys[0, 0]
-    forbidden = []
-    for t in range(20):
-        emissions = case.emissions.clone()
-        emissions[0, t, best[t]] = -math.inf
-        forbidden.append(structure(case.replace(emissions=emissions)).decode()[0])
-    assert_close(values[:, 1], torch.stack(forbidden).max(0).values)
-
-
 @pytest.mark.parametrize("scale", thinned([1.0, 100.0, 30.0, 3000.0, 300.0, 1000.0], 2))
 @any_transitions
 def test_many_small_chains_of_any_spread_equal_the_recurrence(per_edge, scale):

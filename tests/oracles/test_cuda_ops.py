@@ -145,7 +145,7 @@ def compare_weighed(twins: Twins) -> None:
     twins.close(found, [x.to(parts[0].dtype) for x in expected])
 
 
-@settings(max_examples=settings.default.max_examples // 8)
+@settings(max_examples=settings.default.max_examples // 15)
 @given(case=chains(), dtype=dtypes, generator=generators())
 def test_the_device_answers_as_the_cpu(case, dtype, generator):
     twins = Twins.of(case, dtype, generator)

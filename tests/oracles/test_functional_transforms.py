@@ -7,7 +7,6 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.testing import assert_close
-from torch.utils.checkpoint import checkpoint
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain
@@ -205,17 +204,6 @@ def test_a_derivative_that_is_not_there_is_refused_in_every_mode(question, outer
 
     with pytest.raises(RuntimeError, match="chain_covariance has no derivative"):
         outer(slope)(given[0])
-
-
-@any_transitions
-@any_question
-def test_checkpoints_change_nothing(question, per_edge):
-    given = potentials(per_edge)
-
-    def through(*p: torch.Tensor) -> torch.Tensor:
-        return checkpoint(weighed(question), *p, use_reentrant=False)
-
-    assert_close(by_autograd(through, given), by_autograd(weighed(question), given))
 
 
 def test_an_infinity_does_not_reach_a_tangent():

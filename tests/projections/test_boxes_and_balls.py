@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numba import njit
+from scipy.optimize import brentq
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
@@ -119,6 +120,16 @@ def test_a_median_search_looks_at_a_few_n_entries(order):
         assert count <= 12 * n
 
 
+def test_a_sample_that_misleads_costs_a_round_and_nothing_else():
+    n = 10_000
+    stride = n // int(n ** (2 / 3))
+    v = np.zeros(n)
+    v[::stride] = 7.0
+    b = project_box_equality(torch.tensor(v), 0.0, 10.0, 1.0, float(n)).numpy()
+    assert b.sum() == pytest.approx(n)
+    assert np.ptp(b[::stride]) == 0 and b[1] == pytest.approx(b[0] - 7, abs=1e-9)
+
+
 def test_open_sides_and_prohibitions():
     v = torch.tensor([3.0, -1.0, 0.5, 2.0], dtype=torch.float64)
     # without bounds: a plain step along the normal
@@ -193,6 +204,26 @@ def test_boxes_have_any_number_of_axes():
         assert project(v[:0]).shape == (0, 3, 4, 5)
 
 
+def test_a_capped_softmax_against_the_root_of_its_sum():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        n = int(rng.integers(1, 12))
+        v = rng.normal(size=n) * rng.choice([0.1, 3.0, 300.0])
+        cap = rng.uniform(0.3, 2.0, n) / n * rng.choice([1.5, 5.0])
+        total = min(rng.uniform(0.2, 1.0), 0.999 * cap.sum())
+
+        def excess(t, v=v, cap=cap, total=total):
+            logs = np.minimum(np.log(cap), v - t)
+            return np.exp(logs).sum() - total
+
+        t = brentq(excess, v.min() - 50, v.max() + 50, xtol=1e-14)
+        expected = np.exp(np.minimum(np.log(cap), v - t))
+        found = project_capped_simplex_kl(*tensors(v, cap, total)).numpy()
+        # the bracket of a root near 1000 has three digits fewer
+        assert np.abs(found - expected).max() <= 1e-9
+        assert found.sum() == pytest.approx(total, rel=1e-12)
+
+
 def test_a_capped_softmax_at_its_ends():
     v = torch.tensor([0.0, -1000.0, -INF])
     assert_close(project_capped_simplex_kl(v, 0.6), torch.tensor([0.6, 0.4, 0.0]))
@@ -203,6 +234,27 @@ def test_a_capped_softmax_at_its_ends():
         lambda x: project_capped_simplex_kl(x, 0.6), v
     )
     assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-9, 1.0, 20.0])
+def test_an_elastic_net_ball_against_bisection(l2):
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        v = np.round(rng.normal(size=int(rng.integers(1, 9))) * 3, 1)
+        l1 = rng.choice([0.0, 0.3, 2.0]) if l2 == 1 else rng.choice([0.3, 2.0])
+        radius = rng.choice([0.01, 1.0, 30.0])
+
+        def point(t, v=v, l1=l1):
+            return np.sign(v) * np.maximum(np.abs(v) - t * l1, 0) / (1 + t * l2)
+
+        def excess(t, l1=l1, radius=radius):
+            w = point(t)
+            return l1 * np.abs(w).sum() + l2 / 2 * w @ w - radius
+
+        t = 0.0 if excess(0.0) <= 0 else brentq(excess, 0, 1e6, xtol=1e-14, rtol=1e-14)
+        found = project_elastic_net_ball(*tensors(v, l1, l2, radius)).numpy()
+        assert np.abs(found - point(t)).max() <= 1e-9 * (1 + np.abs(v).max())
+        assert excess(0.0) > 0 or (found == v).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -242,14 +242,6 @@ def test_small_sizes(B, V):
         assert scores.grad.isfinite().all()
 
 
-def test_one_formula_serves_many_batches():
-    formula = Formula.from_clauses([[1, 2], [-1, -2]])
-    one, other = formula(drawn(2, 2, 2)), formula(drawn(3, 2, 2).float())
-    assert one._query.topology is other._query.topology
-    both = torch.tensor([[0, 1], [1, 0]])
-    assert_close(one.score(both), one.select(torch.tensor([0, 1])).score(both))
-
-
 def test_minus_the_log_partition_of_log_probabilities_is_the_semantic_loss():
     chance = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)).double()
     scores = torch.stack([1 - chance, chance], 2).log()
@@ -331,13 +323,6 @@ def test_determinism_that_cannot_be_told_is_refused(tmp_path):
     text = "\n".join(["nnf 43 42 40", *lines, "O 0 2 40 41"])
     with pytest.raises(ValueError, match="one over 40 variables for which this is not"):
         Formula.from_nnf(written(tmp_path, text))
-
-
-def test_parts_that_do_not_mention_a_variable_leave_it_free(tmp_path):
-    # x1 and x2, or not x1
-    text = "nnf 5 4 3\nL 1\nL 2\nA 2 0 1\nL -1\nO 1 2 2 3"
-    formula = Formula.from_nnf(written(tmp_path, text), variables=4)
-    hold(formula, models([[-1, 2]], 4))
 
 
 @pytest.mark.parametrize(

@@ -308,19 +308,6 @@ def test_wrong_arguments_are_refused(arguments, message):
         IntegerProgram(*arguments)
 
 
-def test_no_time_at_all_is_said_unless_the_relaxation_is_integer():
-    limit = {"time_limit": 1e-12}
-    assert IntegerProgram(ones, ([[1, 1]], 0, 1), **limit).decode()[0].tolist() == [
-        1,
-        1,
-    ]
-    hard = IntegerProgram(ones, ([[2, 2]], 0, 3), **limit)
-    with pytest.raises(
-        ValueError, match="time_limit: expected an output of row 0 within"
-    ):
-        hard.decode()
-
-
 def test_without_its_solver_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(
