@@ -55,5 +55,7 @@ def test_a_masked_number_is_minus_infinity_and_has_no_gradient(dtype):
     found = numbers.masked(x)
     low = -torch.inf
     assert found.tolist() == [1.0, low, low, low, float(x.detach()[-1])]
+    turned = torch.tensor([[0.0, -1e20], [1.0, 2.0]], dtype=dtype).T
+    assert numbers.masked(turned).tolist() == [[0.0, 1.0], [low, 2.0]]
     (grad,) = torch.autograd.grad(found.exp().sum() + found[-1], x)
     assert grad.tolist() == [found[0].exp().item(), 0.0, 0.0, 0.0, 1.0]
