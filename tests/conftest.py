@@ -28,7 +28,7 @@ KERNELS = Path(__file__).parents[1] / ".kernels"
 LARGEST = 2**31  # bytes
 if "PYTEST_XDIST_WORKER" not in os.environ and "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(KERNELS)
-    if sum(path.stat().st_size for path in KERNELS.rglob("*.nb?")) > LARGEST:
+    if sum(path.stat().st_size for path in KERNELS.rglob("*")) > LARGEST:
         shutil.rmtree(KERNELS)
 
 
@@ -100,6 +100,7 @@ FIRST = (
     "optim/svrg/test_warm_starts.py",
     "recipes/test_conll_linear.py",
     "test_guarded_memory.py",
+    "publishing/test_getting_started.py",
     "models/test_export.py",
     "kernels/test_threads.py",
     "test_annotations.py",

@@ -1,9 +1,11 @@
 """A program that removes each barrier of the Triton kernels alone: does anything show?
 
-Run as ``python -m tests.kernels.barriers GENERATION`` with TRITON_INTERPRET=0. It
-prints one line for each barrier: where it stands, and what the simulator said.
+Run as ``python -m tests.kernels.barriers GENERATION [STEP]`` with TRITON_INTERPRET=0;
+with a step n, only one barrier in n is removed. The program prints one line for each:
+where it stands, and what the simulator said.
 """
 
+import itertools
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -80,7 +82,7 @@ def noticed(path: Path, number: int, generation: int) -> str:
         if ".cuda" in name:
             del sys.modules[name]
     try:
-        for together in (False, True):
+        for together in (True, False):
             with installed(Simulator(generation, seed=1, together=together)):
                 for run in RUNS[path.stem]:
                     run()
@@ -91,14 +93,14 @@ def noticed(path: Path, number: int, generation: int) -> str:
     return ""
 
 
-def main(generation: int) -> None:
+def main(generation: int, step: int = 1) -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    for path, number in barriers():
+    for path, number in itertools.islice(barriers(), None, None, step):
         said = noticed(path, number, generation)
         sys.stdout.write(f"{path.stem}:{number}\t{said}\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -1,10 +1,10 @@
 """A program that compiles every Triton kernel for a GPU, which need not be there.
 
-Run as ``python -m tests.kernels.device_compilation GENERATION [circuits]``
-with TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper, and ``circuits`` compiles
-only theirs, for one dtype. It prints what each kernel takes of a GPU. The
-interpreter is Python and forgives what the compiler does not, such as a name that
-changes its type in a loop.
+Run as ``python -m tests.kernels.device_compilation GENERATION [circuits|tiles]``
+with TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper. ``circuits`` compiles only
+theirs, for one dtype, ``tiles`` chains of one size, which takes most. It prints what
+each kernel takes of a GPU. The interpreter is Python and forgives what the compiler
+does not, such as a name that changes its type in a loop.
 """
 
 import importlib
@@ -114,8 +114,12 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     yield "covariance", "covariance", (*chain, *parts, *parts)
 
 
-def compile_chains() -> None:
-    sizes = [(9, True, torch.float32), (300, False, torch.float32), (64, True, WIDE)]
+# States, whether all steps share transitions, dtype.
+TILES = (300, False, torch.float32)
+SIZES = [(9, True, torch.float32), TILES, (64, True, WIDE)]
+
+
+def compile_chains(sizes: list[tuple[int, bool, torch.dtype]]) -> None:
     for S, shared, dtype in sizes:
         for name, launcher, arguments in chain_calls(S, shared, dtype):
             module = importlib.import_module(f"smoothsp._kernels.chain.cuda.{name}")
@@ -143,10 +147,10 @@ if __name__ == "__main__":
     for module in modules():
         if hasattr(module, "launch"):
             module.launch = compile_launch
-    if sys.argv[2:] == ["circuits"]:
-        compile_circuits(torch.float32)
-    else:
-        compile_chains()
-        compile_circuits(torch.float32, WIDE)
+    which = sys.argv[2:]
+    if which != ["circuits"]:
+        compile_chains([TILES] if which == ["tiles"] else SIZES)
+    compile_circuits(torch.float32, *([] if which else [WIDE]))
+    if not which:
         forgotten = kernels() - compiled
         assert not forgotten, f"not compiled: {forgotten}"

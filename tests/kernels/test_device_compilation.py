@@ -15,7 +15,7 @@ HOPPER = 90
         pytest.param(
             HOPPER, ["circuits"], id="Hopper, circuits", marks=pytest.mark.short
         ),
-        pytest.param(80, [], id="Ampere", marks=pytest.mark.long),
+        pytest.param(80, ["tiles"], id="Ampere", marks=pytest.mark.long),
         pytest.param(HOPPER, [], id="Hopper", marks=pytest.mark.long),
     ],
 )

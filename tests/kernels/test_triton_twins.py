@@ -50,10 +50,9 @@ def test_a_kernel_equals_its_twin(kernel, case, dtype, generator):
     getattr(Twins.of(case, dtype, generator), kernel)()
 
 
-# A step that shares no factor with the number of kernels meets all of them.
-@pytest.mark.parametrize(
-    ("kernel", "B", "T", "S", "per_edge", "dtype"), thinned(SIZES, 11)
-)
+# A step that shares no factor with the number of kernels meets all of them. Compiled,
+# each kernel runs more sizes (tests/ptx).
+@pytest.mark.parametrize(("kernel", "B", "T", "S", "per_edge", "dtype"), SIZES[::7])
 def test_sizes_that_fill_no_block(kernel, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)
     getattr(Twins.of(ugly_case(B, T, S, per_edge), dtype, generator), kernel)()

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from smoothsp.projections import project_box_equality
-from tests.linear.accelerated import test_agm, test_estimate_functions
+from tests.linear.accelerated import test_agm
+from tests.linear.accelerated import test_estimate_functions as laws
 from tests.mutations.runner import report
 from tests.projections import test_boxes_and_balls as boxes
 
@@ -120,9 +121,7 @@ FAULTS = {
 }
 
 
-def check_laws() -> None:
-    """What holds of projections and of methods, on the smallest instances."""
-    torch.set_num_threads(1)
+def check_boxes() -> None:
     rng = np.random.default_rng(0)
     # the search itself, before steps of Newton
     v, a = rng.standard_normal(5000), rng.choice([-1.0, 1.0], 5000)
@@ -139,9 +138,17 @@ def check_laws() -> None:
         assert np.abs(traced[0].numpy() - expected).max() < 1e-8
     boxes.test_a_sample_that_misleads_costs_a_round_and_nothing_else()
     boxes.test_gradients_of_a_box_are_derivatives()
+
+
+def check_capped() -> None:
     boxes.test_a_capped_softmax_against_the_root_of_its_sum()
+
+
+def check_balls() -> None:
     boxes.test_an_elastic_net_ball_against_bisection(1.0)
-    laws = test_estimate_functions
+
+
+def check_estimate_functions() -> None:
     for bends in laws.BENDS[::3]:
         for adaptive in (False, True):
             laws.test_infinite_memory_keeps_what_is_proved_of_it(*bends, adaptive)
@@ -149,21 +156,42 @@ def check_laws() -> None:
     laws.test_entropy_certifies_what_is_proved_of_it(np.inf, 0.05, False)
     laws.test_steps_solve_the_equations_of_the_paper()
     laws.test_iterates_are_those_of_the_printed_algorithms()
+
+
+def check_risks() -> None:
     for make, smoothing in ((test_agm.trees, "entropy"), (test_agm.SETS[1], "l2")):
         test_agm.test_smoothed_risks_lie_between_and_have_their_gradient(
             make, smoothing
         )
     test_agm.test_tangents_are_below_the_risk_and_touch_where_smoothing_ends()
+
+
+def check_simple_terms() -> None:
     for simple in (
         laws.ElasticNet(0.4, 0.7),
         laws.CappedSimplex(5, 0.0, 0.3),
     ):
         laws.test_conjugates_and_minima_are_the_best_of_many_points(simple)
+
+
+def check_certificates() -> None:
     for scheme in test_agm.SCHEMES:
         test_agm.test_every_certificate_holds_and_the_gap_closes(
             lambda: test_agm.binary(True, n=12, size=2), scheme, "infinite"
         )
 
 
+LAWS = {
+    "box": check_boxes,
+    "entropic": check_capped,
+    "elastic_net": check_balls,
+    "estimate_functions": check_estimate_functions,
+    "roc_area structure risks": check_risks,
+    "simple_terms": check_simple_terms,
+    "agm": check_certificates,
+}
+
+
 if __name__ == "__main__":
-    report(FAULTS, check_laws, sys.argv[1:])
+    torch.set_num_threads(1)
+    report(FAULTS, LAWS, sys.argv[1:])

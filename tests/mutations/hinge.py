@@ -65,4 +65,4 @@ def check_laws() -> None:
 
 
 if __name__ == "__main__":
-    report(FAULTS, check_laws, sys.argv[1:])
+    report(FAULTS, {"": check_laws}, sys.argv[1:])

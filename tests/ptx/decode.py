@@ -41,6 +41,10 @@ class Instruction:
     orders: tuple[str, ...] = ("shared",)
 
     @functools.cached_property
+    def name(self) -> str:
+        return self.op.partition(".")[0]
+
+    @functools.cached_property
     def divides(self) -> bool:
         """Whether this is a division of integers."""
         return re.search(r"(^|\s)(div\.[su]|rem\.)", self.text) is not None

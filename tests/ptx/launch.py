@@ -1,6 +1,7 @@
 """Launches of Triton kernels on CPU tensors, as a GPU would run the compiled PTX."""
 
 import importlib
+import os
 import pkgutil
 import random
 from collections import Counter
@@ -14,10 +15,13 @@ import torch
 from torch import Tensor
 
 import smoothsp._kernels
+from tests.programs import ROOT
 from tests.ptx.decode import Program, decode, own_barriers
 from tests.ptx.machine import Launch
 from tests.ptx.memory import Memory
 
+# Kernels that were decoded, by Triton's hashes of what it has compiled.
+PROGRAMS: dict[str, Program] = {}
 # Where global memory begins, and how far apart arguments lie at least.
 GLOBAL, GAP = 1 << 40, 512
 
@@ -34,6 +38,14 @@ def pretend(generation: int) -> None:
         get_active_torch_device=lambda: torch.device("cpu"),
     )
     driver.set_active(stub)
+
+
+def _leave_out_machine_code() -> None:
+    """Compile as far as PTX, which is kept apart from what a GPU could run."""
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    os.environ["TRITON_CACHE_DIR"] = str(ROOT / ".kernels" / "ptx")
+    CUDABackend.make_cubin = staticmethod(lambda *_: b"")
 
 
 def modules() -> Iterator[ModuleType]:
@@ -55,8 +67,8 @@ class Simulator:
         self, generation: int = 90, seed: int = 0, together: bool = False
     ) -> None:
         pretend(generation)
+        _leave_out_machine_code()
         self.order, self.together = random.Random(seed), together
-        self.programs: dict[str, Program] = {}
         self.launches: Counter[str] = Counter()
 
     def launch(
@@ -64,10 +76,10 @@ class Simulator:
     ) -> None:
         """Run programs of a kernel; the arguments are those of ``_kernels``' launch."""
         built = kernel.warmup(*args, grid=(programs,), **options)
-        if built.hash not in self.programs:
+        if built.hash not in PROGRAMS:
             barriers = own_barriers(built.asm["ttgir"])
-            self.programs[built.hash] = decode(built.asm["ptx"], barriers)
-        program = self.programs[built.hash]
+            PROGRAMS[built.hash] = decode(built.asm["ptx"], barriers)
+        program = PROGRAMS[built.hash]
         self.launches[kernel.__name__] += 1
         given = dict(zip(kernel.arg_names, args, strict=False)) | options
         constants = built.src.constants

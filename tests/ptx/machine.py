@@ -5,6 +5,7 @@ team runs its threads at the lowest instruction, as far as a barrier. What the t
 of a team do at one instruction is one operation on arrays.
 """
 
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class Team:
     def __init__(self, block: Block, first: int, size: int) -> None:
         self.block, self.launch = block, block.launch
         self.threads = np.arange(first, first + size)
-        self.size, self.lane = size, np.arange(size)
+        self.size, self.lane, self.all = size, np.arange(size), np.ones(size, bool)
         self.at = np.zeros(size, np.int64)
         self.state = np.full(size, RUNS)
         self.registers: dict[str, Array] = {"_": np.zeros(size, np.uint64)}
@@ -98,7 +99,7 @@ class Team:
         for name, number in block.launch.arguments.items():
             self.registers[name] = np.full(size, number, np.uint64)
         self.warp_time = {space: np.zeros(size, np.int64) for space in SPACES}
-        self.new_warp_time(np.ones(size, bool), SPACES)
+        self.new_warp_time(self.all, SPACES)
 
     def new_warp_time(self, which: Array, spaces: tuple[str, ...]) -> None:
         for warp in np.unique(self.lane[which] // 32):
@@ -109,7 +110,7 @@ class Team:
     def pass_barrier(self, orders: tuple[str, ...]) -> None:
         self.state[:] = RUNS
         self.at += 1
-        self.new_warp_time(np.ones(self.size, bool), orders)
+        self.new_warp_time(self.all, orders)
 
     def run(self) -> None:
         """Run until all threads wait or have ended."""
@@ -137,6 +138,8 @@ class Team:
                 which = None if which.all() else which
             if step.op == "compute":
                 self._compute(step, which)
+            elif which is None and step.name in ACTIONS:
+                ACTIONS[step.name](self, step, here, self.all)
             elif step.op == "bra":
                 taken = active if which is None else which
                 if (taken == active).all():
@@ -162,7 +165,7 @@ class Team:
             if found is None:  # never written: as good as any other number
                 width = self.launch.program.kind_of(operand)
                 found = np.full(self.size, 0xFF, np.uint8).astype(width)
-        if found.dtype == kind:
+        if found.dtype is kind or found.dtype == kind:
             return found
         if found.dtype.itemsize != kind.itemsize:
             found = found.astype(f"u{kind.itemsize}")
@@ -173,18 +176,18 @@ class Team:
             return
         width = self.launch.program.kind_of(register)
         if len(value) != self.size:
-            value = np.broadcast_to(value, self.size)
-        if value.dtype.itemsize != width.itemsize:
-            value = value.astype(value.dtype.str[:2] + str(width.itemsize))
-        value = value if value.dtype == width else value.view(width)
+            value = value.repeat(self.size)
+        if value.dtype is not width and value.dtype != width:
+            if value.dtype.itemsize != width.itemsize:
+                value = value.astype(value.dtype.str[:2] + str(width.itemsize))
+            value = value.view(width)
         if which is not None:
             value = np.where(which, value, self._fetch(register, width))
         self.registers[register] = value
 
     def _compute(self, step: Instruction, which: Array | None) -> None:
         rule = step.rule
-        pairs = zip(step.operands, rule.operands, strict=True)
-        values = [self._fetch(operand, kind) for operand, kind in pairs]
+        values = list(map(self._fetch, step.operands, rule.operands))
         if step.divides:
             zero = np.broadcast_to(values[1] == 0, self.size)
             if (zero if which is None else zero & which).any():
@@ -202,11 +205,8 @@ class Team:
         if step.op == "barrier":
             self.state[which] = AT_BARRIER
             return False
-        if step.op in {"ld", "st"}:
-            self._access(step, here, which)
-            return True
-        if step.op in {"pack", "unpack"}:
-            _repack(self, step, which)
+        if step.name in ALONE:
+            ACTIONS[step.name](self, step, here, which)
             return True
         # all lanes of a warp take part in what is left
         waiting = (self.state == AT_WARP) & (self.at == here)
@@ -216,7 +216,7 @@ class Team:
         if not ready.any():
             return False
         self.state[ready] = RUNS
-        ACTIONS[step.op.split(".")[0]](self, step, here, ready)
+        ACTIONS[step.name](self, step, here, ready)
         self.at[ready] = here + 1
         return bool((ready == which).all())
 
@@ -225,33 +225,42 @@ class Team:
         who = self.threads[which], self.warp_time[space][which], block.number
         return Access(here, *who, block.time[space], self.launch.time)
 
-    def _access(self, step: Instruction, here: int, which: Array) -> None:
-        is_global = step.space == "global"
-        memory = self.launch.memory if is_global else self.block.shared
-        count = max(len(step.results), len(step.operands) - 1)
-        base = self._fetch(step.operands[0], B64 if is_global else B32)
-        address = np.broadcast_to(base, self.size)[which].astype(np.int64) + step.offset
-        place = memory.places(address, count * step.kind.itemsize, here)
-        access = self.access(here, which)
-        if step.op == "ld":
-            found = memory.read(place, count, step.kind, access)
-            for register, values in zip(step.results, found, strict=True):
-                into = np.zeros(self.size, step.kind)
+    def spread(self, operand: Operand, kind: np.dtype) -> Array:
+        """Return a register or a constant as one number for each thread."""
+        found = self._fetch(operand, kind)
+        return found if len(found) == self.size else found.repeat(self.size)
+
+
+def _access(team: Team, step: Instruction, here: int, which: Array) -> None:
+    is_global = step.space == "global"
+    memory = team.launch.memory if is_global else team.block.shared
+    count = max(len(step.results), len(step.operands) - 1)
+    base = team.spread(step.operands[0], B64 if is_global else B32)
+    address = base[which].astype(np.int64) + step.offset
+    place = memory.places(address, count * step.kind.itemsize, here)
+    access = team.access(here, which)
+    if step.op == "ld":
+        found = memory.read(place, count, step.kind, access)
+        mask = None if len(place) == team.size else which
+        for register, values in zip(step.results, found, strict=True):
+            into = values
+            if mask is not None:
+                into = np.zeros(team.size, step.kind)
                 into[which] = values
-                self._store(register, into, None if which.all() else which)
-        else:
-            values = [self._fetch(x, step.kind) for x in step.operands[1:]]
-            whole = np.stack([np.broadcast_to(x, self.size)[which] for x in values])
-            memory.write(place, whole, access)
+            team._store(register, into, mask)
+    else:
+        values = [team.spread(x, step.kind)[which] for x in step.operands[1:]]
+        memory.write(place, np.stack(values), access)
 
 
-def _repack(team: Team, step: Instruction, which: Array) -> None:
+def _repack(team: Team, step: Instruction, here: int, which: Array) -> None:
     half = np.dtype(f"u{step.kind.itemsize // 2}")
-    mask = None if which.all() else which
+    mask = None if which is team.all or which.all() else which
     if step.op == "pack":
         low, high = (team._fetch(x, half) for x in step.operands)
-        halves = np.broadcast_arrays(low, high)
-        team._store(step.results[0], np.stack(halves, -1).view(step.kind)[:, 0], mask)
+        whole = np.empty((max(len(low), len(high)), 2), half)
+        whole[:, 0], whole[:, 1] = low, high
+        team._store(step.results[0], whole.view(step.kind)[:, 0], mask)
     else:
         whole = np.ascontiguousarray(team._fetch(step.operands[0], step.kind))
         halves = whole.view(half).reshape(-1, 2)
@@ -261,20 +270,22 @@ def _repack(team: Team, step: Instruction, which: Array) -> None:
 
 def _shuffle(team: Team, step: Instruction, here: int, which: Array) -> None:
     """``shfl.sync``: each lane reads a register of another."""
-    values, by, clamp = (team._fetch(x, B32) for x in step.operands[:3])
+    by, clamp = (team._fetch(x, B32) for x in step.operands[1:3])
     lane = team.lane % 32
     by, segment = by.astype(np.int64) & 31, clamp.astype(np.int64) >> 8 & 31
     clamp = clamp.astype(np.int64) & 31
     first, last = lane & segment, (lane & segment) | (clamp & ~segment)
-    source = {
-        "up": lane - by,
-        "down": lane + by,
-        "bfly": lane ^ by,
-        "idx": first | (by & ~segment),
-    }[step.op.split(".")[1]]
+    how = step.op.split(".")[1]
+    if how == "idx":
+        source = first | (by & ~segment)
+    else:
+        source = {"up": operator.sub, "down": operator.add, "bfly": operator.xor}[how](
+            lane, by
+        )
     good = source >= last if step.op == "shfl.up" else source <= last
     source = team.lane - lane + np.where(good, source, lane)
-    values = np.broadcast_to(values, team.size)
+    which = None if which is team.all else which
+    values = team.spread(step.operands[0], B32)
     team._store(step.results[0], values[source], which)
     if len(step.results) > 1:
         team._store(step.results[1], good, which)
@@ -331,7 +342,13 @@ def _move_matrices(team: Team, step: Instruction, here: int, which: Array) -> No
             memory.write(place, values[which][None], access)
 
 
+# What threads do that is no arithmetic, alone or with the other lanes of their warps.
+ALONE = {"ld", "st", "pack", "unpack"}
 ACTIONS: dict[str, Callable[[Team, Instruction, int, Array], None]] = {
+    "ld": _access,
+    "st": _access,
+    "pack": _repack,
+    "unpack": _repack,
     "shfl": _shuffle,
     "redux": _reduce,
     "warp_barrier": _warp_barrier,

@@ -13,7 +13,7 @@ HOPPER, AMPERE = 90, 80
     ("generation", "which"),
     [
         pytest.param(HOPPER, "few", marks=pytest.mark.short),
-        pytest.param(HOPPER, "all", marks=pytest.mark.long),
+        pytest.param(HOPPER, "some", marks=pytest.mark.long),
         pytest.param(AMPERE, "few", marks=pytest.mark.long),
     ],
 )

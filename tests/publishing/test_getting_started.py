@@ -1,8 +1,8 @@
 """The commands of the getting-started page run in a fresh copy, and print its lines.
 
-The copy has a virtual environment of its own, into which pip installs smoothsp. The
-packages of the tests are visible there, so nothing is downloaded. Training takes a few
-steps, so numbers are not compared.
+The copy has a virtual environment of its own, in which the packages of the tests are
+visible, so nothing is downloaded, and the sources beside the tests, whose kernels are
+compiled. Training takes a few steps, so numbers are not compared.
 """
 
 import re
@@ -58,9 +58,8 @@ def copy(tmp_path_factory):
         shutil.copy(ROOT / name, folder / name)
     run(sys.executable, "-m", "venv", "--without-pip", folder / ".venv")
     (packages,) = (folder / ".venv/lib").glob("python*/site-packages")
-    (packages / "visible.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    options = ("--no-deps", "--no-build-isolation", "-q", ".")
-    run(folder / ".venv/bin/python", "-m", "pip", "install", *options, cwd=folder)
+    visible = [*site.getsitepackages(), str(ROOT)]
+    (packages / "visible.pth").write_text("\n".join(visible) + "\n")
     (folder / ".venv/.installed").touch()  # by make, with the extras
     write_corpus(folder, (60, 20, 20))
     (folder / "text.txt").write_text("Ada met Bob .\nBob lives in Paris .\n")
